@@ -1,0 +1,37 @@
+# make test   environment, checks and all tests
+# make check  ruff and mypy only
+# make bench  the paper's table and the speed ratios (about ten minutes)
+# make setup  the environment alone
+# make clean  forget the environment and caches
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup test check bench clean
+.DELETE_ON_ERROR:
+
+setup: $(READY)
+
+$(READY): requirements/runtime.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Flowcast needs Python 3.11 or newer; make PYTHON=python3.x names one." if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.fit_speed
+	$(BIN)/python -m benchmarks.paper_table
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The product around the model: command line and, to come, training and service."""
