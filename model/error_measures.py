@@ -1,0 +1,152 @@
+"""Measures of forecasts against what came: each with the numbers that explain it.
+
+Every measure takes actual and expected values of the same shape; NaN in either means missing.
+A measure without a defined value is ``None``, never NaN or infinity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+GEH_LIMIT = 5.0  # below it a slot passes
+GEH_SHARE = 0.85  # a link passes when at least this share of its slots does
+
+
+class Measure(NamedTuple):
+    """A value, or None where it is undefined, and how many slots it was and was not made of."""
+
+    value: float | None
+    n_used: int
+    n_below_floor: int = 0
+    n_missing: int = 0
+
+
+def rmse(actual: ArrayLike, expected: ArrayLike) -> Measure:
+    """Root of the mean squared error."""
+    pairs = _Pairs(actual, expected)
+    return pairs.measure(_root(float(np.mean(pairs.errors**2))) if pairs.n else None)
+
+
+def mae(actual: ArrayLike, expected: ArrayLike) -> Measure:
+    """Mean absolute error."""
+    pairs = _Pairs(actual, expected)
+    return pairs.measure(float(np.mean(np.abs(pairs.errors))) if pairs.n else None)
+
+
+def bias(actual: ArrayLike, expected: ArrayLike) -> Measure:
+    """Mean of expected - actual: positive when too much was expected."""
+    pairs = _Pairs(actual, expected)
+    return pairs.measure(float(np.mean(pairs.errors)) if pairs.n else None)
+
+
+def wape(actual: ArrayLike, expected: ArrayLike) -> Measure:
+    """Sum of absolute errors over the sum of actual values; undefined when that sum is not positive."""
+    pairs = _Pairs(actual, expected)
+    total = float(pairs.actual.sum())
+    return pairs.measure(float(np.abs(pairs.errors).sum()) / total if total > 0.0 else None)
+
+
+def mare(actual: ArrayLike, expected: ArrayLike, floor: float = 1.0) -> Measure:
+    """Mean absolute relative error, over actual values of size ``floor`` and more.
+
+    It explodes near zero: for counts keep a floor (default 1); for other targets a floor of 0
+    leaves out only actual values of exactly zero.
+    """
+    if not (np.isfinite(floor) and floor >= 0.0):
+        raise ValueError(f"floor={floor!r} is refused; it must be a finite number of at least 0")
+    pairs = _Pairs(actual, expected)
+    sizes = np.abs(pairs.actual)
+    used = (sizes >= floor) & (sizes > 0.0)
+    n_used = int(used.sum())
+    value = float(np.mean(np.abs(pairs.errors[used]) / sizes[used])) if n_used else None
+    return Measure(value, n_used, pairs.n - n_used, pairs.n_missing)
+
+
+def geh(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> Array:
+    """GEH of each slot, on hourly flows; NaN where both are zero or one is missing."""
+    if not (np.isfinite(slot_minutes) and slot_minutes > 0.0):
+        raise ValueError(f"slot_minutes={slot_minutes!r} is refused; it must be a finite number above 0")
+    pairs = _Pairs(actual, expected)
+    if min(pairs.actual.min(initial=0.0), pairs.expected.min(initial=0.0)) < 0.0:
+        lowest = min(pairs.actual.min(), pairs.expected.min())
+        raise ValueError(f"GEH is for flows of at least 0; got {lowest}")
+    hourly = 60.0 / slot_minutes
+    both = np.where(pairs.known, pairs.all_actual + pairs.all_expected, np.nan) * hourly
+    squared = 2.0 * ((pairs.all_expected - pairs.all_actual) * hourly) ** 2
+    out = np.full(both.shape, np.nan)
+    np.divide(squared, both, out=out, where=both > 0.0)
+    return np.asarray(np.sqrt(out))
+
+
+def geh_pass_share(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> Measure:
+    """Share of slots with a GEH below 5; slots without any flow are left out as below the floor.
+
+    Lenient at low flow: never report it alone.
+    """
+    pairs = _Pairs(actual, expected)
+    values = geh(actual, expected, slot_minutes)
+    used = np.isfinite(values)
+    n_used = int(used.sum())
+    value = float(np.mean(values[used] < GEH_LIMIT)) if n_used else None
+    return Measure(value, n_used, pairs.n - n_used, pairs.n_missing)
+
+
+def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Measure:
+    """Share of actual values inside [lower, upper], bounds included."""
+    above, below = _Pairs(actual, lower), _Pairs(actual, upper)
+    known = above.known & below.known
+    n_used = int(known.sum())
+    inside = (above.all_expected <= above.all_actual) & (below.all_actual <= below.all_expected)
+    value = float(np.mean(inside[known])) if n_used else None
+    return Measure(value, n_used, 0, known.size - n_used)
+
+
+def skill(actual: ArrayLike, expected: ArrayLike, reference: ArrayLike) -> Measure:
+    """1 - RMSE / RMSE of a reference, on the slots where both are known; 0 means no better."""
+    first, second = _Pairs(actual, expected), _Pairs(actual, reference)
+    known = first.known & second.known
+    n_used = int(known.sum())
+    ours = first.all_expected[known] - first.all_actual[known]
+    theirs = second.all_expected[known] - second.all_actual[known]
+    square = float(theirs @ theirs)
+    value = 1.0 - _root(float(ours @ ours) / square) if square > 0.0 else None
+    return Measure(value, n_used, 0, known.size - n_used)
+
+
+class _Pairs:
+    """Actual and expected values, checked, with those known on both sides picked out."""
+
+    def __init__(self, actual: ArrayLike, expected: ArrayLike) -> None:
+        self.all_actual = _as_values("actual", actual)
+        self.all_expected = _as_values("expected", expected)
+        if self.all_actual.shape != self.all_expected.shape:
+            raise ValueError(
+                f"actual has shape {self.all_actual.shape}, expected {self.all_expected.shape}; they must agree"
+            )
+        self.known = ~(np.isnan(self.all_actual) | np.isnan(self.all_expected))
+        self.actual = self.all_actual[self.known]
+        self.expected = self.all_expected[self.known]
+        self.errors = self.expected - self.actual
+        self.n = len(self.actual)
+        self.n_missing = self.known.size - self.n
+
+    def measure(self, value: float | None) -> Measure:
+        return Measure(value, self.n, 0, self.n_missing)
+
+
+def _as_values(name: str, values: ArrayLike) -> Array:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}; it must be one-dimensional")
+    if np.isinf(array).any():
+        raise ValueError(f"{name} holds an infinite value at index {int(np.flatnonzero(np.isinf(array))[0])}")
+    return array
+
+
+def _root(value: float) -> float:
+    return float(np.sqrt(value))
