@@ -1,0 +1,226 @@
+"""Speed of learning and predicting, as ratios in one run.
+
+Ours against a plain NumPy transcription of the paper's equations 19 to 21 with explicit outer
+products, and against scikit-learn's nearest-neighbour regressor; then growth with n, d and k.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import KNeighborsRegressor
+from threadpoolctl import threadpool_limits
+
+from model import KR, KR_SML
+from model.kernel import (
+    Barred,
+    Memory,
+    Neighborhood,
+    gaussian_weights,
+    leave_one_out_loss,
+    scatter,
+    weighted_mean,
+)
+
+Array = NDArray[np.float64]
+
+ROWS, LAGS, NEIGHBORS = 2067, 45, 8  # the paper's traffic size: 22 days of 96 slots less 45 lags
+STEPS, ALPHA, MU = 10, 0.5, 1e-3
+SLOTS_A_DAY = 96
+
+
+def daily_windows(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
+    """Lag windows of a noisy daily wave, standardised, and the count that follows each."""
+    slots = np.arange(n + d)
+    noise = np.random.default_rng(seed).standard_normal(n + d)
+    series = np.sin(2 * np.pi * slots / SLOTS_A_DAY) + 0.4 * np.sin(4 * np.pi * slots / SLOTS_A_DAY) + 0.3 * noise
+    series = (series - series.mean()) / series.std()
+    return np.lib.stride_tricks.sliding_window_view(series, d)[:n].copy(), series[d:]
+
+
+def plain_gradient(X: Array, y: Array, rows: NDArray[np.intp], weights: Array, estimates: Array) -> Array:
+    """Equation 19 without its penalty, divided by n, outer product by outer product."""
+    n, d = X.shape
+    gradient = np.zeros((d, d))
+    for i in range(n):
+        gaps = X[i] - X[rows[i]]  # (k, d)
+        outers = gaps[:, :, None] * gaps[:, None, :]  # (k, d, d)
+        pulls = (estimates[i] - y[i]) * (estimates[i] - y[rows[i]]) * weights[i]
+        gradient += np.sum(pulls[:, None, None] * outers, axis=0)
+    return np.asarray(2.0 * gradient / n)
+
+
+def neighbors_under(metric: Array, X: Array, y: Array, k: int) -> tuple[NDArray[np.intp], Array, Array]:
+    values, vectors = np.linalg.eigh(metric)
+    projected = X @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    barred = Barred(np.arange(len(X)), np.arange(len(X)), 0)
+    rows, distances = Memory(projected).nearest(projected, k, barred)
+    weights = gaussian_weights(distances, 1.0)
+    return rows, weights, weighted_mean(weights, y[rows])
+
+
+def plain_steps(X: Array, y: Array, k: int) -> Array:
+    """Equations 19 to 21 on standardised targets, same neighbour search and same alpha, ten times."""
+    y = (y - y.mean()) / y.std()
+    metric = np.eye(X.shape[1])
+    for _ in range(STEPS):
+        rows, weights, estimates = neighbors_under(metric, X, y, k)
+        gradient = plain_gradient(X, y, rows, weights, estimates) + MU * np.eye(len(metric))
+        values, vectors = np.linalg.eigh(metric - ALPHA * gradient)
+        metric = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return metric
+
+
+def our_steps(X: Array, y: Array, k: int, solver: str = "paper") -> Array:
+    estimator = KR_SML(
+        n_neighbors=k, mu=MU, alpha=ALPHA, solver=solver, tol=0.0, max_iter=STEPS, standardize=False  # type: ignore[arg-type]
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # ten steps and no more is the point
+        metric: Array = estimator.fit(X, y).metric_
+    return metric
+
+
+def seconds(call: Callable[[], object], repeats: int) -> float:
+    """Least time of several calls, in seconds: the machine's noise only ever adds."""
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def gradient_alone(X: Array, y: Array, repeats: int) -> dict[str, float]:
+    rows, weights, estimates = neighbors_under(np.eye(X.shape[1]), X, y, NEIGHBORS)
+
+    def ours() -> Array:
+        pulls = (estimates - y)[:, None] * weights * (estimates[:, None] - y[rows])
+        return 2.0 * scatter(X, rows, pulls) / len(y)
+
+    difference = float(np.abs(ours() - plain_gradient(X, y, rows, weights, estimates)).max())
+    fast = seconds(ours, repeats)
+    slow = seconds(lambda: plain_gradient(X, y, rows, weights, estimates), max(1, repeats // 3))
+    return {"ours_ms": 1e3 * fast, "plain_ms": 1e3 * slow, "ratio": slow / fast, "difference": difference}
+
+
+def ten_steps(X: Array, y: Array, repeats: int) -> dict[str, float]:
+    difference = float(np.abs(our_steps(X, y, NEIGHBORS) - plain_steps(X, y, NEIGHBORS)).max())
+    fast = seconds(lambda: our_steps(X, y, NEIGHBORS), repeats)
+    slow = seconds(lambda: plain_steps(X, y, NEIGHBORS), 1)
+    proximal = seconds(lambda: our_steps(X, y, NEIGHBORS, "proximal"), repeats)
+    return {
+        "ours_ms": 1e3 * fast,
+        "plain_ms": 1e3 * slow,
+        "ratio": slow / fast,
+        "difference": difference,
+        "proximal_ms": 1e3 * proximal,
+    }
+
+
+def prediction(X: Array, y: Array, repeats: int) -> dict[str, float]:
+    ours = KR(n_neighbors=NEIGHBORS, standardize=False).fit(X, y)
+
+    def gaussian(distances: Array) -> Array:
+        return gaussian_weights(np.asarray(distances) ** 2, 1.0)
+
+    theirs = KNeighborsRegressor(n_neighbors=NEIGHBORS, weights=gaussian, algorithm="brute").fit(X, y)
+    queries = X + 0.01
+    one = queries[:1]
+    out = {"difference": float(np.abs(ours.predict(queries) - theirs.predict(queries)).max())}
+    for name, batch, times in (("one_row", one, 100 * repeats), ("all_rows", queries, repeats)):
+        fast = seconds(lambda batch=batch: ours.predict(batch), times)  # type: ignore[misc]
+        slow = seconds(lambda batch=batch: theirs.predict(batch), times)  # type: ignore[misc]
+        out |= {f"{name}_us": 1e6 * fast, f"{name}_sklearn_us": 1e6 * slow, f"{name}_ratio": slow / fast}
+    return out
+
+
+def evaluation(n: int, d: int, k: int, repeats: int) -> float:
+    """Seconds of one evaluation of loss and gradient."""
+    X, y = daily_windows(n, d)
+    barred = Barred(np.arange(n), np.arange(n), 0)
+    return seconds(lambda: leave_one_out_loss(np.eye(d), X, y, Neighborhood(k, 1.0), barred), repeats)
+
+
+def growth(quick: bool) -> dict[str, Any]:
+    """Time of one evaluation as n, d or k grows, and the exponent of a fitted power."""
+    sizes = {
+        "n": [500, 1000, 2000, 4000] if quick else [500, 1000, 2000, 4000, 8000, 16000],
+        "d": [8, 16, 32, 64, 128],
+        "k": [4, 8, 16, 32, 64],
+    }
+    table: dict[str, Any] = {}
+    for name, values in sizes.items():
+        at = [{"n": ROWS, "d": LAGS, "k": NEIGHBORS} | {name: value} for value in values]
+        times = [evaluation(**sizes_at, repeats=2 if sizes_at["n"] > 4000 else 5) for sizes_at in at]
+        exponent = float(np.polyfit(np.log(values), np.log(times), 1)[0])
+        table[name] = {"values": values, "ms": [1e3 * t for t in times], "exponent": exponent}
+    return table
+
+
+def measure(quick: bool, one_thread: bool) -> dict[str, Any]:
+    X, y = daily_windows(ROWS, LAGS)
+    repeats = 3 if quick else 9
+    limits: AbstractContextManager[object] = threadpool_limits(limits=1) if one_thread else nullcontext()
+    with limits:
+        return {
+            "gradient": gradient_alone(X, y, repeats),
+            "ten_steps": ten_steps(X, y, repeats),
+            "predict": prediction(X, y, repeats),
+            "growth": growth(quick),
+        }
+
+
+def show(title: str, result: dict[str, Any]) -> None:
+    gradient, steps, predict = result["gradient"], result["ten_steps"], result["predict"]
+    print(f"\n{title}: n = {ROWS}, d = {LAGS}, k = {NEIGHBORS}, windows of a noisy daily wave")
+    print(
+        f"  gradient alone     ours {gradient['ours_ms']:8.2f} ms   plain {gradient['plain_ms']:8.1f} ms"
+        f"   {gradient['ratio']:6.1f} times faster   largest difference {gradient['difference']:.1e}"
+    )
+    print(
+        f"  ten whole steps    ours {steps['ours_ms']:8.1f} ms   plain {steps['plain_ms']:8.1f} ms"
+        f"   {steps['ratio']:6.1f} times faster   largest difference {steps['difference']:.1e}"
+    )
+    print(f"  ten proximal steps ours {steps['proximal_ms']:8.1f} ms, backtracking included")
+    for name, rows in (("one_row", "one row"), ("all_rows", f"{ROWS} rows")):
+        print(
+            f"  predict {rows:9}  ours {predict[f'{name}_us']:8.0f} us   KNeighborsRegressor "
+            f"{predict[f'{name}_sklearn_us']:8.0f} us   {predict[f'{name}_ratio']:6.1f} times faster"
+        )
+    print(f"  (predictions differ by at most {predict['difference']:.1e})")
+    print("  one evaluation of loss and gradient, growing one size at a time:")
+    for name, line in result["growth"].items():
+        cells = "  ".join(f"{v}: {ms:.1f} ms" for v, ms in zip(line["values"], line["ms"], strict=True))
+        print(f"    {name}  {cells}   ~ {name}^{line['exponent']:.2f}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fit_speed", description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, n up to 4,000")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    options = parser.parse_args(arguments)
+    results = {
+        "one_thread": measure(options.quick, one_thread=True),
+        "default": measure(options.quick, one_thread=False),
+    }
+    if options.json:
+        print(json.dumps(results, indent=2))
+        return 0
+    show("BLAS and OpenMP on one thread, for both sides", results["one_thread"])
+    show("The default, all cores", results["default"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
