@@ -1,0 +1,78 @@
+"""Promises the project makes about itself."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def python_files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports_under(folder: str) -> list[str]:
+    names = []
+    for path in python_files(folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names.append(node.module or "")
+    return names
+
+
+def test_model_never_imports_app_tests_or_benchmarks():
+    names = imports_under("model")
+    assert "numpy" in names
+    assert not [name for name in names if name.split(".")[0] in ("app", "tests", "benchmarks")]
+
+
+def test_readme_documents_every_setting():
+    text = "".join(path.read_text() for path in python_files("app", "model", "benchmarks"))
+    settings = set(re.findall(r"FLOWCAST_[A-Z_]+", text))
+    assert "FLOWCAST_TEST_DATA" in settings
+    assert not [name for name in settings if name not in README]
+
+
+def test_readme_documents_every_make_target():
+    declared = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert declared
+    assert not [target for target in declared[1].split() if f"make {target}" not in README]
+
+
+def test_readme_documents_every_benchmark():
+    runnable = [path.stem for path in python_files("benchmarks") if "__main__" in path.read_text()]
+    assert runnable
+    assert not [name for name in runnable if f"benchmarks.{name}" not in README]
+
+
+def test_readme_examples_run():
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_requirements_pin_versions_and_name_no_host():
+    for path in (ROOT / "requirements").glob("*.txt"):
+        for line in path.read_text().splitlines():
+            assert re.fullmatch(r"#.*|-r [a-z]+\.txt|[a-z0-9-]+==[0-9][\w.]*", line), f"{path.name}: {line}"
+
+
+def test_changelog_has_an_entry_for_this_version():
+    assert f"## {version('flowcast')}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_flowcast_command_tells_its_version_and_helps():
+    command = Path(sys.executable).with_name("flowcast")
+    told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout == f"flowcast {version('flowcast')}\n"
+    helped = subprocess.run([command], capture_output=True, text=True, check=True)
+    assert "Usage" in helped.stdout
