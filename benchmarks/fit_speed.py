@@ -37,6 +37,7 @@ Array = NDArray[np.float64]
 ROWS, LAGS, NEIGHBORS = 2067, 45, 8  # the paper's traffic size: 22 days of 96 slots less 45 lags
 STEPS, ALPHA, MU = 10, 0.5, 1e-3
 SLOTS_A_DAY = 96
+SAME = 1e-8
 
 
 def daily_windows(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
@@ -181,28 +182,40 @@ def measure(quick: bool, one_thread: bool) -> dict[str, Any]:
         }
 
 
-def show(title: str, result: dict[str, Any]) -> None:
-    gradient, steps, predict = result["gradient"], result["ten_steps"], result["predict"]
-    print(f"\n{title}: n = {ROWS}, d = {LAGS}, k = {NEIGHBORS}, windows of a noisy daily wave")
-    print(
-        f"  gradient alone     ours {gradient['ours_ms']:8.2f} ms   plain {gradient['plain_ms']:8.1f} ms"
-        f"   {gradient['ratio']:6.1f} times faster   largest difference {gradient['difference']:.1e}"
-    )
-    print(
-        f"  ten whole steps    ours {steps['ours_ms']:8.1f} ms   plain {steps['plain_ms']:8.1f} ms"
-        f"   {steps['ratio']:6.1f} times faster   largest difference {steps['difference']:.1e}"
-    )
-    print(f"  ten proximal steps ours {steps['proximal_ms']:8.1f} ms, backtracking included")
-    for name, rows in (("one_row", "one row"), ("all_rows", f"{ROWS} rows")):
-        print(
-            f"  predict {rows:9}  ours {predict[f'{name}_us']:8.0f} us   KNeighborsRegressor "
-            f"{predict[f'{name}_sklearn_us']:8.0f} us   {predict[f'{name}_ratio']:6.1f} times faster"
-        )
-    print(f"  (predictions differ by at most {predict['difference']:.1e})")
-    print("  one evaluation of loss and gradient, growing one size at a time:")
-    for name, line in result["growth"].items():
-        cells = "  ".join(f"{v}: {ms:.1f} ms" for v, ms in zip(line["values"], line["ms"], strict=True))
-        print(f"    {name}  {cells}   ~ {name}^{line['exponent']:.2f}")
+def show(one: dict[str, Any], default: dict[str, Any]) -> None:
+    """Print both runs side by side."""
+    print(f"n = {ROWS}, d = {LAGS}, k = {NEIGHBORS}, windows of a noisy daily wave; least of several runs")
+    print("BLAS and OpenMP on one thread for both sides; beside it, in the last columns, the default: all cores\n")
+    print(f"{'':22}{'ours':>11}{'other':>11}{'ratio':>8}   {'default: ours':>14}{'other':>11}{'ratio':>8}")
+    for title, part, ours, other, ratio, unit in (
+        ("gradient alone", "gradient", "ours_ms", "plain_ms", "ratio", "ms"),
+        ("ten whole steps", "ten_steps", "ours_ms", "plain_ms", "ratio", "ms"),
+        ("ten proximal steps", "ten_steps", "proximal_ms", "", "", "ms"),
+        ("predict one row", "predict", "one_row_us", "one_row_sklearn_us", "one_row_ratio", "us"),
+        (f"predict {ROWS} rows", "predict", "all_rows_us", "all_rows_sklearn_us", "all_rows_ratio", "us"),
+    ):
+        line = f"{title:22}"
+        for run, width in ((one, 8), (default, 14)):
+            figures = run[part]
+            line += f"{figures[ours]:{width}.1f} {unit}"
+            line += f"{figures[other]:8.1f} {unit}{figures[ratio]:7.1f}x" if other else " " * 19
+        print(line)
+    print("\nother: equations 19 to 21 in plain NumPy with explicit outer products; for predict, scikit-learn's")
+    print("KNeighborsRegressor(weights=callable, algorithm='brute'). Largest differences between the two sides:")
+    parts = ("gradient", "ten_steps", "predict")
+    print("  " + ", ".join(f"{part} {one[part]['difference']:.1e}" for part in parts))
+    print("\none evaluation of loss and gradient, growing one size at a time (ms; default in brackets)")
+    for name, grown in one["growth"].items():
+        beside = default["growth"][name]
+        print(f"  {name:2}" + "".join(f"{value:>16}" for value in grown["values"]) + f"{'exponent':>14}")
+        cells = (f"{a:.1f} ({b:.1f})" for a, b in zip(grown["ms"], beside["ms"], strict=True))
+        print(f"  {'':2}" + "".join(f"{cell:>16}" for cell in cells), end="")
+        print(f"{grown['exponent']:>7.2f} ({beside['exponent']:.2f})")
+
+
+def same_result(result: dict[str, Any]) -> bool:
+    """Tell whether both sides of every comparison computed the same, to 1e-8."""
+    return all(result[part]["difference"] <= SAME for part in ("gradient", "ten_steps", "predict"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -216,9 +229,11 @@ def main(arguments: list[str] | None = None) -> int:
     }
     if options.json:
         print(json.dumps(results, indent=2))
-        return 0
-    show("BLAS and OpenMP on one thread, for both sides", results["one_thread"])
-    show("The default, all cores", results["default"])
+    else:
+        show(results["one_thread"], results["default"])
+    if not all(same_result(result) for result in results.values()):
+        print(f"fit_speed: the two sides differ by more than {SAME}", file=sys.stderr)
+        return 1
     return 0
 
 

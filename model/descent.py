@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from model.kernel import Array
+from model.parameters import LARGEST_VALUE
 
 Loss = Callable[[Array], tuple[float, Array]]
 """From A, (r, d), to the loss and its gradient with respect to M = A.T @ A, (d, d)."""
@@ -34,8 +34,7 @@ class Step(NamedTuple):
     objective: float
 
 
-@dataclass(frozen=True)
-class Descent:
+class Descent(NamedTuple):
     """Where a descent ended: at its last step, or at the one with the least held-out error."""
 
     components: Array
@@ -68,10 +67,8 @@ def descend(
             if number - int(np.argmin(errors)) >= PATIENCE:
                 break
     else:
-        converged = len(taken) <= max_iter or next(steps, None) is None
+        converged = len(taken) <= max_iter  # the solver ended by itself
     best = int(np.argmin(errors)) if errors else len(taken) - 1
-    if best < len(taken) - 1:
-        converged = True  # stopped by held-out error
     objectives = [step.objective for step in taken[: best + 1]]
     return Descent(taken[best].components, objectives, errors[: best + 1], converged)
 
@@ -166,13 +163,15 @@ def paper_steps(loss: Loss, start: Array, mu: float, alpha: float, theta: float)
         before = objective
         values, vectors = np.linalg.eigh(metric - alpha * (gradient + mu * np.eye(len(metric))))
         metric = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        _check_length(alpha, metric)
 
 
-def transformation_steps(loss: Loss, start: Array, tol: float) -> Iterator[Step]:
-    """Minimise the loss over A (equation 9), dL/dA = 2 A dL/dM, with backtracking."""
-    here = start
-    objective, gradient = loss(here)
-    slope = 2.0 * here @ gradient
+def transformation_steps(loss: Loss, start: Array, mu: float, tol: float) -> Iterator[Step]:
+    """Minimise loss + mu Tr(A.T A) over A (equation 9), dL/dA = 2 A dL/dM, with backtracking."""
+    here, penalty = factor(start), mu * np.eye(len(start))
+    value, gradient = loss(here)
+    objective = value + mu * float(np.sum(here**2))
+    slope = 2.0 * here @ (gradient + penalty)
     yield Step(here, objective)
     recent = [objective]
     length = first_length(here, slope)
@@ -180,28 +179,31 @@ def transformation_steps(loss: Loss, start: Array, tol: float) -> Iterator[Step]
         for _ in range(BACKTRACKS):
             there = here - length * slope
             value, gradient = loss(there)
-            if value < objective - SUFFICIENT * length * float(np.sum(slope**2)):
+            reached = value + mu * float(np.sum(there**2))
+            if reached < objective - SUFFICIENT * length * float(np.sum(slope**2)):
                 break
             length *= SHRINK
         else:
             return
-        new_slope = 2.0 * there @ gradient
+        new_slope = 2.0 * there @ (gradient + penalty)
         length = next_length(there - here, new_slope - slope, length)
-        here, slope, objective = there, new_slope, value
+        here, slope, objective = there, new_slope, reached
         yield Step(here, objective)
         recent.append(objective)
 
 
-def constant_transformation_steps(loss: Loss, start: Array, alpha: float, theta: float) -> Iterator[Step]:
+def constant_transformation_steps(loss: Loss, start: Array, mu: float, alpha: float, theta: float) -> Iterator[Step]:
     """Follow equation 9 with a constant alpha until |L(A_t) - L(A_t-1)| <= theta."""
-    here, before = start, np.inf
+    here, before, identity = factor(start), np.inf, np.eye(len(start))
     while True:
-        objective, gradient = loss(here)
+        value, gradient = loss(here)
+        objective = value + mu * float(np.sum(here**2))
         yield Step(here, objective)
         if abs(objective - before) <= theta:
             return
         before = objective
-        here = here - alpha * 2.0 * here @ gradient
+        here = here - alpha * 2.0 * here @ (gradient + mu * identity)
+        _check_length(alpha, here)
 
 
 def first_length(here: Array, slope: Array) -> float:
@@ -215,6 +217,11 @@ def next_length(moved: Array, bent: Array, length: float) -> float:
     curvature = float(np.sum(moved * bent))
     wanted = float(np.sum(moved**2)) / curvature if curvature > 0.0 else 2.0 * length
     return min(max(wanted, 0.1 * length), 10.0 * length)
+
+
+def _check_length(alpha: float, reached: Array) -> None:
+    if not np.abs(reached).max() <= LARGEST_VALUE:
+        raise ValueError(f"alpha={alpha!r} is refused: steps of that length diverge; make it smaller")
 
 
 def _settled(objectives: list[float], tol: float) -> bool:

@@ -6,6 +6,8 @@ A measure without a defined value is ``None``, never NaN or infinity.
 
 from __future__ import annotations
 
+from math import isfinite
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +31,7 @@ class Measure(NamedTuple):
 def rmse(actual: ArrayLike, expected: ArrayLike) -> Measure:
     """Root of the mean squared error."""
     pairs = _Pairs(actual, expected)
-    return pairs.measure(_root(float(np.mean(pairs.errors**2))) if pairs.n else None)
+    return pairs.measure(_root_mean_square(pairs.errors) if pairs.n else None)
 
 
 def mae(actual: ArrayLike, expected: ArrayLike) -> Measure:
@@ -57,19 +59,20 @@ def mare(actual: ArrayLike, expected: ArrayLike, floor: float = 1.0) -> Measure:
     It explodes near zero: for counts keep a floor (default 1); for other targets a floor of 0
     leaves out only actual values of exactly zero.
     """
-    if not (np.isfinite(floor) and floor >= 0.0):
+    if not (isinstance(floor, Real) and isfinite(floor) and floor >= 0.0):
         raise ValueError(f"floor={floor!r} is refused; it must be a finite number of at least 0")
     pairs = _Pairs(actual, expected)
     sizes = np.abs(pairs.actual)
     used = (sizes >= floor) & (sizes > 0.0)
     n_used = int(used.sum())
-    value = float(np.mean(np.abs(pairs.errors[used]) / sizes[used])) if n_used else None
-    return Measure(value, n_used, pairs.n - n_used, pairs.n_missing)
+    with np.errstate(over="ignore"):
+        value = float(np.mean(np.abs(pairs.errors[used]) / sizes[used])) if n_used else None
+    return Measure(_finite(value), n_used, pairs.n - n_used, pairs.n_missing)
 
 
 def geh(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> Array:
     """GEH of each slot, on hourly flows; NaN where both are zero or one is missing."""
-    if not (np.isfinite(slot_minutes) and slot_minutes > 0.0):
+    if not (isinstance(slot_minutes, Real) and isfinite(slot_minutes) and slot_minutes > 0.0):
         raise ValueError(f"slot_minutes={slot_minutes!r} is refused; it must be a finite number above 0")
     pairs = _Pairs(actual, expected)
     if min(pairs.actual.min(initial=0.0), pairs.expected.min(initial=0.0)) < 0.0:
@@ -96,9 +99,17 @@ def geh_pass_share(actual: ArrayLike, expected: ArrayLike, slot_minutes: float =
     return Measure(value, n_used, pairs.n - n_used, pairs.n_missing)
 
 
+def passes_geh(share: Measure) -> bool | None:
+    """Tell whether a link passes, with GEH below 5 in at least 85 % of its slots."""
+    return None if share.value is None else share.value >= GEH_SHARE
+
+
 def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Measure:
     """Share of actual values inside [lower, upper], bounds included."""
-    above, below = _Pairs(actual, lower), _Pairs(actual, upper)
+    above, below = _Pairs(actual, lower, "lower"), _Pairs(actual, upper, "upper")
+    crossed = np.flatnonzero(above.all_expected > below.all_expected)
+    if len(crossed):
+        raise ValueError(f"lower is above upper at index {int(crossed[0])}")
     known = above.known & below.known
     n_used = int(known.sum())
     inside = (above.all_expected <= above.all_actual) & (below.all_actual <= below.all_expected)
@@ -108,25 +119,25 @@ def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Measure:
 
 def skill(actual: ArrayLike, expected: ArrayLike, reference: ArrayLike) -> Measure:
     """1 - RMSE / RMSE of a reference, on the slots where both are known; 0 means no better."""
-    first, second = _Pairs(actual, expected), _Pairs(actual, reference)
+    first, second = _Pairs(actual, expected), _Pairs(actual, reference, "reference")
     known = first.known & second.known
     n_used = int(known.sum())
     ours = first.all_expected[known] - first.all_actual[known]
     theirs = second.all_expected[known] - second.all_actual[known]
-    square = float(theirs @ theirs)
-    value = 1.0 - _root(float(ours @ ours) / square) if square > 0.0 else None
-    return Measure(value, n_used, 0, known.size - n_used)
+    yardstick = _root_mean_square(theirs) if n_used else 0.0
+    value = 1.0 - _root_mean_square(ours) / yardstick if yardstick > 0.0 else None
+    return Measure(_finite(value), n_used, 0, known.size - n_used)
 
 
 class _Pairs:
     """Actual and expected values, checked, with those known on both sides picked out."""
 
-    def __init__(self, actual: ArrayLike, expected: ArrayLike) -> None:
+    def __init__(self, actual: ArrayLike, expected: ArrayLike, name: str = "expected") -> None:
         self.all_actual = _as_values("actual", actual)
-        self.all_expected = _as_values("expected", expected)
+        self.all_expected = _as_values(name, expected)
         if self.all_actual.shape != self.all_expected.shape:
             raise ValueError(
-                f"actual has shape {self.all_actual.shape}, expected {self.all_expected.shape}; they must agree"
+                f"actual has shape {self.all_actual.shape}, {name} {self.all_expected.shape}; they must agree"
             )
         self.known = ~(np.isnan(self.all_actual) | np.isnan(self.all_expected))
         self.actual = self.all_actual[self.known]
@@ -136,7 +147,7 @@ class _Pairs:
         self.n_missing = self.known.size - self.n
 
     def measure(self, value: float | None) -> Measure:
-        return Measure(value, self.n, 0, self.n_missing)
+        return Measure(_finite(value), self.n, 0, self.n_missing)
 
 
 def _as_values(name: str, values: ArrayLike) -> Array:
@@ -148,5 +159,11 @@ def _as_values(name: str, values: ArrayLike) -> Array:
     return array
 
 
-def _root(value: float) -> float:
-    return float(np.sqrt(value))
+def _root_mean_square(errors: Array) -> float:
+    """Root of the mean square, without squaring what is very large."""
+    size = float(np.abs(errors).max())
+    return size * float(np.sqrt(np.mean((errors / size) ** 2))) if size > 0.0 else 0.0
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

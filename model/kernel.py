@@ -39,13 +39,15 @@ class Memory:
 
     def __init__(self, projected: Array) -> None:
         self.projected = np.ascontiguousarray(projected)  # (n, r)
-        self.square_norms = np.einsum("ij,ij->i", self.projected, self.projected)
-        self.largest_norm = float(self.square_norms.max(initial=0.0))
+        self._square_norms = np.einsum("ij,ij->i", self.projected, self.projected)
         # [q, 1] @ [-2 p, |p|^2].T ranks like |q - p|^2: |q|^2 is the same for all rows.
-        self._ranking = np.concatenate([-2.0 * self.projected, self.square_norms[:, None]], axis=1).T
+        self._ranking = np.concatenate([-2.0 * self.projected, self._square_norms[:, None]], axis=1).T
 
     def __len__(self) -> int:
         return len(self.projected)
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[Array]]:
+        return Memory, (self.projected,)  # the rest is derived from it
 
     def nearest(self, queries: Array, k: int, barred: Barred | None = None) -> tuple[Rows, Array]:
         """Find the k nearest rows of each query: ``(rows, squared distances)``, both (m, k).
@@ -66,35 +68,30 @@ class Memory:
             ranks = np.matmul(extended[span], self._ranking, out=buffer[: span.stop - start])
             if barred is not None:
                 barred.mark(ranks, start)
-            rows[span], distances[span] = self._select(queries[span], ranks, k)
+            rows[span] = self._choose(queries[span], ranks, k)
+            # Differences, not the expanded square: near neighbours must not suffer cancellation.
+            gaps = queries[span, None, :] - self.projected[rows[span]]
+            distances[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
+            if barred is not None:
+                distances[span][np.isinf(np.take_along_axis(ranks, rows[span], axis=1))] = np.inf
         return rows, distances
 
-    def _select(self, queries: Array, ranks: Array, k: int) -> tuple[Rows, Array]:
-        line = np.arange(len(ranks))[:, None]
+    def _choose(self, queries: Array, ranks: Array, k: int) -> Rows:
         if k == len(self):
-            rows = np.broadcast_to(np.arange(k), ranks.shape).copy()
-        else:
-            first = np.argpartition(ranks, k, axis=1)[:, : k + 1]  # the last is the (k+1)-th
-            rows = first[:, :k]
-            self._settle_ties(queries, ranks, first, rows)
-        # Differences, not the expanded square: near neighbours must not suffer cancellation.
-        gaps = queries[:, None, :] - self.projected[rows]
-        distances = np.einsum("ijk,ijk->ij", gaps, gaps)
-        distances[np.isinf(ranks[line, rows])] = np.inf
-        return rows, distances
-
-    def _settle_ties(self, queries: Array, ranks: Array, first: Rows, rows: Rows) -> None:
-        """Choose anew, by exact distance and row number, where rounding could decide the k-th."""
-        taken = np.take_along_axis(ranks, rows, axis=1).max(axis=1)
-        left = np.take_along_axis(ranks, first[:, -1:], axis=1)[:, 0]
-        scale = np.einsum("ij,ij->i", queries, queries) + self.largest_norm
-        slack = 4.0 * (queries.shape[1] + 2) * np.finfo(np.float64).eps * scale
-        for i in np.flatnonzero(left <= taken + slack):
-            if np.isinf(taken[i]):
-                continue
+            return np.broadcast_to(np.arange(k), ranks.shape)
+        first = np.argpartition(ranks, k, axis=1)[:, : k + 1]  # the last is the (k+1)-th
+        rows = first[:, :k]
+        values = np.take_along_axis(ranks, first, axis=1)
+        taken, left = values[:, :k].max(axis=1), values[:, k]
+        # Where rounding could decide the k-th, exact distance and then row number do. Rows within
+        # rounding of it are about as far from the origin as the query and the k-th themselves.
+        scale = np.einsum("ij,ij->i", queries, queries) + self._square_norms[rows].max(axis=1)
+        slack = 8.0 * (queries.shape[1] + 2) * np.finfo(np.float64).eps * scale
+        for i in np.flatnonzero((left <= taken + slack) & np.isfinite(taken)):
             candidates = np.flatnonzero(ranks[i] <= taken[i] + slack[i])
             exact = ((queries[i] - self.projected[candidates]) ** 2).sum(axis=1)
-            rows[i] = candidates[np.lexsort((candidates, exact))[: rows.shape[1]]]
+            rows[i] = candidates[np.lexsort((candidates, exact))[:k]]
+        return rows
 
 
 class Barred:

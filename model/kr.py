@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,17 +10,31 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Regress
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from model.kernel import Array, Memory, Neighborhood, Rows, gaussian_weights, weighted_mean
-from model.parameters import number, one_of, whole_number
+from model.parameters import LARGEST_VALUE, check_size, number, one_of, whole_number
 
 SPREAD_FACTOR = 10.0
+
+
+class Prepared(NamedTuple):
+    """Checked and scaled training data, before anything is learnt from it."""
+
+    neighborhood: Neighborhood
+    inputs: Array  # (n, d), scaled
+    targets: Array  # (n,), less their mean
+    target_mean: float
+    mean: Array  # (d,)
+    scale: Array  # (d,)
+    standardized: bool
 
 
 class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, BaseEstimator):
     """Kernel regression under the Euclidean metric (equations 5 and 6).
 
     An input's estimate is the mean of its k nearest training targets, weighted by a Gaussian of
-    the distance. Of training rows at the same distance the one that came first is taken first;
-    duplicates are rows like any other. With k or fewer training rows all of them are neighbours.
+    the distance. Of training rows at the same distance the one that came first is taken first
+    (under a learnt metric, rows that are equal but for the rounding of their projection count as
+    they are rounded); duplicates are rows like any other. With k or fewer training rows all of
+    them are neighbours.
 
     Parameters
     ----------
@@ -80,9 +94,8 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         X : (n, d) array-like, finite
         y : (n,) array-like, finite
         """
-        inputs, targets = self._start_fit(X, y)
-        self._keep(self._learn(inputs), inputs, targets)
-        return self
+        prepared = self._prepare(X, y)
+        return self._keep(self._learn(prepared.inputs), prepared)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Estimate the target of each row of X.
@@ -97,7 +110,8 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         -------
         estimates : (m,) array, or the pair (estimates, spreads)
         """
-        rows, weights = self._weigh(X)
+        rows, distances = self._nearest(X)
+        weights = gaussian_weights(distances, self._neighborhood.bandwidth)
         targets = self._targets[rows]
         estimates = weighted_mean(weights, targets)
         if not return_std:
@@ -113,49 +127,54 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         rows : (m, k) array of training row numbers
         weights : (m, k) array, each line summing to one
         """
-        rows, weights = self._weigh(X)
-        order = np.lexsort((rows, -weights), axis=1)
-        return np.take_along_axis(rows, order, axis=1), np.take_along_axis(weights, order, axis=1)
+        rows, distances = self._nearest(X)
+        order = np.lexsort((rows, distances), axis=1)
+        rows, distances = np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)
+        return rows, gaussian_weights(distances, self._neighborhood.bandwidth)
 
     def transform(self, X: ArrayLike) -> Array:
         """Reduce inputs to the coordinates in which the metric is Euclidean, (m, rank_)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "metric_")
         return self._project(self._as_inputs(X))
 
     def _learn(self, inputs: Array) -> Array:
         return np.eye(inputs.shape[1])
 
-    def _start_fit(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        """Check parameters and data; return scaled inputs (n, d) and targets less their mean (n,)."""
-        self._neighborhood = Neighborhood(
-            whole_number(self, "n_neighbors", at_least=1), number(self, "bandwidth", above=0.0)
+    def _prepare(self, X: ArrayLike, y: ArrayLike) -> Prepared:
+        """Check parameters and data and scale the inputs; nothing fitted before is touched."""
+        neighborhood = Neighborhood(
+            whole_number(self, "n_neighbors", at_least=1), number(self, "bandwidth", positive=True)
         )
         standardize = one_of(self, "standardize", (True, False, "auto"))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         inputs, targets = np.asarray(X), np.asarray(y, dtype=np.float64)
-        self.mean_ = inputs.mean(axis=0)
-        spreads = inputs.std(axis=0)
+        check_size("X", inputs)
+        check_size("y", targets)
+        mean, spreads = inputs.mean(axis=0), _spreads(inputs)
         # A constant input's computed spread may be a rounding error instead of zero.
-        varying = spreads > 1e-12 * np.abs(self.mean_)
-        self.standardized_ = _spreads_differ(spreads[varying]) if standardize == "auto" else bool(standardize)
-        self.scale_ = np.where(varying & self.standardized_, spreads, 1.0)
-        self._target_mean = float(targets.mean())
+        varying = spreads > 1e-12 * np.abs(mean)
+        standardized = _spreads_differ(spreads[varying]) if standardize == "auto" else bool(standardize)
+        scale = np.where(varying & standardized, spreads, 1.0)
         if self.verbose:
-            print(f"{type(self).__name__}: inputs are {'' if self.standardized_ else 'not '}standardised")
-        return (inputs - self.mean_) / self.scale_, targets - self._target_mean
+            print(f"{type(self).__name__}: inputs are {'' if standardized else 'not '}standardised")
+        target_mean = float(targets.mean())
+        scaled = (inputs - mean) / scale
+        return Prepared(neighborhood, scaled, targets - target_mean, target_mean, mean, scale, standardized)
 
-    def _keep(self, components: Array, inputs: Array, targets: Array) -> None:
+    def _keep(self, components: Array, prepared: Prepared) -> Self:
         self.components_ = components
         self.metric_ = components.T @ components
         self.rank_ = len(components)
-        self._targets = targets
-        self._memory = Memory(inputs @ components.T)
+        self.mean_, self.scale_, self.standardized_ = prepared.mean, prepared.scale, prepared.standardized
+        self._neighborhood = prepared.neighborhood
+        self._targets, self._target_mean = prepared.targets, prepared.target_mean
+        self._memory = Memory(prepared.inputs @ components.T)
+        return self
 
-    def _weigh(self, X: ArrayLike) -> tuple[Rows, Array]:
-        check_is_fitted(self)
+    def _nearest(self, X: ArrayLike) -> tuple[Rows, Array]:
+        check_is_fitted(self, "metric_")
         queries = self._project(self._as_inputs(X))
-        rows, distances = self._memory.nearest(queries, self._neighborhood.n_neighbors)
-        return rows, gaussian_weights(distances, self._neighborhood.bandwidth)
+        return self._memory.nearest(queries, self._neighborhood.n_neighbors)
 
     def _as_inputs(self, X: ArrayLike) -> Array:
         # A plain finite float64 array of the right shape, the service's only kind, skips
@@ -167,10 +186,12 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
             and len(X) > 0
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and np.isfinite(X.sum())
+            and np.abs(X).max() <= LARGEST_VALUE  # false for NaN too
         ):
             return X
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        inputs = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        check_size("X", inputs)
+        return inputs
 
     def _project(self, X: Array) -> Array:
         return np.asarray(((X - self.mean_) / self.scale_) @ self.components_.T)
@@ -178,6 +199,13 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
     @property
     def _n_features_out(self) -> int:
         return int(self.rank_)
+
+
+def _spreads(inputs: Array) -> Array:
+    """Compute standard deviations without squaring what is very small, (d,)."""
+    sizes = np.abs(inputs).max(axis=0)
+    sizes = np.where(sizes > 0.0, sizes, 1.0)
+    return np.asarray(sizes * (inputs / sizes).std(axis=0))
 
 
 def _spreads_differ(spreads: Array) -> bool:

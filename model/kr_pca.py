@@ -19,7 +19,8 @@ class KR_PCA(KR):
     Parameters
     ----------
     n_components : float or int, default=0.95
-        Below one, the share of the inputs' variance to keep; a whole number, how many components.
+        Below one, the share of the inputs' variance to keep; a whole number, how many components
+        (but one where the inputs do not vary at all).
     n_neighbors, bandwidth, standardize, verbose
         As for :class:`~model.KR`.
 
@@ -54,7 +55,7 @@ class KR_PCA(KR):
                     f"{inputs.shape[1]} inputs have at most {most} components"
                 )
         else:
-            keep = number(self, "n_components", above=0.0)
+            keep = number(self, "n_components", positive=True)
             if keep >= 1.0:
                 raise ValueError(
                     f"KR_PCA: n_components={keep} is refused; a share of variance must be below 1, "

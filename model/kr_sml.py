@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
-import numpy as np
-from sklearn.model_selection import KFold
-from sklearn.utils import check_random_state
-
-from model.descent import Descent, Step, descend, paper_steps, proximal_steps
-from model.kernel import Array, Neighborhood
-from model.learnt_metric import Examples, LearntMetric, Solver
-from model.mu_choice import choose_mu
-from model.parameters import check_number, number, whole_number
-
-MU_CANDIDATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
-MU_FOR_FEW_ROWS = 1e-3
+from model.descent import Loss, Step, paper_steps, proximal_steps
+from model.kernel import Array
+from model.learnt_metric import LearntMetric, Mu, RandomState, Solver
 
 
 class KR_SML(LearntMetric):
@@ -24,16 +15,19 @@ class KR_SML(LearntMetric):
 
     The objective is the mean squared leave-one-out error of the standardised targets plus
     ``mu`` Tr(M); the trace drives eigenvalues of M to zero, so that the rank falls by itself.
+    A large mu can be evaded: as M shrinks as a whole its neighbours stay the same and their
+    weights become equal, so that beyond some mu neither rank nor error falls further.
 
     Parameters
     ----------
     n_neighbors, bandwidth, standardize, verbose
         As for :class:`~model.KR`.
     mu : float, sequence of floats or "auto", default="auto"
-        Weight of the trace. Of several candidates ("auto": :data:`MU_CANDIDATES`) one is chosen by
-        cross-validation on the training rows, or by the held-out rows when ``early_stopping`` is
-        set; plain KR is a candidate too. The final descent of the "proximal" solver then starts
-        from the mean of the folds' metrics. With fewer than two rows a fold, mu is 0.001.
+        Weight of the trace. Of several candidates ("auto": 0.03 to 0.00001, half a decade apart)
+        one is chosen by cross-validation on the training rows, or by the held-out rows when
+        ``early_stopping`` is set; plain KR is a candidate too. The final descent of the "proximal"
+        solver then starts from the mean of the folds' metrics. With too few rows for folds mu is
+        0.001, or the first candidate given.
     cv : int, default=5
         How many folds choose mu; contiguous ones when ``exclusion`` is set.
     solver : "proximal" or "paper", default="proximal"
@@ -75,7 +69,7 @@ class KR_SML(LearntMetric):
         n_neighbors: int = 30,
         bandwidth: float = 1.0,
         standardize: bool | Literal["auto"] = "auto",
-        mu: float | Sequence[float] | Literal["auto"] = "auto",
+        mu: Mu = "auto",
         cv: int = 5,
         solver: Solver = "proximal",
         alpha: float = 0.1,
@@ -83,13 +77,15 @@ class KR_SML(LearntMetric):
         tol: float = 1e-3,
         exclusion: int = 0,
         early_stopping: int | None = None,
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         super().__init__(
             n_neighbors=n_neighbors,
             bandwidth=bandwidth,
             standardize=standardize,
+            mu=mu,
+            cv=cv,
             solver=solver,
             alpha=alpha,
             max_iter=max_iter,
@@ -99,62 +95,8 @@ class KR_SML(LearntMetric):
             random_state=random_state,
             verbose=verbose,
         )
-        self.mu = mu
-        self.cv = cv
 
-    def _descend(self, examples: Examples, held_out: Examples | None, like: Neighborhood) -> Descent:
-        candidates = self._candidates()
-        folds = whole_number(self, "cv", at_least=2)
-        start = np.eye(examples.inputs.shape[1])
-        if held_out:
-            return self._descend_by_held_out(examples, held_out, like, candidates)
-        self.mu_ = candidates[0]
-        if len(candidates) > 1 and len(examples) < 2 * folds:
-            self.mu_ = MU_FOR_FEW_ROWS
-        elif len(candidates) > 1:
-            choice = choose_mu(examples, like, candidates, self._folds(folds), self._learner(like))
-            self.mu_ = choice.mu
-            if not choice.beats_plain_kr:
-                plain = next(self._steps(examples, like, self.mu_, start))
-                return Descent(plain.components, [plain.objective], [], converged=True)
-            if self.solver == "proximal":
-                start = choice.mean_metric
-        return descend(self._steps(examples, like, self.mu_, start), self.max_iter, None, self._report)
-
-    def _descend_by_held_out(
-        self, examples: Examples, held_out: Examples, like: Neighborhood, candidates: Sequence[float]
-    ) -> Descent:
-        learnt_from = examples.take(slice(0, len(examples) - len(held_out)))
-        error = learnt_from.error_on(held_out, like)
-        start = np.eye(examples.inputs.shape[1])
-        best: Descent | None = None
-        for mu in candidates:
-            descent = descend(self._steps(learnt_from, like, mu, start), self.max_iter, error, self._report)
-            if best is None or descent.held_out_errors[-1] < best.held_out_errors[-1]:
-                self.mu_, best = mu, descent
-        assert best is not None
-        return best
-
-    def _candidates(self) -> tuple[float, ...]:
-        if isinstance(self.mu, str) and self.mu == "auto":
-            return MU_CANDIDATES
-        if isinstance(self.mu, (list, tuple, np.ndarray)) and len(self.mu) > 0:
-            return tuple(check_number(self, "mu", value, at_least=0.0) for value in self.mu)
-        return (number(self, "mu", at_least=0.0),)
-
-    def _folds(self, folds: int) -> KFold:
-        if self.exclusion > 0:
-            return KFold(folds)  # neighbouring slots stay in one fold
-        return KFold(folds, shuffle=True, random_state=check_random_state(self.random_state))
-
-    def _learner(self, like: Neighborhood) -> Callable[[Examples, float], Array]:
-        def learn(examples: Examples, mu: float) -> Array:
-            identity = np.eye(examples.inputs.shape[1])
-            return descend(self._steps(examples, like, mu, identity), self.max_iter).components
-
-        return learn
-
-    def _steps(self, examples: Examples, like: Neighborhood, mu: float, start: Array) -> Iterator[Step]:
+    def _steps(self, loss: Loss, start: Array, mu: float) -> Iterator[Step]:
         if self.solver == "paper":
-            return paper_steps(examples.loss(like, factor_two=True), start, mu, self.alpha, self.tol)
-        return proximal_steps(examples.loss(like), start, mu, self.tol)
+            return paper_steps(loss, start, mu, self.alpha, self.tol)
+        return proximal_steps(loss, start, mu, self.tol)

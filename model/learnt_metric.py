@@ -1,71 +1,31 @@
-"""What MLKR and KR_SML share: examples in order, held-out rows, and the fit around a descent."""
+"""What MLKR and KR_SML share: the choice of mu, held-out rows, and the fit around a descent."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+from sklearn.utils import check_random_state
 
-from model.descent import Descent, Loss, Step, factor
-from model.kernel import Array, Barred, Memory, Neighborhood, Positions, estimate, leave_one_out_loss
+from model.descent import Descent, Loss, Step, descend, factor
+from model.examples import Examples, TooFewRows, as_positions
+from model.kernel import Array, Neighborhood
 from model.kr import KR
-from model.parameters import number, one_of, whole_number
+from model.mu_choice import choose_mu
+from model.parameters import number, one_of, refusal, whole_number
 
 Solver = Literal["proximal", "paper"]
+Mu = float | Sequence[float] | Literal["auto"]
+RandomState = int | np.random.RandomState | None
 
-
-@dataclass(frozen=True)
-class Examples:
-    """Scaled inputs (n, d), standardised targets (n,) and each row's position in time (n,)."""
-
-    inputs: Array
-    targets: Array
-    positions: Positions
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def take(self, rows: slice | NDArray[np.intp]) -> Examples:
-        """Take some of the rows."""
-        return Examples(self.inputs[rows], self.targets[rows], self.positions[rows])
-
-    def loss(self, like: Neighborhood, factor_two: bool = False) -> Loss:
-        """Leave-one-out loss over these examples; ``factor_two`` gives equation 19's own factor."""
-        barred = self._barred(self.positions, like)
-        times = 2.0 * like.bandwidth**2 if factor_two else 1.0
-
-        def loss(components: Array) -> tuple[float, Array]:
-            value, gradient = leave_one_out_loss(components, self.inputs, self.targets, like, barred)
-            return value, times * gradient
-
-        return loss
-
-    def error_on(self, held_out: Examples, like: Neighborhood) -> Callable[[Array], float]:
-        """Mean squared error on other examples, estimated from these, as a function of A."""
-        barred = self._barred(held_out.positions, like)
-
-        def error(components: Array) -> float:
-            memory = Memory(self.inputs @ components.T)
-            queries = held_out.inputs @ components.T
-            estimates = estimate(memory, self.targets, queries, like, barred)
-            return float(np.mean((estimates - held_out.targets) ** 2))
-
-        return error
-
-    def _barred(self, queries: Positions, like: Neighborhood) -> Barred:
-        barred = Barred(queries, self.positions, like.exclusion)
-        if barred.leaves_none().any():
-            raise ValueError(
-                f"exclusion={like.exclusion} is refused: it leaves some rows without a neighbour "
-                f"(n_samples={len(self)}); give more rows or a smaller exclusion"
-            )
-        return barred
+MU_CANDIDATES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
+MU_FOR_FEW_ROWS = 1e-3
 
 
 class LearntMetric(KR):
@@ -77,16 +37,20 @@ class LearntMetric(KR):
         n_neighbors: int,
         bandwidth: float,
         standardize: bool | Literal["auto"],
+        mu: Mu,
+        cv: int,
         solver: Solver,
         alpha: float,
         max_iter: int,
         tol: float,
         exclusion: int,
         early_stopping: int | None,
-        random_state: int | np.random.RandomState | None,
+        random_state: RandomState,
         verbose: bool,
     ) -> None:
         super().__init__(n_neighbors=n_neighbors, bandwidth=bandwidth, standardize=standardize, verbose=verbose)
+        self.mu = mu
+        self.cv = cv
         self.solver = solver
         self.alpha = alpha
         self.max_iter = max_iter
@@ -104,67 +68,125 @@ class LearntMetric(KR):
         y : (n,) array-like, finite
         positions : (n,) array-like of whole numbers, optional
             Which slot each row belongs to; by default rows are consecutive. ``exclusion`` counts
-            in these.
+            in these, and the last rows are the last by these.
         """
         one_of(self, "solver", ("proximal", "paper"))
-        number(self, "alpha", above=0.0)
-        number(self, "tol", at_least=0.0)
+        number(self, "alpha", positive=True)
+        number(self, "tol", positive=False)
         whole_number(self, "max_iter", at_least=0)
-        exclusion = whole_number(self, "exclusion", at_least=0)
-        inputs, targets = self._start_fit(X, y)
-        if len(targets) < 2:
-            raise ValueError(
-                f"{type(self).__name__}: n_samples={len(targets)}; learning a metric needs at least 2 rows"
-            )
-        neighborhood = self._neighborhood
-        like = Neighborhood(neighborhood.n_neighbors, neighborhood.bandwidth, exclusion)
-        spread = float(targets.std())
-        examples = Examples(inputs, targets / (spread if spread > 0.0 else 1.0), _as_positions(positions, len(targets)))
-        descent = self._descend(examples, self._split(examples), like)
+        whole_number(self, "cv", at_least=2)
+        check_random_state(self.random_state)
+        candidates = self._candidates()
+        exclusion = whole_number(self, "exclusion", at_least=0, at_most=2**60)
+        prepared = self._prepare(X, y)
+        n = len(prepared.targets)
+        if n < 2:
+            raise ValueError(f"{type(self).__name__}: n_samples={n}; learning a metric needs at least 2 rows")
+        like = Neighborhood(prepared.neighborhood.n_neighbors, prepared.neighborhood.bandwidth, exclusion)
+        spread = float(prepared.targets.std())
+        in_order = as_positions(positions, n)
+        examples = Examples(prepared.inputs, prepared.targets / (spread if spread > 0.0 else 1.0), in_order)
+        if positions is not None:
+            examples = examples.take(np.argsort(in_order, kind="stable"))
+        if self.early_stopping is None:
+            mu, descent = self._descend(examples, like, candidates)
+        else:
+            mu, descent = self._descend_by_held_out(examples, like, candidates)
+        components = factor(descent.components.T @ descent.components)
+        self._warn(descent, len(components))
+        self.mu_ = mu
         self.n_iter_ = descent.n_iter
+        self.converged_ = descent.converged
         self.objective_history_ = np.array(descent.objectives)
         self.held_out_history_ = np.array(descent.held_out_errors)
-        self.converged_ = descent.converged
-        if not self.converged_:
+        return self._keep(components, prepared)
+
+    @abstractmethod
+    def _steps(self, loss: Loss, start: Array, mu: float) -> Iterator[Step]:
+        """Walk from a metric, (d, d), towards the least of loss + mu Tr(M)."""
+
+    def _descend(self, examples: Examples, like: Neighborhood, candidates: Sequence[float]) -> tuple[float, Descent]:
+        loss = examples.loss(like, self.solver == "paper")
+        start = np.eye(examples.inputs.shape[1])
+        mu = candidates[0]
+        if len(candidates) > 1:
+            try:
+                choice = choose_mu(examples, like, candidates, self._folds(examples), self._learn_fold(like), self._say)
+            except TooFewRows:  # the whole has neighbours enough, its folds have not
+                mu = self._mu_for_few_rows(candidates)
+            else:
+                mu = choice.mu
+                if not choice.beats_plain_kr:
+                    self._say("plain KR has the least error in cross-validation and is kept")
+                    return mu, descend(self._steps(loss, start, mu), 0, report=self._report)._replace(converged=True)
+                if self.solver == "proximal":
+                    start = choice.mean_metric
+        return mu, descend(self._steps(loss, start, mu), self.max_iter, report=self._report)
+
+    def _descend_by_held_out(
+        self, examples: Examples, like: Neighborhood, candidates: Sequence[float]
+    ) -> tuple[float, Descent]:
+        held = whole_number(self, "early_stopping", at_least=1)
+        n = len(examples)
+        if held > n - 2:
+            raise refusal(self, "early_stopping", held, f"at most {n - 2}: 2 of {n} rows must be left to learn from")
+        learnt_from, held_out = examples.take(slice(0, n - held)), examples.take(slice(n - held, n))
+        error = learnt_from.error_on(held_out, like)
+        loss = learnt_from.loss(like, self.solver == "paper")
+        tried: list[tuple[float, Descent]] = []
+        for mu in candidates:
+            self._say(f"mu {mu:g}")
+            steps = self._steps(loss, np.eye(examples.inputs.shape[1]), mu)
+            tried.append((mu, descend(steps, self.max_iter, error, self._report)))
+        return min(tried, key=lambda mu_and_descent: mu_and_descent[1].held_out_errors[-1])
+
+    def _learn_fold(self, like: Neighborhood) -> Callable[[Examples, float], Array]:
+        def learn(examples: Examples, mu: float) -> Array:
+            loss = examples.loss(like, self.solver == "paper")
+            return descend(self._steps(loss, np.eye(examples.inputs.shape[1]), mu), self.max_iter).components
+
+        return learn
+
+    def _folds(self, examples: Examples) -> KFold:
+        if len(examples) < 2 * self.cv:
+            raise TooFewRows(f"{len(examples)} rows are too few for {self.cv} folds")
+        if self.exclusion > 0:
+            return KFold(self.cv)  # neighbouring slots stay in one fold
+        return KFold(self.cv, shuffle=True, random_state=check_random_state(self.random_state))
+
+    def _candidates(self) -> tuple[float, ...]:
+        """Return the different values mu may take."""
+        if isinstance(self.mu, str) and self.mu == "auto":
+            return MU_CANDIDATES
+        if isinstance(self.mu, str):
+            raise refusal(self, "mu", self.mu, "'auto', a finite number of at least 0, or several of them")
+        values = np.ravel(np.asarray(self.mu, dtype=object)).tolist()
+        if not values:
+            raise refusal(self, "mu", self.mu, "'auto', a finite number of at least 0, or several of them")
+        return tuple(dict.fromkeys(number(self, "mu", value, positive=False) for value in values))
+
+    def _mu_for_few_rows(self, candidates: Sequence[float]) -> float:
+        return MU_FOR_FEW_ROWS if MU_FOR_FEW_ROWS in candidates else candidates[0]
+
+    def _warn(self, descent: Descent, rank: int) -> None:
+        if not descent.converged:
             warnings.warn(
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} steps before the objective "
                 f"settled within tol={self.tol}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        self._keep(factor(descent.components.T @ descent.components), inputs, targets)
-        return self
-
-    @abstractmethod
-    def _descend(self, examples: Examples, held_out: Examples | None, like: Neighborhood) -> Descent:
-        """Learn from ``examples``, or from all but the held-out rows that end them."""
-
-    def _split(self, examples: Examples) -> Examples | None:
-        if self.early_stopping is None:
-            return None
-        held = whole_number(self, "early_stopping", at_least=1)
-        if held > len(examples) - 2:
-            raise ValueError(
-                f"{type(self).__name__}: early_stopping={held} is refused; of n_samples={len(examples)} rows "
-                f"at least 2 must be left to learn from"
+        if rank == 0:
+            warnings.warn(
+                f"{type(self).__name__} learnt a metric of rank 0, under which all rows are alike; "
+                f"lower mu={self.mu} or alpha={self.alpha}",
+                UserWarning,
+                stacklevel=3,
             )
-        return examples.take(slice(len(examples) - held, None))
+
+    def _say(self, line: str) -> None:
+        if self.verbose:
+            print(f"{type(self).__name__}: {line}")
 
     def _report(self, number: int, step: Step) -> None:
-        if self.verbose:
-            rank = len(step.components)
-            print(f"{type(self).__name__} step {number}: objective {step.objective:.6f}, rank {rank}")
-
-
-def _as_positions(positions: ArrayLike | None, n: int) -> Positions:
-    if positions is None:
-        return np.arange(n)
-    given = np.asarray(positions)
-    if given.shape != (n,):
-        raise ValueError(f"positions has shape {given.shape}; it must be one whole number for each of {n} rows")
-    if given.dtype.kind in "iu":
-        return given.astype(np.int64)
-    if given.dtype.kind == "f" and np.isfinite(given).all() and (given == np.round(given)).all():
-        return given.astype(np.int64)
-    odd = next((value for value in given.tolist() if not isinstance(value, float) or value != round(value, 0)), None)
-    raise ValueError(f"positions holds {odd!r}; each must be a whole number")
+        self._say(f"step {number}: objective {step.objective:.6f}, rank {len(step.components)}")

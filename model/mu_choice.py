@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.model_selection import KFold
 
+from model.examples import Examples
 from model.kernel import Array, Neighborhood
-from model.learnt_metric import Examples
 
 RACE_MARGIN = 1.1  # a candidate this much worse than the best, after two folds, leaves the race
 
@@ -28,13 +28,17 @@ def choose_mu(
     candidates: Sequence[float],
     folds: KFold,
     learn: Callable[[Examples, float], Array],
+    report: Callable[[str], None],
 ) -> MuChoice:
     """Learn A on all folds but one with each candidate and compare the errors on the one left out.
 
     Parameters
     ----------
+    candidates : sequence of different numbers
     learn : callable
         From examples and a mu to A, (r, d).
+    report : callable
+        Told a line of progress per candidate and fold.
     """
     identity = np.eye(examples.inputs.shape[1])
     plain = 0.0
@@ -47,8 +51,10 @@ def choose_mu(
         plain += error(identity) * len(judged)
         for mu in racing:
             components = learn(learnt_from, mu)
-            errors[mu] += error(components) * len(judged)
+            here = error(components)
+            errors[mu] += here * len(judged)
             metrics[mu].append(components.T @ components)
+            report(f"fold {done} of {folds.n_splits}, mu {mu:g}: error {here:.6f}, rank {len(components)}")
         if done > 1:
             leader = min(errors[mu] for mu in racing)
             racing = [mu for mu in racing if errors[mu] <= RACE_MARGIN * leader]

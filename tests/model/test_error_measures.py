@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from model.error_measures import Measure, bias, coverage, geh, geh_pass_share, mae, mare, rmse, skill, wape
+from model.error_measures import Measure, bias, coverage, geh, geh_pass_share, mae, mare, passes_geh, rmse, skill, wape
 
 NAN = float("nan")
 ACTUAL = [10.0, 0.0, 4.0, NAN, 20.0]
@@ -44,6 +44,19 @@ def test_geh_pass_share_leaves_out_and_counts_empty_and_missing_slots():
     assert share == Measure(0.5, 2, 1, 1)
 
 
+def test_a_link_passes_at_85_per_cent():
+    assert passes_geh(Measure(0.85, 20)) is True
+    assert passes_geh(Measure(0.84, 20)) is False
+    assert passes_geh(Measure(None, 0)) is None
+
+
+def test_values_too_large_or_small_for_a_quotient_are_none():
+    assert rmse([1e200], [-1e200]).value == 2e200
+    assert mare([1e-310], [5.0], floor=0).value is None
+    assert wape([1e-310], [5.0]).value is None
+    assert skill([0.0], [1e200], [1e200]).value == 0.0
+
+
 def test_coverage_includes_the_bounds():
     assert coverage([1.0, 2.0, 3.0, NAN], [1.0, 0.0, 4.0, 0.0], [1.0, 1.0, 5.0, 9.0]) == Measure(
         pytest.approx(1 / 3), 3, 0, 1
@@ -76,6 +89,10 @@ def test_undefined_values_are_none_never_nan_or_infinite():
         (lambda: rmse([[1.0]], [[1.0]]), "one-dimensional"),
         (lambda: rmse([1.0, np.inf], [1.0, 1.0]), "actual holds an infinite value at index 1"),
         (lambda: mare([1.0], [1.0], floor=-1), "floor=-1 is refused"),
+        (lambda: mare([1.0], [1.0], floor="a"), "floor='a' is refused"),
+        (lambda: coverage([1.0], [0.0], [np.inf]), "upper holds an infinite value at index 0"),
+        (lambda: coverage([1.0], [2.0], [0.0]), "lower is above upper at index 0"),
+        (lambda: skill([1.0, 2.0], [0.0, 0.0], [1.0]), r"actual has shape \(2,\), reference \(1,\)"),
         (lambda: geh([1.0], [1.0], slot_minutes=0), "slot_minutes=0 is refused"),
         (lambda: geh([1.0], [-1.0]), r"flows of at least 0; got -1\.0"),
     ],

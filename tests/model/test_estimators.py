@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -69,6 +70,33 @@ class TestEveryEstimator:
         stream.seek(0)
         np.testing.assert_array_equal(joblib.load(stream).predict(X), expected)
 
+    def test_neighbours_are_ordered_by_distance_even_when_their_weights_vanish(self, estimator):
+        X = np.concatenate([[0.0, 1000.0, 500.0, 900.0], np.linspace(2000, 9000, 20)])[:, None]
+        plain = {"max_iter": 2, "mu": 0.0, "solver": "paper", "alpha": 1e-12, "tol": 1.0} if estimator in LEARNT else {}
+        fitted = estimator(n_neighbors=4, standardize=False, **plain).fit(X, np.arange(24.0))
+        assert fitted.kneighbors([[0.0]])[0].tolist() == [[0, 2, 3, 1]]
+
+    def test_a_refused_fit_leaves_the_last_one_as_it_was(self, rng, estimator):
+        X, y = wave(rng, 30)
+        fitted = estimator(n_neighbors=5).fit(X, y)
+        before = fitted.predict(X)
+        with pytest.raises(ValueError, match="size 1e\\+60"):
+            fitted.fit(X * 7 + 5, np.where(y == y[0], 1e60, y))
+        np.testing.assert_array_equal(fitted.predict(X), before)
+
+    def test_a_refused_first_fit_leaves_it_unfitted(self, estimator):
+        fresh = estimator(n_neighbors=5)
+        with pytest.raises(ValueError, match="size 1e\\+60"):
+            fresh.fit([[0.0], [1e60]], [0.0, 1.0])
+        with pytest.raises(NotFittedError):
+            fresh.predict([[0.0]])
+
+    def test_very_small_inputs_keep_their_differences(self, rng, estimator):
+        X, y = wave(rng, 40)
+        large = estimator(n_neighbors=5, standardize=True).fit(X, y).predict(X)
+        small = estimator(n_neighbors=5, standardize=True).fit(X * 2.0**-700, y).predict(X * 2.0**-700)
+        np.testing.assert_allclose(small, large, rtol=1e-6)
+
     def test_clones_and_grid_searches(self, rng, estimator):
         X, y = wave(rng, 60)
         search = GridSearchCV(clone(estimator()), {"n_neighbors": [1, 5]}, cv=2).fit(X, y)
@@ -108,7 +136,7 @@ class TestEveryEstimator:
         X, y = 1e5 * rng.standard_normal((50, 3)), rng.standard_normal(50)
         fitted = estimator(n_neighbors=5, standardize=False)
         if estimator in LEARNT:
-            fitted.set_params(max_iter=0, **({"mu": 0.0} if estimator is KR_SML else {}))
+            fitted.set_params(max_iter=2, mu=0.0, solver="paper", alpha=1e-12, tol=1.0)
         fitted.fit(X, y)
         np.testing.assert_allclose(fitted.predict(X), y)
 
@@ -132,6 +160,7 @@ class TestEveryEstimator:
             ({"bandwidth": -1.0}, r"bandwidth=-1\.0"),
             ({"bandwidth": float("nan")}, r"bandwidth=nan"),
             ({"bandwidth": float("inf")}, r"bandwidth=inf"),
+            ({"bandwidth": 1e-200}, r"bandwidth=1e-200 is refused; it must be a number between 1e-20 and 1e\+20"),
             ({"bandwidth": "wide"}, r"bandwidth='wide'"),
             (
                 {"standardize": "sometimes"},
@@ -160,12 +189,12 @@ class TestEveryEstimator:
         with pytest.raises(ValueError, match=message):
             estimator().fit(*spoil(*wave(rng, 30)))
 
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    def test_refuses_queries_that_are_not_finite(self, rng, estimator, bad):
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
+    def test_refuses_queries_that_cannot_be_computed_with(self, rng, estimator, bad):
         fitted = estimator(n_neighbors=3).fit(*wave(rng, 30))
         query = np.zeros((2, 5))
         query[1, 4] = bad
-        with pytest.raises(ValueError, match="Input X contains"):
+        with pytest.raises(ValueError, match=r"Input X (contains|holds a value of size 1e\+200)"):
             fitted.predict(query)
 
     def test_refuses_queries_of_another_width(self, rng, estimator):

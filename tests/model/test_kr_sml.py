@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 from model import KR, KR_SML
-from model.kr_sml import MU_CANDIDATES, MU_FOR_FEW_ROWS
+from model.learnt_metric import MU_CANDIDATES, MU_FOR_FEW_ROWS
 from tests.model.oracles import paper_listing
 
 
@@ -93,11 +93,28 @@ class TestProximalSolver:
         fitted = KR_SML(n_neighbors=10, mu=1e-3, verbose=True).fit(*ridge_of(rng))
         lines = [line for line in capsys.readouterr().out.splitlines() if " step " in line]
         assert len(lines) == fitted.n_iter_ + 1
-        assert lines[0].startswith("KR_SML step 0: objective ")
+        assert lines[0].startswith("KR_SML: step 0: objective ")
         assert lines[-1].endswith(f"rank {fitted.rank_}")
 
 
+class TestPaperSolverGoneWrong:
+    def test_steps_that_diverge_are_refused(self, rng):
+        with pytest.raises(ValueError, match=r"alpha=1e\+19 is refused: steps of that length diverge"):
+            # On a grid the nearest are equally far, so that the gradient does not vanish.
+            KR_SML(mu=0.0, solver="paper", alpha=1e19, tol=0.0).fit(1e20 * rng.integers(0, 3, (40, 3)), rng.random(40))
+
+    def test_a_metric_of_rank_zero_warns(self, rng):
+        with pytest.warns(UserWarning, match="learnt a metric of rank 0"):
+            assert KR_SML(n_neighbors=5, mu=10.0, solver="paper", alpha=0.5).fit(*ridge_of(rng, 40)).rank_ == 0
+
+
 class TestChoiceOfMu:
+    def test_tells_each_fold_when_verbose(self, rng, capsys):
+        KR_SML(n_neighbors=10, mu=[1e-2, 1e-3], cv=3, verbose=True).fit(*ridge_of(rng, 60))
+        out = capsys.readouterr().out
+        assert "KR_SML: fold 1 of 3, mu 0.01: error " in out
+        assert "KR_SML: fold 3 of 3, mu " in out
+
     def test_auto_is_the_default_and_chooses_among_the_candidates(self, rng):
         X, y = ridge_of(rng, 300)
         fitted = KR_SML(n_neighbors=10).fit(X[:200], y[:200])
@@ -119,6 +136,16 @@ class TestChoiceOfMu:
 
     def test_too_few_rows_to_choose_use_a_fixed_mu(self, rng):
         assert KR_SML(n_neighbors=3).fit(*ridge_of(rng, 9, 2)).mu_ == MU_FOR_FEW_ROWS
+        assert KR_SML(n_neighbors=3, mu=[0.5, 0.1]).fit(*ridge_of(rng, 9, 2)).mu_ == 0.5
+
+    def test_folds_too_small_for_the_exclusion_use_it_too(self, rng):
+        assert KR_SML(n_neighbors=5, exclusion=96).fit(*ridge_of(rng, 200, 2)).mu_ == MU_FOR_FEW_ROWS
+
+    def test_a_repeated_candidate_is_one_candidate(self, rng):
+        X, y = ridge_of(rng, 100)
+        once = KR_SML(n_neighbors=10, mu=[1e-2, 1e-3]).fit(X, y)
+        twice = KR_SML(n_neighbors=10, mu=[1e-2, 1e-2, 1e-3, 1e-3]).fit(X, y)
+        np.testing.assert_array_equal(once.metric_, twice.metric_)
 
     def test_a_given_mu_is_kept(self, rng):
         assert KR_SML(n_neighbors=10, mu=0.02).fit(*ridge_of(rng)).mu_ == 0.02
@@ -130,7 +157,10 @@ class TestChoiceOfMu:
         with pytest.raises(ValueError, match=r"mu=-1\.0 is refused"):
             KR_SML(mu=(0.1, -1.0)).fit(*ridge_of(rng, 30))
 
-    @pytest.mark.parametrize("mu", [-1e-9, float("nan"), float("inf"), "much", None, ()])
+    def test_an_array_of_one_number_is_that_number(self, rng):
+        assert KR_SML(n_neighbors=10, mu=np.array(0.02)).fit(*ridge_of(rng, 60)).mu_ == 0.02
+
+    @pytest.mark.parametrize("mu", [-1e-9, float("nan"), float("inf"), "much", None, (), 10**400])
     def test_refuses_other_values(self, rng, mu):
         with pytest.raises(ValueError, match=re.escape(f"mu={mu!r} is refused")):
             KR_SML(mu=mu).fit(*ridge_of(rng, 30))

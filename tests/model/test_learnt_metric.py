@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from model import KR, KR_SML, MLKR
 
@@ -37,7 +38,9 @@ class TestExclusion:
         np.testing.assert_array_equal(apart.metric_, unordered.metric_)
 
     def test_refuses_an_exclusion_that_leaves_no_neighbour(self, rng, estimator):
-        with pytest.raises(ValueError, match=r"exclusion=96 .* without a neighbour \(n_samples=\d+\)"):
+        with pytest.raises(
+            ValueError, match=r"exclusion=96 is refused: with 60 rows to learn from, the row at position \d+"
+        ):
             estimator(exclusion=96).fit(*walk(rng, 60))
 
     @pytest.mark.parametrize(
@@ -47,6 +50,10 @@ class TestExclusion:
             (np.full(60, 0.5), r"positions holds 0\.5"),
             ([*range(59), np.nan], "positions holds nan"),
             (["a"] * 60, "positions holds 'a'"),
+            ([*range(59), None], "positions holds None"),
+            ([*range(59), np.inf], "positions holds inf"),
+            ([*range(59), 1e300], r"positions holds 1e\+300"),
+            (np.arange(60, dtype=np.uint64) + np.uint64(2**63), "positions holds 9223372036854775808"),
         ],
     )
     def test_refuses_positions_that_are_not_whole_numbers_a_row(self, rng, estimator, positions, message):
@@ -56,6 +63,21 @@ class TestExclusion:
 
 @pytest.mark.parametrize("estimator", LEARNT)
 class TestEarlyStopping:
+    def test_the_last_rows_are_the_last_by_position(self, rng, estimator):
+        X, y = walk(rng)
+        shuffled = rng.permutation(300)
+        settings = {"n_neighbors": 5, "exclusion": 20, "early_stopping": 60} | fixed_mu(estimator)
+        sorted_ = estimator(**settings).fit(X, y)
+        unsorted = estimator(**settings).fit(X[shuffled], y[shuffled], positions=shuffled)
+        np.testing.assert_allclose(unsorted.held_out_history_, sorted_.held_out_history_, rtol=1e-6)
+
+    def test_being_cut_off_by_max_iter_is_no_convergence(self, rng, estimator):
+        X = rng.standard_normal((120, 8))
+        y = X[:, 0] + rng.standard_normal(120)
+        with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+            fitted = estimator(n_neighbors=10, early_stopping=40, max_iter=2, **fixed_mu(estimator)).fit(X, y)
+        assert not fitted.converged_
+
     @pytest.mark.parametrize("seed", range(5))
     def test_is_never_worse_than_kr_on_the_held_out_rows(self, estimator, seed):
         rng = np.random.default_rng(seed)
@@ -91,6 +113,10 @@ class TestEarlyStopping:
         ({"max_iter": 1.5}, r"max_iter=1\.5 is refused"),
         ({"tol": -1e-3}, r"tol=-0\.001 is refused"),
         ({"exclusion": -1}, "exclusion=-1 is refused"),
+        ({"exclusion": 10**30}, "exclusion=10+ is refused; it must be a whole number of at most"),
+        ({"cv": 1}, "cv=1 is refused"),
+        ({"mu": -1.0}, r"mu=-1\.0 is refused"),
+        ({"random_state": "bad"}, "'bad' cannot be used to seed"),
         ({"exclusion": 0.5}, r"exclusion=0\.5 is refused"),
     ],
 )

@@ -14,6 +14,15 @@ def test_objective_never_rises(rng):
     assert fitted.converged_
 
 
+def test_a_penalty_is_optional(rng):
+    X = rng.uniform(-1, 1, (100, 4))
+    y = np.sin(4 * X[:, 1])
+    free, penalised = MLKR(n_neighbors=10).fit(X, y), MLKR(n_neighbors=10, mu=0.1).fit(X, y)
+    assert free.mu_ == 0.0
+    assert np.trace(penalised.metric_) < np.trace(free.metric_)
+    assert (np.diff(penalised.objective_history_) < 0).all()
+
+
 def test_learns_to_look_where_the_targets_come_from(rng):
     X = rng.uniform(-1, 1, (300, 4))
     y = np.sin(4 * X[:, 1])
