@@ -1,0 +1,139 @@
+"""The grid of slots: UTC inside, each link's own local time at the edges.
+
+A slot is named by its start. Slots are numbered from 1970-01-01T00:00Z, so that a link's series is
+a run of consecutive numbers whatever its clocks do: a local day has 92, 96 or 100 slots of 15
+minutes, and no slot is ever missing or doubled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from numpy.typing import NDArray
+
+MINUTES_A_DAY = 1440
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Calendar(NamedTuple):
+    """Local weekday (Monday is 0) and slot of the day of consecutive slots."""
+
+    weekday: NDArray[np.int64]
+    slot_of_day: NDArray[np.int64]
+
+
+class NonexistentTime(ValueError):
+    """A local time that the clocks skipped."""
+
+
+@dataclass(frozen=True)
+class SlotGrid:
+    """Slots of a length that divides a day."""
+
+    slot_minutes: int = 15
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.slot_minutes, int) and not isinstance(self.slot_minutes, bool)
+        if not whole or self.slot_minutes < 1 or MINUTES_A_DAY % self.slot_minutes:
+            raise ValueError(
+                f"slot_minutes={self.slot_minutes!r} is refused; it must be a whole number that divides a day's 1440"
+            )
+
+    @property
+    def slots_per_day(self) -> int:
+        """How many slots an ordinary day has."""
+        return MINUTES_A_DAY // self.slot_minutes
+
+    @property
+    def length(self) -> timedelta:
+        """Length of a slot."""
+        return timedelta(minutes=self.slot_minutes)
+
+    def number(self, slot_start: datetime) -> int:
+        """Give the number of a slot by its start, which must carry an offset and lie on the grid."""
+        if slot_start.tzinfo is None:
+            raise ValueError(f"slot_start={slot_start.isoformat()} is refused; it must carry an offset")
+        number, rest = divmod(slot_start - EPOCH, self.length)
+        if rest:
+            raise ValueError(
+                f"slot_start={slot_start.isoformat()} is refused; it must lie on the grid of "
+                f"{self.slot_minutes}-minute slots"
+            )
+        return number
+
+    def containing(self, instant: datetime) -> int:
+        """Give the number of the slot that an instant falls into."""
+        return (instant - EPOCH) // self.length
+
+    def start(self, number: int) -> datetime:
+        """Start of a slot, in UTC."""
+        return EPOCH + number * self.length
+
+    def calendar(self, first: int, n: int, zone: ZoneInfo) -> Calendar:
+        """Local weekday and slot of the day of n slots from number ``first`` on."""
+        minutes = (first + np.arange(n, dtype=np.int64)) * self.slot_minutes + self._offsets(first, n, zone)
+        days, of_day = np.divmod(minutes, MINUTES_A_DAY)
+        return Calendar((days + 3) % 7, of_day // self.slot_minutes)  # 1970-01-01 was a Thursday
+
+    def local_day(self, day: date, zone: ZoneInfo) -> range:
+        """Numbers of the slots that start on a local day: 92, 96 or 100 of them at 15 minutes."""
+        ends = (day, day + timedelta(days=1))
+        midnights = [from_local(datetime(d.year, d.month, d.day), zone, or_next=True) for d in ends]
+        first, last = (-((EPOCH - midnight) // self.length) for midnight in midnights)
+        return range(first, last)
+
+    def _offsets(self, first: int, n: int, zone: ZoneInfo) -> NDArray[np.int64]:
+        """Minutes that local time is ahead of UTC at each slot; looked up where they change."""
+        offsets = np.empty(n, dtype=np.int64)
+        step = max(1, 720 // self.slot_minutes)  # no zone changes its clocks twice in half a day
+        begin = 0
+        while begin < n:
+            end = min(begin + step, n)
+            left, right = self._offset(first + begin, zone), self._offset(first + end - 1, zone)
+            if left == right:
+                offsets[begin:end] = left
+            else:
+                offsets[begin:end] = [self._offset(first + i, zone) for i in range(begin, end)]
+            begin = end
+        return offsets
+
+    def _offset(self, number: int, zone: ZoneInfo) -> int:
+        ahead = self.start(number).astimezone(zone).utcoffset()
+        assert ahead is not None
+        return int(ahead.total_seconds() // 60)
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Find an IANA time zone, or refuse the name."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"time zone {name!r} is refused; it must be an IANA name such as Europe/Berlin") from None
+
+
+def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> datetime:
+    """Give the UTC instant of a local time.
+
+    A time that comes twice in autumn is its first occurrence, unless ``fold`` says the second. A
+    time that spring skips is refused, or with ``or_next`` becomes the instant the clocks jumped.
+    """
+    instant = local.replace(tzinfo=zone).astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == local:
+        return instant
+    if not or_next:
+        raise NonexistentTime(f"local time {local.isoformat()} does not exist in {zone.key}: the clocks skip it")
+    # With fold=1 the offset after the jump applies, which puts the instant before it by the gap.
+    later = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    before = later.astimezone(zone).utcoffset()
+    low, high = later, instant
+    while high - low > timedelta(minutes=1):
+        middle = low + (high - low) // 2
+        if middle.astimezone(zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    return high.replace(second=0, microsecond=0)

@@ -1,0 +1,63 @@
+"""The profile: what a link usually counts at a weekday and time of day."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+DAY_TYPES = (0, 0, 0, 0, 0, 1, 2)  # Monday to Friday alike, Saturday, Sunday
+ENOUGH_DAYS = 3  # a weekday with fewer days leans on its day type for the rest
+SMOOTHING = (0.25, 0.5, 0.25)  # over neighbouring slots, around midnight within the week
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Expected counts by local weekday and slot of the day, (7, slots_per_day)."""
+
+    expected_counts: Array
+
+    @classmethod
+    def learn(cls, series: ArrayLike, weekday: Slots, slot_of_day: Slots, slots_per_day: int) -> Profile:
+        """Average a gap-marked series over the days it covers.
+
+        A cell with fewer than three days leans on the mean of its day type (Monday to Friday,
+        Saturday, Sunday), one whose day type was never seen on the time of day, and one that was
+        never seen at all on the mean of everything. Then each week is smoothed 1-2-1.
+        """
+        values = np.asarray(series, dtype=np.float64)
+        if not values.shape == np.shape(weekday) == np.shape(slot_of_day):
+            raise ValueError(
+                f"series, weekday and slot_of_day have shapes {values.shape}, {np.shape(weekday)}, "
+                f"{np.shape(slot_of_day)}; they must agree"
+            )
+        known = ~np.isnan(values)
+        if not known.any():
+            raise ValueError(f"none of the {len(values)} slots has a count; a profile needs at least one")
+        cells = np.asarray(weekday)[known] * slots_per_day + np.asarray(slot_of_day)[known]
+        shape = (7, slots_per_day)
+        sums = np.bincount(cells, weights=values[known], minlength=7 * slots_per_day).reshape(shape)
+        days = np.bincount(cells, minlength=7 * slots_per_day).reshape(shape).astype(np.float64)
+        everything = sums.sum() / days.sum()
+        of_day = _mean(sums.sum(axis=0), days.sum(axis=0), everything)
+        table = np.empty(shape)
+        for day_type in range(3):
+            alike = [day for day in range(7) if DAY_TYPES[day] == day_type]
+            common = _mean(sums[alike].sum(axis=0), days[alike].sum(axis=0), of_day)
+            lean = np.maximum(ENOUGH_DAYS - days[alike], 0.0)
+            table[alike] = (sums[alike] + lean * common) / (days[alike] + lean)
+        week = table.ravel()
+        before, at, after = SMOOTHING
+        return cls((before * np.roll(week, 1) + at * week + after * np.roll(week, -1)).reshape(shape))
+
+    def at(self, weekday: Slots, slot_of_day: Slots) -> Array:
+        """Return the expected count of each slot."""
+        return np.asarray(self.expected_counts[weekday, slot_of_day])
+
+
+def _mean(sums: Array, days: Array, otherwise: Array | float) -> Array:
+    return np.where(days > 0, sums / np.maximum(days, 1.0), otherwise)
