@@ -1,0 +1,106 @@
+"""What every layout shares: links, counts, and a report that accounts for each value read."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+KEPT_REFUSALS = 100
+LARGEST_COUNT = 2**31 - 1
+# A mistyped year would stretch a link's series over centuries of gaps.
+YEARS = range(1970, 2100)
+
+LINK_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+LINK_ID_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
+COUNT_RULE = f"must be a whole number from 0 to {LARGEST_COUNT}, in digits"
+YEAR_RULE = f"must lie in the years {YEARS[0]} to {YEARS[-1]}"
+
+
+class CountFileError(ValueError):
+    """A file that cannot be read as counts at all."""
+
+
+class Quality(StrEnum):
+    """How a count came about."""
+
+    OBSERVED = "observed"
+    IMPUTED = "imputed"
+    SUSPECT = "suspect"
+
+
+class ImportedLink(NamedTuple):
+    """A link as its file describes it."""
+
+    link_id: str
+    name: str
+    zone: ZoneInfo
+    latitude: float | None = None
+    longitude: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCount:
+    """Vehicles on one link in one slot; the slot by its number on the import's grid."""
+
+    link_id: str
+    slot: int
+    count: int
+    quality: Quality
+
+
+class Refusal(NamedTuple):
+    """One entry that was not taken, and the rule it broke; a whole row stands for several values."""
+
+    source: str
+    line: int
+    field: str
+    value: str
+    reason: str
+    values: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.line}: {self.field}={self.value!r} is refused; it {self.reason}"
+
+
+@dataclass
+class ImportReport:
+    """What an import did. Once it is through, values = counts + gaps + refused.
+
+    The first 100 refusals are kept in detail; ``reasons`` counts the refused values by rule, and
+    ``suspects`` the counts marked suspect, which may be so for several reasons at once.
+    """
+
+    layout: str
+    rows: int = 0
+    values: int = 0
+    counts: int = 0
+    gaps: int = 0
+    refused: int = 0
+    suspect: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    suspects: Counter[str] = field(default_factory=Counter)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Account for values that are not taken."""
+        self.refused += refusal.values
+        self.reasons[refusal.reason] += refusal.values
+        if len(self.refusals) < KEPT_REFUSALS:
+            self.refusals.append(refusal)
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Cut a text to a length fit for a message."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def whole_count(text: str) -> int:
+    """Read a count, or refuse it with the rule."""
+    # Ten digits hold the largest count; more would only make int() work hard before the refusal.
+    if text.isascii() and text.isdigit() and len(text) <= 10 and (count := int(text)) <= LARGEST_COUNT:
+        return count
+    raise ValueError(COUNT_RULE)

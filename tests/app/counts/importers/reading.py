@@ -1,0 +1,40 @@
+"""Made-up files, and one way to read them that checks the account of every value."""
+
+from io import BytesIO
+from typing import Any
+
+from app.counts.importers import CountReader, ImportedCount, open_counts
+from app.counts.importers.scats_signals import CELLS
+from app.counts.importers.scats_survey import TIMES
+
+SURVEY_COLUMNS = ["SCATS Number", "Location", "NB_LATITUDE", "NB_LONGITUDE", "VR Internal Loc", "Start Time"]
+SURVEY_HEADER = ",".join([*SURVEY_COLUMNS, *TIMES])
+CHECKS = ["NM_REGION", "CT_RECORDS", "QT_VOLUME_24HOUR", "CT_ALARM_24HOUR"]
+SIGNALS_HEADER = ",".join(["NB_SCATS_SITE", "QT_INTERVAL_COUNT", "NB_DETECTOR", *CELLS, *CHECKS])
+
+
+def survey_row(day: str, cells: list[Any], site: str = "0970", approach: str = "7") -> str:
+    return ",".join(map(str, [site, "HIGH ST W of MAIN RD", -37.8, 145.1, approach, day, *cells]))
+
+
+def signals_row(day: str, cells: list[Any], *, records: Any = 96, total: Any = None, alarms: Any = 0) -> str:
+    total = sum(cell for cell in cells if cell > 0) if total is None else total
+    return ",".join(map(str, ["0100", day, 3, *cells, "MEL", records, total, alarms]))
+
+
+def read_all(*lines: str, end: str = "\n", **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+    return read_bytes(end.join([*lines, ""]).encode(), **settings)
+
+
+def read_bytes(data: bytes, **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+    with open_counts(BytesIO(data), **settings) as reader:
+        counts = list(reader)
+    report = reader.report
+    assert report.counts == len(counts)
+    assert report.values == report.counts + report.gaps + report.refused
+    assert report.refused == sum(report.reasons.values())
+    return counts, reader
+
+
+def refusals(reader: CountReader) -> list[tuple[int, str, str]]:
+    return [(refusal.line, refusal.field, refusal.value) for refusal in reader.report.refusals]
