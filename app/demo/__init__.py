@@ -1,0 +1,1 @@
+"""The sample city: synthetic streets and counts, for demonstrations and tests."""

@@ -1,0 +1,138 @@
+"""What goes wrong in the sample city: works, an incident, and detectors that fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.demo.demand import SATURDAY, Clock, FloatArray
+from app.demo.network import ARTERIAL, Network
+
+TEST_DAYS = 3  # kept free of events, as the last days usually judge a forecast ...
+SHORT_SPAN = 10  # ... unless the span is shorter than this many days
+
+ROADWORKS, INCIDENT, DEAD, GAP, STUCK = "roadworks", "incident", "dead_detector", "gap", "stuck_value"
+KINDS = (ROADWORKS, INCIDENT, DEAD, GAP, STUCK)  # in the order in which a small city gets them
+STUCK_NEEDS_LINKS = 6
+# Earliest and latest start by local hour, and hours of duration.
+WHEN = {ROADWORKS: (7, 7, 11), INCIDENT: (7.5, 17, 1), DEAD: (7, 9, 10), GAP: (9, 13, 6), STUCK: (9, 11, 6)}
+CAPACITY_LEFT = {ROADWORKS: 0.35, INCIDENT: 0.12}
+DIVERTED = 0.5  # share of the arrivals that roadworks send to the parallel link
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something out of the ordinary on one link, from its first to its last slot."""
+
+    kind: str
+    link_id: str
+    first_slot: int
+    last_slot: int
+    description: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An event by the numbers of its link and rows; ``parallel`` takes the diverted traffic."""
+
+    kind: str
+    link: int
+    rows: slice
+    parallel: int | None = None
+
+
+def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[Plan]:
+    """Choose a link and a day for each kind of event that fits, no link twice on a day."""
+    plans: list[Plan] = []
+    taken: set[tuple[int, int]] = set()
+    for kind in KINDS:
+        place = _choose(_eligible_links(kind, network), _event_days(clock), taken, rng)
+        if place is None:
+            continue
+        taken.add(place)
+        link, day = place
+        beside = int(rng.choice(network.parallel[link])) if kind == ROADWORKS else None
+        plans.append(Plan(kind, link, _rows(kind, day, clock, rng), beside))
+    return plans
+
+
+def describe(plan: Plan, network: Network, first_slot: int) -> Event:
+    """Put a plan into words."""
+    link_id = network.streets[plan.link].link_id
+    if plan.kind == ROADWORKS and plan.parallel is not None:
+        beside = network.streets[plan.parallel].link_id
+        text = f"capacity at {CAPACITY_LEFT[ROADWORKS]:.0%}; {DIVERTED:.0%} of the traffic diverted to {beside}"
+    else:
+        text = {
+            INCIDENT: f"capacity at {CAPACITY_LEFT[INCIDENT]:.0%}; then the queue discharges",
+            DEAD: "detector dead: counts stuck at zero while traffic flows",
+            STUCK: "detector stuck: one value repeated while traffic flows",
+            GAP: "no counts received",
+        }[plan.kind]
+    return Event(plan.kind, link_id, first_slot + plan.rows.start, first_slot + plan.rows.stop - 1, text)
+
+
+def apply_detector_faults(counts: FloatArray, plans: list[Plan]) -> None:
+    """Spoil the counts, in place, where a detector fails; the traffic itself is not touched."""
+    for plan in plans:
+        series = counts[:, plan.link]
+        if plan.kind == DEAD:
+            series[plan.rows] = 0
+        elif plan.kind == STUCK:
+            series[plan.rows] = series[plan.rows.start]
+        elif plan.kind == GAP:
+            series[plan.rows] = np.nan
+
+
+def _eligible_links(kind: str, network: Network) -> list[int]:
+    n = len(network.streets)
+    if kind == ROADWORKS:
+        return [i for i in range(n) if network.parallel[i]]
+    if kind == STUCK and n < STUCK_NEEDS_LINKS:
+        return []
+    if kind == INCIDENT:  # where there is traffic enough for a queue, and a road for it to back up along
+        busy = [i for i in range(n) if network.streets[i].road_class is ARTERIAL and _goes_on(network, i)]
+        return busy or list(range(n))
+    return list(range(n))
+
+
+def _goes_on(network: Network, link: int) -> bool:
+    way = network.streets[link].direction
+    return any(network.streets[u].direction == way for u in network.upstream[link])
+
+
+def _event_days(clock: Clock) -> list[tuple[int, bool]]:
+    """Days that may have events, and whether each is a working day."""
+    days = int(clock.day[-1]) + 1
+    last = days if days < SHORT_SPAN else days - TEST_DAYS
+    starts = np.searchsorted(clock.day, np.arange(last))
+    return [(d, bool(clock.weekday[i] < SATURDAY)) for d, i in enumerate(starts)]
+
+
+def _choose(
+    links: list[int], days: list[tuple[int, bool]], taken: set[tuple[int, int]], rng: np.random.Generator
+) -> tuple[int, int] | None:
+    """Pick a link and a day, new ones if there are any, and a working day if there is one."""
+    used_links, used_days = {link for link, _ in taken}, {day for _, day in taken}
+    for link_pool in ([i for i in links if i not in used_links], links):
+        for day_pool in (
+            [d for d, working in days if working and d not in used_days],
+            [d for d, working in days if working],
+            [d for d, _ in days],
+        ):
+            free = [(i, d) for d in day_pool for i in link_pool if (i, d) not in taken]
+            if free:
+                return free[int(rng.integers(len(free)))]
+    return None
+
+
+def _rows(kind: str, day: int, clock: Clock, rng: np.random.Generator) -> slice:
+    """Rows of an event: it starts at a local hour and does not outlast its day."""
+    earliest, latest, hours = WHEN[kind]
+    start = rng.uniform(earliest, latest)
+    today = np.flatnonzero(clock.day == day)
+    begun = today[clock.hour[today] >= start]
+    first = int(begun[0]) if len(begun) else int(today[-1])
+    length = max(1, round(hours * 60 / clock.grid.slot_minutes))
+    return slice(first, min(first + length, int(today[-1]) + 1))
