@@ -1,0 +1,48 @@
+"""A link's counts on consecutive slots, with the calendar that belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CountSeries:
+    """Counts of consecutive slots, NaN where there is none, and each slot's local calendar.
+
+    Parameters
+    ----------
+    counts : (n,) array
+        A gap is NaN, never zero.
+    weekday, slot_of_day : (n,) arrays
+        Local weekday (Monday is 0) and slot of the local day.
+    slots_per_day : int
+    """
+
+    counts: Array
+    weekday: Slots
+    slot_of_day: Slots
+    slots_per_day: int
+
+    def __post_init__(self) -> None:
+        if not self.counts.shape == self.weekday.shape == self.slot_of_day.shape or self.counts.ndim != 1:
+            raise ValueError(
+                f"counts, weekday and slot_of_day have shapes {self.counts.shape}, {self.weekday.shape}, "
+                f"{self.slot_of_day.shape}; they must be one-dimensional and agree"
+            )
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def head(self, n: int) -> CountSeries:
+        """Take the first n slots."""
+        return replace(self, counts=self.counts[:n], weekday=self.weekday[:n], slot_of_day=self.slot_of_day[:n])
+
+    def without(self, suspect: NDArray[np.bool_]) -> CountSeries:
+        """Turn some counts into gaps."""
+        return replace(self, counts=np.where(suspect, np.nan, self.counts))
