@@ -24,7 +24,8 @@ EXACT = 1e-3  # targets are standardised: below this share of their variance not
 BACKTRACKS = 8
 SHRINK = 0.4
 SUFFICIENT = 1e-4  # Armijo's constant
-PATIENCE = 10  # steps without a better held-out error before giving up
+LEVEL_WITH_BEST = 1.02  # held-out squared errors within two per cent are level
+PATIENCE = 6  # steps without a better held-out error before giving up
 
 
 class Step(NamedTuple):
@@ -35,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where a descent ended: at its last step, or at the one with the least held-out error."""
+    """Where a descent ended: at its last step, or at the first about as good as the best on held-out rows."""
 
     components: Array
     objectives: list[float]
@@ -68,7 +69,8 @@ def descend(
                 break
     else:
         converged = len(taken) <= max_iter  # the solver ended by itself
-    best = int(np.argmin(errors)) if errors else len(taken) - 1
+    # Of steps about as good the earliest: the metric overfits long before the held-out error shows it.
+    best = int(np.argmax(np.array(errors) <= LEVEL_WITH_BEST * min(errors))) if errors else len(taken) - 1
     objectives = [step.objective for step in taken[: best + 1]]
     return Descent(taken[best].components, objectives, errors[: best + 1], converged)
 

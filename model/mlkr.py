@@ -38,8 +38,9 @@ class MLKR(LearntMetric):
         How many positions on either side of a row may not be its neighbours while learning; for
         windows of a time series at least a day of slots. 0 for unordered rows.
     early_stopping : int or None, default=None
-        Hold out this many last rows and keep the step with the least error on them; the start,
-        which is plain KR, is always a candidate. The memory then holds all rows.
+        Hold out this many last rows and keep the earliest step whose squared error on them is
+        within two per cent of the least; the start, which is plain KR, is always a candidate. The
+        memory then holds all rows.
     random_state : int, RandomState or None, default=0
         Shuffles the folds.
 

@@ -17,12 +17,23 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20021225)
 
 
-@pytest.fixture
-def regression_data() -> Path:
-    """The folder with the paper's regression sets; absent, a test skips on a laptop and fails in CI."""
+def data_or_skip(name: str) -> Path:
+    """A folder of data that is no part of the project; absent, a test skips on a laptop and fails in CI."""
     try:
-        return data_directory("regression")
+        return data_directory(name)
     except MissingData as absent:
         if running_in_ci():
             pytest.fail(str(absent))
         pytest.skip(str(absent))
+
+
+@pytest.fixture(scope="session")
+def regression_data() -> Path:
+    """The folder with the paper's regression sets."""
+    return data_or_skip("regression")
+
+
+@pytest.fixture(scope="session")
+def real_file() -> Path:
+    """Real counts: the SCATS survey file."""
+    return data_or_skip("traffic") / "scats_2006-10.csv.gz"

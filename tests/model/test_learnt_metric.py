@@ -85,6 +85,7 @@ class TestEarlyStopping:
         fitted = estimator(n_neighbors=10, early_stopping=40).fit(X, y)
         plain = KR(n_neighbors=10).fit(X[:80], y[:80]).predict(X[80:])
         assert fitted.held_out_history_[0] == pytest.approx(np.mean((plain - y[80:]) ** 2) / y.var())
+        assert fitted.held_out_history_[-1] <= fitted.held_out_history_[0]
         assert fitted.held_out_history_[-1] == fitted.held_out_history_.min()
         assert len(fitted.held_out_history_) == len(fitted.objective_history_) == fitted.n_iter_ + 1
 

@@ -1,0 +1,52 @@
+"""Arrays of 16-bit fixed point: a column's values as whole multiples of its own small step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LARGEST = 32767
+MISSING = -32768
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Values rounded to 1/32767 of their column's largest, NaN kept.
+
+    Half the size of float32 and, for windows of standardised counts, a ten-thousandth of a
+    standard deviation exact. What is stored is what is computed with, so that a model forecasts
+    the same before it is saved and after it is loaded.
+
+    Parameters
+    ----------
+    steps : (n, m) array of int16
+    unit : (m,) array
+        Value of one step of each column.
+    """
+
+    steps: NDArray[np.int16]
+    unit: Array
+
+    @classmethod
+    def of(cls, values: Array) -> FixedPoint:
+        """Round values, (n, m); infinite ones are refused."""
+        if np.isinf(values).any():
+            raise ValueError("infinite values cannot be stored in fixed point")
+        known = ~np.isnan(values)
+        largest = np.abs(np.where(known, values, 0.0)).max(axis=0, initial=0.0)
+        unit = np.where(largest > 0.0, largest / LARGEST, 1.0)
+        return cls(np.where(known, np.rint(np.where(known, values, 0.0) / unit), MISSING).astype(np.int16), unit)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def values(self, rows: NDArray[np.intp] | None = None) -> Array:
+        """Return the rounded values, of some rows or of all."""
+        steps = self.steps if rows is None else self.steps[rows]
+        values = steps * self.unit
+        values[steps == MISSING] = np.nan
+        return np.asarray(values)

@@ -1,0 +1,82 @@
+"""Trained models on disk: which arrays and which words make up one, and how it is put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
+from model.bands import Bands
+from model.fixed_point import FixedPoint
+from model.kernel import Neighborhood
+from model.lag_window import LagWindow
+from model.profile import Profile
+from model.trained_model import TrainedModel
+
+KIND = "link-model"
+
+
+def save_model(folder: Path, model: TrainedModel, about: Mapping[str, Any]) -> str:
+    """Write a trained model with what is to be known about it; return the artifact's fingerprint."""
+    if model.bands is None:
+        raise ValueError("a model without bands is not ready to be saved")
+    contents: dict[str, Any] = {
+        "kind": KIND,
+        "algorithm": model.algorithm,
+        "lags": list(model.window.lags),
+        "n_neighbors": model.neighborhood.n_neighbors,
+        "bandwidth": model.neighborhood.bandwidth,
+        "center": model.center,
+        "scale": model.scale,
+        "rank": model.rank,
+        "level": model.bands.level,
+        "about": dict(about),
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "components": model.components,
+        "memory": model.memory.steps,
+        "memory_unit": model.memory.unit,
+        "continuations": model.continuations.steps,
+        "continuations_unit": model.continuations.unit,
+        "positions": model.positions,
+        "level_shares": model.level_shares,
+        "profile": model.profile.expected_counts,
+        "band_edges": model.bands.edges,
+        "band_below": model.bands.below,
+        "band_above": model.bands.above,
+    }
+    return write_artifact(folder, contents, arrays)
+
+
+def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[TrainedModel, dict[str, Any]]:
+    """Read a trained model, its arrays mapped into memory, and what is known about it."""
+    artifact = read_artifact(folder, fingerprint=fingerprint)
+    contents = artifact.manifest["contents"]
+    if not isinstance(contents, dict) or contents.get("kind") != KIND:
+        raise DamagedArtifact(folder, "it holds something other than a link's model")
+    try:
+        return _put_together(artifact, contents), contents["about"]
+    except KeyError as missing:
+        raise DamagedArtifact(folder, f"{missing} is missing from it") from None
+
+
+def _put_together(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:
+    arrays = artifact.arrays
+    return TrainedModel(
+        algorithm=contents["algorithm"],
+        window=LagWindow(contents["lags"]),
+        neighborhood=Neighborhood(contents["n_neighbors"], contents["bandwidth"]),
+        center=contents["center"],
+        scale=contents["scale"],
+        components=np.asarray(arrays["components"]),
+        memory=FixedPoint(arrays["memory"], np.asarray(arrays["memory_unit"])),
+        continuations=FixedPoint(arrays["continuations"], np.asarray(arrays["continuations_unit"])),
+        positions=arrays["positions"],
+        level_shares=np.asarray(arrays["level_shares"]),
+        profile=Profile(np.asarray(arrays["profile"])),
+        bands=Bands(contents["level"], arrays["band_edges"], arrays["band_below"], arrays["band_above"]),
+    )

@@ -1,0 +1,248 @@
+"""Training one link: from a gap-marked series to a model, its intervals and its held-out accuracy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from model.bands import Bands
+from model.detector_health import Health, examine
+from model.error_measures import Measure, coverage, geh_pass_share, mare, rmse, skill, wape
+from model.fixed_point import FixedPoint
+from model.kernel import Array, Neighborhood
+from model.kr import KR
+from model.kr_pca import KR_PCA
+from model.kr_sml import KR_SML
+from model.lag_window import LagWindow, TrainingSet
+from model.mlkr import MLKR
+from model.profile import Profile
+from model.series import CountSeries, Slots
+from model.trained_model import TrainedModel, level_of
+
+ESTIMATORS: dict[str, type[KR]] = {"KR": KR, "KR_PCA": KR_PCA, "MLKR": MLKR, "KR_SML": KR_SML}
+LEVEL_SHARES = (0.0, 0.25, 0.5)
+LEAST_ROWS = 2 * 96
+
+
+class NotEnoughCounts(ValueError):
+    """A link has too few sound counts to learn from."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How to train: the same for every link, and kept with the model.
+
+    Parameters
+    ----------
+    algorithm : "KR_SML", "MLKR", "KR" or "KR_PCA"
+    lags : int or sequence of int
+    n_neighbors, bandwidth
+        As for the estimators.
+    horizons : int
+        How many slots ahead to forecast; the neighbours' own continuations give them all.
+    held_out_days : int
+        The last days of the span, on which mu, the number of steps and the share of the level are
+        chosen and the accuracy is measured.
+    exclusion_days : float
+        Neighbours this close in time are barred while learning.
+    mu : sequence of float
+        Candidates for KR_SML.
+    max_iter : int
+        Most steps of a learnt metric.
+    level : float
+        Share of counts the interval is meant to hold.
+    """
+
+    algorithm: str = "KR_SML"
+    lags: int | Sequence[int] = 45
+    n_neighbors: int = 20
+    bandwidth: float = 1.0
+    horizons: int = 4
+    held_out_days: int = 7
+    exclusion_days: float = 1.0
+    mu: Sequence[float] = (3e-3, 3e-4)
+    max_iter: int = 25
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ESTIMATORS:
+            raise ValueError(f"algorithm={self.algorithm!r} is refused; it must be one of {', '.join(ESTIMATORS)}")
+        for name in ("horizons", "held_out_days"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)!r} is refused; it must be at least 1")
+
+
+class TrainingResult(NamedTuple):
+    """A model, how it was arrived at, and its accuracy beside others' on the same held-out slots."""
+
+    model: TrainedModel
+    health: Health
+    held_out: dict[str, dict[str, Measure]]  # by method, then by measure, one slot ahead
+    mu: float | None
+    n_iter: int | None
+
+
+def train(
+    series: CountSeries,
+    plan: TrainingPlan | None = None,
+    capacity: float | None = None,
+    suspect: NDArray[np.bool_] | None = None,
+) -> TrainingResult:
+    """Train one link.
+
+    Suspect counts are not learnt from; the held-out counts are scored whether suspect or not.
+
+    Parameters
+    ----------
+    series : CountSeries
+        The whole training span; its last days are held out while choosing, then join the memory.
+    plan : TrainingPlan, optional
+    capacity : float, optional
+        Vehicles a slot can pass, for detector health.
+    suspect : (n,) array of bool, optional
+        Counts already known not to be believed; detector health finds others.
+    """
+    plan = plan or TrainingPlan()
+    health = examine(series if suspect is None else series.without(suspect), capacity)
+    if suspect is not None:
+        health = health._replace(suspect=health.suspect | suspect)
+    sound = series.without(health.suspect)
+    window = LagWindow(plan.lags)
+    rows = window.training_set(sound.counts)
+    cut = len(series) - plan.held_out_days * series.slots_per_day
+    learnt = int((rows.positions < cut).sum())
+    if not health.enough or learnt < LEAST_ROWS or learnt == len(rows.y):
+        raise NotEnoughCounts(
+            f"{learnt} whole windows before the held-out days and {len(rows.y) - learnt} in them; "
+            f"at least {LEAST_ROWS} and 1 are needed, and {series.slots_per_day * 7} sound counts"
+        )
+    span = _Span(series, sound, window, rows, cut, plan)
+    shares = span.level_shares()
+    estimator = span.fit(shares[0])
+    judged = span.model(estimator.components_, shares, until=cut)
+    expected = judged.expected_counts(rows.X[learnt:])
+    came = _continuations(series.counts, rows.positions[learnt:], plan.horizons)
+    bands = Bands.learn(expected, came, plan.level)
+    model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
+    held_out = span.compare(expected[:, 0], bands, rows.positions[learnt:])
+    return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """One link's training span, prepared."""
+
+    series: CountSeries
+    sound: CountSeries
+    window: LagWindow
+    rows: TrainingSet
+    cut: int  # the held-out days begin here
+    plan: TrainingPlan
+
+    @property
+    def _statistics(self) -> tuple[float, float]:
+        spread = float(np.nanstd(self.sound.counts))
+        return float(np.nanmean(self.sound.counts)), spread if spread > 0.0 else 1.0
+
+    def model(self, components: Array, shares: Array, until: int) -> TrainedModel:
+        """Remember the windows, and what followed them, of the slots before ``until``."""
+        center, scale = self._statistics
+        kept = self.rows.positions < until
+        scaled = (self.rows.X[kept] - center) / scale
+        counts = self.sound.head(until).counts
+        followed = (_continuations(counts, self.rows.positions[kept], self.plan.horizons) - center) / scale
+        followed -= level_of(scaled, self.window)[:, None] * shares
+        calendar = self.series.head(until)
+        return TrainedModel(
+            algorithm=self.plan.algorithm,
+            window=self.window,
+            neighborhood=Neighborhood(self.plan.n_neighbors, self.plan.bandwidth),
+            center=center,
+            scale=scale,
+            components=components,
+            memory=FixedPoint.of(scaled @ components.T),
+            continuations=FixedPoint.of(followed),
+            positions=self.rows.positions[kept].astype(np.int32),
+            level_shares=shares,
+            profile=Profile.learn(counts, calendar.weekday, calendar.slot_of_day, calendar.slots_per_day),
+        )
+
+    def level_shares(self) -> Array:
+        """Choose, horizon by horizon, how much of the level to keep: plain KR's best on the held-out days."""
+        held = self.rows.positions >= self.cut
+        came = _continuations(self.series.counts, self.rows.positions[held], self.plan.horizons)
+        errors = []
+        for share in LEVEL_SHARES:
+            shares = np.full(self.plan.horizons, share)
+            plain = self.model(np.eye(len(self.window)), shares, until=self.cut)
+            errors.append(np.nanmean((plain.expected_counts(self.rows.X[held]) - came) ** 2, axis=0))
+        return np.asarray(np.array(LEVEL_SHARES)[np.argmin(errors, axis=0)])
+
+    def fit(self, share: float) -> KR:
+        """Fit the estimator one slot ahead, choosing by the held-out days where it can."""
+        center, scale = self._statistics
+        X, y = (self.rows.X - center) / scale, (self.rows.y - center) / scale
+        parameters: dict[str, Any] = {
+            "n_neighbors": self.plan.n_neighbors,
+            "bandwidth": self.plan.bandwidth,
+            "standardize": False,  # all lags of a link share one unit
+        }
+        estimator = ESTIMATORS[self.plan.algorithm]
+        if not issubclass(estimator, (MLKR, KR_SML)):
+            return estimator(**parameters).fit(X, y)
+        parameters |= {
+            "exclusion": int(self.plan.exclusion_days * self.series.slots_per_day),
+            "early_stopping": int((self.rows.positions >= self.cut).sum()),
+            "max_iter": self.plan.max_iter,
+        }
+        if estimator is KR_SML:
+            parameters["mu"] = tuple(self.plan.mu)
+        target = y - share * level_of(X, self.window)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
+            return estimator(**parameters).fit(X, target, positions=self.rows.positions)
+
+    def compare(self, expected: Array, bands: Bands, positions: Slots) -> dict[str, dict[str, Measure]]:
+        """Measure candidate, plain KR, profile and last week on the same held-out slots."""
+        actual = self.series.counts[positions]
+        week = 7 * self.series.slots_per_day
+        profile = self._profile_at(positions)
+        plain = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.cut)
+        held = self.rows.positions >= self.cut
+        others = {
+            "candidate": expected,
+            "KR": plain.expected_counts(self.rows.X[held])[:, 0],
+            "profile": profile,
+            "last_week": np.where(positions >= week, self.series.counts[np.maximum(positions - week, 0)], np.nan),
+        }
+        minutes = 1440 / self.series.slots_per_day
+        figures = {
+            method: {
+                "rmse": rmse(actual, said),
+                "mare": mare(actual, said),
+                "wape": wape(actual, said),
+                "geh_pass_share": geh_pass_share(actual, said, minutes),
+                "skill": skill(actual, said, profile),
+            }
+            for method, said in others.items()
+        }
+        lower, upper = bands.around(expected[:, None])
+        figures["candidate"]["coverage"] = coverage(actual, lower[:, 0], upper[:, 0])
+        return figures
+
+    def _profile_at(self, positions: Slots) -> Array:
+        before = self.sound.head(self.cut)
+        profile = Profile.learn(before.counts, before.weekday, before.slot_of_day, before.slots_per_day)
+        return profile.at(self.series.weekday[positions], self.series.slot_of_day[positions])
+
+
+def _continuations(counts: Array, positions: Slots, horizons: int) -> Array:
+    """Return the counts from each position on, NaN past the end or at a gap, (n, horizons)."""
+    padded = np.concatenate([counts, np.full(horizons, np.nan)])
+    return np.asarray(padded[positions[:, None] + np.arange(horizons)])

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+
+from model.series import CountSeries
+from model.stored_model import load_model, save_model
+from model.training import ESTIMATORS, NotEnoughCounts, TrainingPlan, train
+
+SLOTS = 96
+QUICK = {"n_neighbors": 8, "lags": 12, "max_iter": 4, "held_out_days": 4, "mu": (1e-3,)}
+
+
+def link(days: int = 18, seed: int = 0) -> CountSeries:
+    """A road with two peaks, weekends, day-to-day swings and Poisson noise."""
+    rng = np.random.default_rng(seed)
+    slots = np.arange(days * SLOTS)
+    hour = slots % SLOTS / 4
+    weekday = slots // SLOTS % 7
+    shape = 20 + 160 * np.exp(-(((hour - 8) / 1.5) ** 2)) + 190 * np.exp(-(((hour - 17.5) / 2) ** 2))
+    shape = np.where(weekday >= 5, 20 + 110 * np.exp(-(((hour - 14) / 4) ** 2)), shape)
+    swing = np.repeat(rng.normal(1, 0.12, days), SLOTS)
+    return CountSeries(rng.poisson(shape * swing).astype(float), weekday, slots % SLOTS, SLOTS)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    series = link()
+    return series, train(series.head(15 * SLOTS), TrainingPlan(**QUICK))
+
+
+class TestTrain:
+    def test_forecasts_the_days_to_come_better_than_last_week_did(self, trained):
+        series, result = trained
+        rows = result.model.window.training_set(series.counts)
+        test = rows.positions >= 15 * SLOTS
+        expected = result.model.forecast(rows.X[test]).expected[:, 0]
+        last_week = series.counts[rows.positions[test] - 7 * SLOTS]
+        assert np.mean((expected - rows.y[test]) ** 2) < 0.8 * np.mean((last_week - rows.y[test]) ** 2)
+
+    def test_intervals_hold_about_their_share_of_days_never_seen(self, trained):
+        series, result = trained
+        rows = result.model.window.training_set(series.counts)
+        test = rows.positions >= 15 * SLOTS
+        said = result.model.forecast(rows.X[test])
+        inside = (said.lower[:, 0] <= rows.y[test]) & (rows.y[test] <= said.upper[:, 0])
+        assert 0.8 < inside.mean() < 0.98
+        assert (said.lower >= 0).all()
+
+    def test_all_horizons_come_from_the_neighbours_continuations(self, trained):
+        series, result = trained
+        said = result.model.forecast(series.counts[-12:][::-1][None, :])
+        assert said.expected.shape == (1, 4)
+        assert np.isfinite(said.expected).all()
+
+    def test_held_out_accuracy_stands_beside_that_of_others_on_the_same_slots(self, trained):
+        _, result = trained
+        assert set(result.held_out) == {"candidate", "KR", "profile", "last_week"}
+        used = {method: figures["rmse"].n_used for method, figures in result.held_out.items()}
+        assert set(used.values()) == {4 * SLOTS}
+        assert result.held_out["candidate"]["rmse"].value <= result.held_out["KR"]["rmse"].value
+        assert 0.8 < result.held_out["candidate"]["coverage"].value <= 1.0
+
+    def test_the_memory_takes_in_the_held_out_days(self, trained):
+        _, result = trained
+        assert result.model.positions.max() == 15 * SLOTS - 1
+
+    @pytest.mark.parametrize("algorithm", ESTIMATORS)
+    def test_every_algorithm_trains_through_the_same_call(self, algorithm):
+        result = train(link(15), TrainingPlan(**QUICK | {"algorithm": algorithm}))
+        assert result.model.algorithm == algorithm
+        assert result.held_out["candidate"]["rmse"].value < result.held_out["last_week"]["rmse"].value
+
+    def test_training_twice_gives_the_same_model(self):
+        one, other = (train(link(15), TrainingPlan(**QUICK)) for _ in range(2))
+        np.testing.assert_array_equal(one.model.memory.steps, other.model.memory.steps)
+
+    def test_a_dead_detector_is_not_learnt_from(self):
+        series = link(15)
+        series.counts[5 * SLOTS + 28 : 5 * SLOTS + 76] = 0
+        result = train(series, TrainingPlan(**QUICK))
+        assert [verdict.name for verdict in result.health.verdicts] == ["dead"]
+        dead = set(range(5 * SLOTS + 28, 5 * SLOTS + 76 + 12))
+        assert not dead & set(result.model.positions.tolist())
+
+    def test_held_out_counts_are_scored_whether_suspect_or_not(self):
+        series = link(15)
+        series.counts[13 * SLOTS + 30 : 13 * SLOTS + 42] = 77.0  # stuck, on a held-out day
+        result = train(series, TrainingPlan(**QUICK))
+        # The slot right after the last sound window is suspect itself, and scored.
+        assert result.held_out["candidate"]["rmse"].n_used > 0
+        assert result.health.suspect.sum() >= 12
+
+    def test_too_few_counts_are_refused_with_their_number(self):
+        with pytest.raises(NotEnoughCounts, match="whole windows before the held-out days"):
+            train(link(5), TrainingPlan(**QUICK))
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"algorithm": "LSTM"}, "algorithm='LSTM' is refused; it must be one of KR, KR_PCA, MLKR, KR_SML"),
+            ({"horizons": 0}, "horizons=0 is refused"),
+            ({"held_out_days": 0}, "held_out_days=0 is refused"),
+        ],
+    )
+    def test_refuses_other_plans(self, parameters, message):
+        with pytest.raises(ValueError, match=message):
+            TrainingPlan(**parameters)
+
+
+class TestStoredModel:
+    def test_a_loaded_model_forecasts_bit_for_bit_as_the_saved_one(self, trained, tmp_path):
+        series, result = trained
+        fingerprint = save_model(tmp_path / "Gb", result.model, {"link_id": "Gb"})
+        model, about = load_model(tmp_path / "Gb", fingerprint=fingerprint)
+        assert about == {"link_id": "Gb"}
+        windows = model.window.training_set(series.counts).X[-200:]
+        for loaded, saved in zip(model.forecast(windows), result.model.forecast(windows), strict=True):
+            np.testing.assert_array_equal(loaded, saved)
+
+    def test_the_memory_is_mapped_not_copied(self, trained, tmp_path):
+        save_model(tmp_path / "Gb", trained[1].model, {})
+        assert isinstance(load_model(tmp_path / "Gb")[0].memory.steps, np.memmap)
+
+    def test_an_artifact_of_another_kind_is_refused(self, tmp_path):
+        from model.artifact import DamagedArtifact, write_artifact
+
+        write_artifact(tmp_path / "other", {"kind": "poem"}, {"words": np.arange(3)})
+        with pytest.raises(DamagedArtifact, match="something other than a link's model"):
+            load_model(tmp_path / "other")
