@@ -1,0 +1,119 @@
+"""Train many links at once: files in, one artifact a link out, each link's failure its own."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import joblib
+
+from app.counts.series import LinkSeries
+from model.artifact import DamagedArtifact, remove_leftovers
+from model.series import CountSeries
+from model.stored_model import load_model, save_model
+from model.training import TrainingPlan, TrainingResult, train
+
+State = Literal["trained", "kept", "failed"]
+
+
+@dataclass(frozen=True)
+class LinkOutcome:
+    """What became of one link."""
+
+    link_id: str
+    state: State
+    seconds: float
+    reason: str = ""
+    about: dict[str, Any] | None = None
+
+
+def train_links(
+    links: Iterable[LinkSeries], output: Path, plan: TrainingPlan, *, jobs: int = -1, resume: bool = False
+) -> Iterator[LinkOutcome]:
+    """Train links in parallel processes and give the outcomes as they come.
+
+    Artifacts are written whole or not at all: stopping in the middle leaves only whole ones. With
+    ``resume`` a link is kept as it is when its artifact came from the same counts and plan.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(output)
+    # One BLAS thread a process: the processes already use the cores.
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+        yield from workers(joblib.delayed(train_link)(link, output, plan, resume) for link in links)
+
+
+def train_link(link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool) -> LinkOutcome:
+    """Train one link and write its artifact; whatever goes wrong becomes its outcome."""
+    started = time.perf_counter()
+    folder = output / folder_name(link.link_id)
+    fingerprint = data_fingerprint(link)
+    try:
+        if resume and (about := _kept(folder, fingerprint, plan)) is not None:
+            return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
+        result = train(as_count_series(link), plan, suspect=link.suspect)
+        about = describe(link, plan, result, fingerprint)
+        save_model(folder, result.model, about)
+    except Exception as problem:  # one link's failure must not stop the others
+        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+        return LinkOutcome(link.link_id, "failed", time.perf_counter() - started, reason)
+    return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)
+
+
+def folder_name(link_id: str) -> str:
+    """Return the folder of a link's artifact; ids of dots alone would be other folders."""
+    return f"_{link_id}" if link_id.startswith(".") else link_id
+
+
+def as_count_series(link: LinkSeries) -> CountSeries:
+    """Give a link's series the calendar that the mathematics needs."""
+    calendar = link.calendar()
+    return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)
+
+
+def data_fingerprint(link: LinkSeries) -> str:
+    """Return a hash of the counts a model is learnt from, and of where in time they lie."""
+    digest = hashlib.sha256(f"{link.zone.key} {link.grid.slot_minutes} {link.first}".encode())
+    digest.update(link.counts.astype("<f8").tobytes())
+    digest.update(link.suspect.tobytes())
+    return digest.hexdigest()
+
+
+def describe(link: LinkSeries, plan: TrainingPlan, result: TrainingResult, fingerprint: str) -> dict[str, Any]:
+    """Say in JSON what a model was learnt from, how, and how good it was."""
+    return {
+        "link_id": link.link_id,
+        "zone": link.zone.key,
+        "slot_minutes": link.grid.slot_minutes,
+        "trained_from": link.grid.start(link.first).isoformat(),
+        "trained_to": link.grid.start(link.first + len(link)).isoformat(),
+        "gaps": link.gaps,
+        "suspect": int(result.health.suspect.sum()),
+        "verdicts": [verdict._asdict() for verdict in result.health.verdicts],
+        "data_fingerprint": fingerprint,
+        "plan": _as_json(plan),
+        "mu": result.mu,
+        "n_iter": result.n_iter,
+        "rank": result.model.rank,
+        "held_out": {
+            method: {name: measure._asdict() for name, measure in figures.items()}
+            for method, figures in result.held_out.items()
+        },
+    }
+
+
+def _kept(folder: Path, fingerprint: str, plan: TrainingPlan) -> dict[str, Any] | None:
+    try:
+        _, about = load_model(folder)
+    except (DamagedArtifact, OSError):
+        return None
+    same = about.get("data_fingerprint") == fingerprint and about.get("plan") == _as_json(plan)
+    return about if same else None
+
+
+def _as_json(plan: TrainingPlan) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
