@@ -1,6 +1,6 @@
 # make test   environment, checks and all tests
 # make check  ruff and mypy only
-# make bench  the paper's table and the speed ratios (about ten minutes)
+# make bench  the paper's table, accuracy on real counts and the speed ratios (a quarter of an hour)
 # make setup  the environment alone
 # make clean  forget the environment and caches
 
@@ -30,6 +30,7 @@ test: check
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.fit_speed
+	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.paper_table
 
 clean:

@@ -43,6 +43,19 @@ class CountSeries:
         """Take the first n slots."""
         return replace(self, counts=self.counts[:n], weekday=self.weekday[:n], slot_of_day=self.slot_of_day[:n])
 
+    def last_week(self) -> Array:
+        """Return the count of the same local slot a week before each slot, NaN where there is none.
+
+        By the local clock, so that the peaks stay in place across a clock change; of a local time
+        that comes twice, the first.
+        """
+        day = np.concatenate([[0], np.cumsum(self.weekday[1:] != self.weekday[:-1])])[: len(self)]
+        local = day * self.slots_per_day + self.slot_of_day
+        known, first = np.unique(local, return_index=True)
+        place = np.minimum(np.searchsorted(known, local - 7 * self.slots_per_day), max(len(known) - 1, 0))
+        there = known[place] == local - 7 * self.slots_per_day if len(self) else np.zeros(0, dtype=bool)
+        return np.where(there, self.counts[first[place]], np.nan)
+
     def without(self, suspect: NDArray[np.bool_]) -> CountSeries:
         """Turn some counts into gaps."""
         return replace(self, counts=np.where(suspect, np.nan, self.counts))

@@ -211,7 +211,6 @@ class _Span:
     def compare(self, expected: Array, bands: Bands, positions: Slots) -> dict[str, dict[str, Measure]]:
         """Measure candidate, plain KR, profile and last week on the same held-out slots."""
         actual = self.series.counts[positions]
-        week = 7 * self.series.slots_per_day
         profile = self._profile_at(positions)
         plain = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.cut)
         held = self.rows.positions >= self.cut
@@ -219,7 +218,7 @@ class _Span:
             "candidate": expected,
             "KR": plain.expected_counts(self.rows.X[held])[:, 0],
             "profile": profile,
-            "last_week": np.where(positions >= week, self.series.counts[np.maximum(positions - week, 0)], np.nan),
+            "last_week": self.series.last_week()[positions],
         }
         minutes = 1440 / self.series.slots_per_day
         figures = {

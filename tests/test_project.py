@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import typer
+
+from app.cli import cli
+from app.counts.importers import layouts
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -45,6 +50,18 @@ def test_readme_documents_every_make_target():
     declared = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert declared
     assert not [target for target in declared[1].split() if f"make {target}" not in README]
+
+
+def test_readme_documents_every_command_and_its_options():
+    for command in typer.main.get_command(cli).commands.values():
+        assert f"flowcast {command.name}" in README
+        if command.name == "train":
+            options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+            assert not [option for option in options if f"`{option}`" not in README and f"{option} " not in README]
+
+
+def test_readme_documents_every_layout():
+    assert not [name for name in layouts() if f"`{name}`" not in README]
 
 
 def test_readme_documents_every_benchmark():

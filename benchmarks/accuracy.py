@@ -1,0 +1,240 @@
+"""Accuracy on real counts, one slot ahead, link by link and in geometric mean.
+
+The first days of each link are learnt from, the rest are forecast with the true past; every test
+count is scored, suspect or not. All ratios are to KR pinned as: 45 lags, one mean and one standard
+deviation per link from the training days, k = 8, sigma = 1; KR_PCA and MLKR to the end are run the
+same way, KR_SML and MLKR stopped as the product trains them. Links need counts on every day and a
+mean above 30. LightGBM sees the same 45 lags, one model a link, and its grid (15 or 31 leaves, at
+least 10 or 40 rows a leaf; learning rate 0.05, rounds by early stopping, at most 600) is tuned on
+the same held-out days.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from app.counts.importers import CountFileError, open_counts
+from app.counts.series import LinkSeries, gather
+from app.train import as_count_series
+from benchmarks.data import MissingData, data_directory
+from model import KR, KR_PCA, MLKR, LagWindow
+from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
+from model.profile import Profile
+from model.series import CountSeries
+from model.training import TrainingPlan, train
+
+Array = NDArray[np.float64]
+Rows = tuple[Array, Array, Array]  # training windows and counts, test windows
+
+LAGS, LEAST_MEAN, HELD_OUT_DAYS = 45, 30.0, 7
+PINNED = "KR, pinned"
+FIXED: dict[str, Any] = {"learning_rate": 0.05, "n_jobs": 1, "verbose": -1}
+GRID = [(leaves, rows) for leaves in (15, 31) for rows in (10, 40)]
+MEASURES = {"rmse": rmse, "wape": wape, "mare": mare, "geh": geh_pass_share}
+
+
+def pinned_kr(rows: Rows, series: CountSeries) -> Array:
+    return scaled(rows, series, lambda X, y: KR(n_neighbors=8, standardize=False).fit(X, y))
+
+
+def kr_pca(rows: Rows, series: CountSeries) -> Array:
+    return scaled(rows, series, lambda X, y: KR_PCA(n_neighbors=8, standardize=False).fit(X, y))
+
+
+def mlkr_to_the_end(rows: Rows, series: CountSeries) -> Array:
+    def fit(X: Array, y: Array) -> MLKR:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return MLKR(n_neighbors=8, standardize=False, exclusion=series.slots_per_day, max_iter=30).fit(X, y)
+
+    return scaled(rows, series, fit)
+
+
+def scaled(rows: Rows, series: CountSeries, fit: Callable[[Array, Array], KR]) -> Array:
+    """Fit and forecast in units of the training counts' mean and standard deviation."""
+    X, y, test = rows
+    center, scale = float(np.nanmean(series.counts)), float(np.nanstd(series.counts))
+    estimates = fit((X - center) / scale, (y - center) / scale).predict((test - center) / scale)
+    return np.maximum(np.asarray(estimates) * scale + center, 0.0)
+
+
+def lightgbm_per_link(rows: Rows, series: CountSeries) -> Array:
+    import lightgbm
+
+    X, y, test = rows
+    held = HELD_OUT_DAYS * series.slots_per_day
+    tuned: list[tuple[float, int, dict[str, Any]]] = []
+    for leaves, least in GRID:
+        settings = {"num_leaves": leaves, "min_child_samples": least} | FIXED
+        candidate = lightgbm.LGBMRegressor(n_estimators=600, **settings)
+        stop = lightgbm.early_stopping(30, verbose=False)
+        candidate.fit(X[:-held], y[:-held], eval_X=X[-held:], eval_y=y[-held:], callbacks=[stop])
+        tuned.append((candidate.best_score_["valid_0"]["l2"], candidate.best_iteration_ or 600, settings))
+    _, rounds, settings = min(tuned, key=lambda candidate: candidate[0])
+    final = lightgbm.LGBMRegressor(n_estimators=rounds, **settings).fit(X, y)
+    return np.asarray(np.maximum(np.asarray(final.predict(test)), 0.0))
+
+
+def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
+    """Train all methods on a link's first days and measure them on the rest."""
+    whole = as_count_series(link)
+    cut = train_days * whole.slots_per_day
+    learnt = whole.head(cut)
+    window = LagWindow(LAGS)
+    X, y, _ = window.training_set(learnt.counts)
+    profile = Profile.learn(learnt.counts, learnt.weekday, learnt.slot_of_day, learnt.slots_per_day)
+    usual = profile.at(whole.weekday, whole.slot_of_day)
+    slots = np.arange(cut, len(whole))[~np.isnan(whole.counts[cut:])]
+    filled = np.where(np.isnan(whole.counts), usual, whole.counts)  # a gap in a test window is the profile's
+    rows = X, y, filled[slots[:, None] - np.array(window.lags)]
+    actual = whole.counts[slots]
+    methods: dict[str, dict[str, Any]] = {}
+
+    def note(name: str, forecast: Callable[[], Array]) -> None:
+        started = time.perf_counter()
+        expected = forecast()
+        methods[name] = {"seconds": time.perf_counter() - started}
+        methods[name] |= {measure: function(actual, expected).value for measure, function in MEASURES.items()}
+
+    note(PINNED, lambda: pinned_kr(rows, learnt))
+    note("KR_PCA", lambda: kr_pca(rows, learnt))
+    note("MLKR, to the end", lambda: mlkr_to_the_end(rows, learnt))
+    note("profile", lambda: usual[slots])
+    note("last week", lambda: replace(whole, counts=filled).last_week()[slots])
+    note("LightGBM", lambda: lightgbm_per_link(rows, learnt))
+    for name, algorithm in (("MLKR, stopped", "MLKR"), ("KR_SML", "KR_SML")):
+        started = time.perf_counter()
+        plan = TrainingPlan(algorithm=algorithm, held_out_days=HELD_OUT_DAYS)
+        model = train(learnt, plan, suspect=link.suspect[:cut]).model
+        said = model.forecast(rows[2])
+        note(name, lambda said=said: said.expected[:, 0])  # type: ignore[misc]
+        methods[name] |= {
+            "seconds": time.perf_counter() - started,
+            "coverage": coverage(actual, said.lower[:, 0], said.upper[:, 0]).value,
+            "width": float(np.mean(said.upper[:, 0] - said.lower[:, 0])),
+            "rank": model.rank,
+            "n_scored": len(slots),
+        }
+    return {"link_id": link.link_id, "methods": methods}
+
+
+def chosen(links: dict[str, LinkSeries], names: str | None) -> list[LinkSeries]:
+    """Take the links asked for, or those with counts on every day and a mean above 30."""
+    if names:
+        wanted = [name.strip() for name in names.split(",")]
+        absent = [name for name in wanted if name not in links]
+        if absent:
+            raise MissingData(f"no link {', '.join(absent)}; there are {', '.join(sorted(links))}")
+        return [links[name] for name in wanted]
+    longest = max(len(link) for link in links.values())
+    whole = [link for link in links.values() if len(link) == longest and link.gaps < link.grid.slots_per_day // 2]
+    return [link for link in whole if float(np.nanmean(link.counts)) > LEAST_MEAN]
+
+
+def summarise(links: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Average over links: geometric means of ratios to pinned KR, plain means of the rest."""
+    out: dict[str, dict[str, Any]] = {}
+    base = np.array([link["methods"][PINNED]["rmse"] for link in links])
+    ours = np.array([link["methods"]["KR_SML"]["rmse"] for link in links])
+    for name in links[0]["methods"]:
+        figures = [link["methods"][name] for link in links]
+        errors = np.array([figure["rmse"] for figure in figures])
+        out[name] = {
+            "to_pinned_kr": float(np.exp(np.mean(np.log(errors / base)))),
+            "ahead_of_pinned_kr": int((errors < base).sum()),
+            "kr_sml_ahead": int((ours < errors).sum()),
+        }
+        for measure in (*MEASURES, "seconds", "coverage", "width", "rank"):
+            if measure in figures[0]:
+                out[name][measure] = float(np.mean([figure[measure] for figure in figures]))
+    covered = np.array([link["methods"]["KR_SML"]["coverage"] for link in links])
+    scored = np.array([link["methods"]["KR_SML"]["n_scored"] for link in links])
+    out["KR_SML"] |= {
+        "coverage_of_all_counts": float(covered @ scored / scored.sum()),
+        "links_covered_80": int((covered >= 0.8).sum()),
+    }
+    return out
+
+
+def print_tables(console: Console, links: list[dict[str, Any]], summary: dict[str, dict[str, Any]]) -> None:
+    n = len(links)
+    table = Table(title=f"{n} links: test RMSE to pinned KR (geometric mean), and means over links")
+    headings = ("method", "RMSE : KR", "ahead of KR", "KR_SML ahead", "RMSE", "WAPE", "MARE", "GEH < 5", "s a link")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name, row in sorted(summary.items(), key=lambda item: item[1]["to_pinned_kr"]):
+        wins = [f"{row['ahead_of_pinned_kr']} of {n}", "" if name == "KR_SML" else f"{row['kr_sml_ahead']} of {n}"]
+        means = [f"{row['rmse']:.2f}", f"{row['wape']:.3f}", f"{row['mare']:.3f}", f"{row['geh']:.3f}"]
+        table.add_row(name, f"{row['to_pinned_kr']:.4f}", *wins, *means, f"{row['seconds']:.2f}")
+    console.print(table)
+    ours = summary["KR_SML"]
+    console.print(
+        f"KR_SML's 90 % interval holds {ours['coverage_of_all_counts']:.1%} of all test counts, at least 80 % on "
+        f"{ours['links_covered_80']} of {n} links; mean width {ours['width']:.1f} vehicles, "
+        f"mean rank {ours['rank']:.1f}",
+        highlight=False,
+    )
+    names = (PINNED, "KR_PCA", "MLKR, to the end", "MLKR, stopped", "LightGBM", "profile", "KR_SML")
+    detail = Table("link", *names, "in interval", title="test RMSE")
+    for link in links:
+        figures = [f"{link['methods'][name]['rmse']:.2f}" for name in names]
+        detail.add_row(link["link_id"], *figures, f"{link['methods']['KR_SML']['coverage']:.1%}")
+    console.print(detail)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, help="count file (default: the SCATS file in FLOWCAST_TEST_DATA)")
+    parser.add_argument("--train-days", type=int, default=22, help="days to learn from (22); the rest are for testing")
+    parser.add_argument("--links", help="comma-separated ids (default: whole links with a mean above 30)")
+    parser.add_argument("--sample", type=int, help="only this many of the links, evenly spread")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: the cores)")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    options = parser.parse_args(arguments)
+    notes = Console(stderr=True, highlight=False)
+    try:
+        file = options.data or data_directory("traffic") / "scats_2006-10.csv.gz"
+        with open_counts(file) as reader:
+            links = chosen(gather(reader), options.links)
+    except (MissingData, CountFileError) as problem:
+        notes.print(f"accuracy: {problem}", style="red", soft_wrap=True)
+        return 2
+    if options.sample:
+        links = [links[i] for i in np.linspace(0, len(links) - 1, min(options.sample, len(links))).astype(int)]
+    results: list[dict[str, Any]] = []
+    with (
+        joblib.parallel_config(backend="loky", inner_max_num_threads=1),
+        Progress(console=notes, transient=True) as bar,
+    ):
+        task = bar.add_task("links", total=len(links))
+        calls = (joblib.delayed(evaluate)(link, options.train_days) for link in links)
+        for result in joblib.Parallel(n_jobs=options.jobs, return_as="generator")(calls):
+            results.append(result)
+            bar.update(task, advance=1)
+            if not notes.is_terminal and (len(results) % 10 == 0 or len(results) == len(links)):
+                notes.print(f"{len(results)} of {len(links)} links done")
+    summary = summarise(results)
+    if options.json:
+        print(json.dumps({"summary": summary, "links": results}, indent=2))
+    else:
+        print_tables(Console(width=None if sys.stdout.isatty() else 150), results, summary)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
