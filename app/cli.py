@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from model.training import TrainingPlan
 
 cli = typer.Typer(help="Forecast the traffic on every road link of a city.", add_completion=False)
 notes = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 
@@ -69,6 +70,8 @@ def train_command(
             for outcome in train_links(links.values(), output, plan, jobs=jobs, resume=resume):
                 outcomes.append(outcome)
                 progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
+                if not notes.is_terminal and len(outcomes) % 10 == 0:
+                    notes.print(f"{len(outcomes)} of {len(links)} links done")
     except KeyboardInterrupt:
         notes.print(f"interrupted: {len(outcomes)} of {len(links)} links are done; --resume goes on from here")
         raise typer.Exit(INTERRUPTED) from None
