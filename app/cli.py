@@ -59,6 +59,9 @@ def train_command(
     """Train a model for every link in the files."""
     try:
         plan = TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
+        if jobs == 0:
+            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+        output.mkdir(parents=True, exist_ok=True)
         links = read_links(files, layout, zone, SlotGrid(slot_minutes))
     except (CountFileError, ValueError, OSError) as problem:
         notes.print(f"flowcast train: {escape(str(problem))}", style="red", soft_wrap=True)
@@ -115,6 +118,9 @@ def read_links(files: list[str], layout: str, zone: str | None, grid: SlotGrid) 
         for file, reader in zip(files, readers, strict=True):
             reader.close()
             _print_report(file, reader.report)
+    for file, reader in zip(files, readers, strict=True):
+        if reader.report.refused > reader.report.counts:
+            raise CountFileError(f"{file}: more values were refused than taken; is the format or slot length another?")
     if not links:
         raise CountFileError(f"there are no counts in {', '.join(files)}")
     return links

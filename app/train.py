@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import joblib
+from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries
 from model.artifact import DamagedArtifact, remove_leftovers
@@ -55,7 +56,8 @@ def train_link(link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool)
     try:
         if resume and (about := _kept(folder, fingerprint, plan)) is not None:
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
-        result = train(as_count_series(link), plan, suspect=link.suspect)
+        with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
+            result = train(as_count_series(link), plan, suspect=link.suspect)
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
     except Exception as problem:  # one link's failure must not stop the others
@@ -65,8 +67,8 @@ def train_link(link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool)
 
 
 def folder_name(link_id: str) -> str:
-    """Return the folder of a link's artifact; ids of dots alone would be other folders."""
-    return f"_{link_id}" if link_id.startswith(".") else link_id
+    """Return the folder of a link's artifact: its id, but for a leading dot, which would hide or escape."""
+    return f"%2E{link_id[1:]}" if link_id.startswith(".") else link_id
 
 
 def as_count_series(link: LinkSeries) -> CountSeries:

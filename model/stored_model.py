@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,35 @@ def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[Trained
     if not isinstance(contents, dict) or contents.get("kind") != KIND:
         raise DamagedArtifact(folder, "it holds something other than a link's model")
     try:
-        return _put_together(artifact, contents), contents["about"]
+        model, about = _put_together(artifact, contents), dict(contents["about"])
+        _check(model)
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
+    except (TypeError, ValueError) as problem:
+        raise DamagedArtifact(folder, f"its parts do not make a model: {problem}") from None
+    return model, about
+
+
+def _check(model: TrainedModel) -> None:
+    """Refuse numbers and shapes that no trained model has."""
+    n, horizons = len(model.positions), len(model.level_shares)
+    bands = model.bands
+    assert bands is not None
+    shapes = {
+        "components": (model.components.shape, (model.rank, len(model.window))),
+        "memory": (model.memory.steps.shape, (n, model.rank)),
+        "continuations": (model.continuations.steps.shape, (n, horizons)),
+        "bands": (bands.below.shape, bands.above.shape),
+        "band_edges": (bands.edges.shape, (horizons, bands.below.shape[1] - 1)),
+    }
+    for name, (is_, should_be) in shapes.items():
+        if is_ != should_be:
+            raise ValueError(f"{name} has shape {is_}; it must be {should_be}")
+    numbers = (model.center, model.scale, model.neighborhood.bandwidth, bands.level)
+    if not all(isfinite(value) for value in numbers) or min(model.scale, model.neighborhood.bandwidth) <= 0.0:
+        raise ValueError("center, scale, bandwidth and level must be finite, scale and bandwidth above 0")
+    if not (isinstance(model.neighborhood.n_neighbors, int) and model.neighborhood.n_neighbors >= 1 and n >= 1):
+        raise ValueError("n_neighbors and the number of remembered windows must be at least 1")
 
 
 def _put_together(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:

@@ -75,8 +75,8 @@ class TrainedModel:
 
     def expected_counts(self, windows: ArrayLike) -> Array:
         """Return the expected count of each horizon, (m, n_horizons)."""
-        scaled = (np.asarray(windows, dtype=np.float64) - self.center) / self.scale
-        rows, weights = self.neighbors(windows)
+        scaled = self._scaled(windows)
+        rows, weights = self._neighbors(scaled)
         followed = self.continuations.values(rows)  # (m, k, n_horizons)
         known = ~np.isnan(followed)
         shares = weights[:, :, None] * known
@@ -88,7 +88,17 @@ class TrainedModel:
 
     def neighbors(self, windows: ArrayLike) -> tuple[Rows, Array]:
         """Return which remembered windows look most alike, and their weights, (m, k) each."""
-        scaled = (np.asarray(windows, dtype=np.float64) - self.center) / self.scale
+        return self._neighbors(self._scaled(windows))
+
+    def _scaled(self, windows: ArrayLike) -> Array:
+        counts = np.asarray(windows, dtype=np.float64)
+        if counts.ndim != 2 or counts.shape[1] != len(self.window) or len(counts) == 0:
+            raise ValueError(f"windows have shape {counts.shape}; they must be (1 or more, {len(self.window)})")
+        if not np.isfinite(counts).all():
+            raise ValueError("windows hold a gap or an infinite count; LagWindow.latest fills gaps or refuses them")
+        return np.asarray((counts - self.center) / self.scale)
+
+    def _neighbors(self, scaled: Array) -> tuple[Rows, Array]:
         queries = scaled @ self.components.T
         rows, distances = Memory(self.memory.values()).nearest(queries, self.neighborhood.n_neighbors)
         return rows, gaussian_weights(distances, self.neighborhood.bandwidth)

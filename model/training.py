@@ -21,13 +21,14 @@ from model.kr_pca import KR_PCA
 from model.kr_sml import KR_SML
 from model.lag_window import LagWindow, TrainingSet
 from model.mlkr import MLKR
+from model.parameters import number, whole_number
 from model.profile import Profile
 from model.series import CountSeries, Slots
 from model.trained_model import TrainedModel, level_of
 
 ESTIMATORS: dict[str, type[KR]] = {"KR": KR, "KR_PCA": KR_PCA, "MLKR": MLKR, "KR_SML": KR_SML}
 LEVEL_SHARES = (0.0, 0.25, 0.5)
-LEAST_ROWS = 2 * 96
+LEAST_DAYS = 2
 
 
 class NotEnoughCounts(ValueError):
@@ -73,9 +74,16 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         if self.algorithm not in ESTIMATORS:
             raise ValueError(f"algorithm={self.algorithm!r} is refused; it must be one of {', '.join(ESTIMATORS)}")
-        for name in ("horizons", "held_out_days"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)!r} is refused; it must be at least 1")
+        for name in ("n_neighbors", "horizons", "held_out_days"):
+            whole_number(self, name, at_least=1)
+        whole_number(self, "max_iter", at_least=0)
+        number(self, "bandwidth", positive=True)
+        number(self, "exclusion_days", positive=False)
+        for candidate in self.mu:
+            number(self, "mu", candidate, positive=False)
+        if not 0.0 < number(self, "level", positive=True) < 1.0:
+            raise ValueError(f"level={self.level!r} is refused; it must be between 0 and 1")
+        LagWindow(self.lags)
 
 
 class TrainingResult(NamedTuple):
@@ -96,7 +104,8 @@ def train(
 ) -> TrainingResult:
     """Train one link.
 
-    Suspect counts are not learnt from; the held-out counts are scored whether suspect or not.
+    Suspect counts are neither learnt nor chosen from; the held-out counts are scored whether
+    suspect or not, from the past as it was stored.
 
     Parameters
     ----------
@@ -117,20 +126,22 @@ def train(
     rows = window.training_set(sound.counts)
     cut = len(series) - plan.held_out_days * series.slots_per_day
     learnt = int((rows.positions < cut).sum())
-    if not health.enough or learnt < LEAST_ROWS or learnt == len(rows.y):
+    least = LEAST_DAYS * series.slots_per_day
+    if not health.enough or learnt < least or learnt == len(rows.y):
         raise NotEnoughCounts(
             f"{learnt} whole windows before the held-out days and {len(rows.y) - learnt} in them; "
-            f"at least {LEAST_ROWS} and 1 are needed, and {series.slots_per_day * 7} sound counts"
+            f"at least {least} and 1 are needed, and {series.slots_per_day * 7} sound counts"
         )
     span = _Span(series, sound, window, rows, cut, plan)
     shares = span.level_shares()
     estimator = span.fit(shares[0])
     judged = span.model(estimator.components_, shares, until=cut)
     expected = judged.expected_counts(rows.X[learnt:])
-    came = _continuations(series.counts, rows.positions[learnt:], plan.horizons)
+    came = _continuations(sound.counts, rows.positions[learnt:], plan.horizons)
     bands = Bands.learn(expected, came, plan.level)
     model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
-    held_out = span.compare(expected[:, 0], bands, rows.positions[learnt:])
+    held_out = span.compare(judged)
+    held_out["candidate"]["coverage"] = _cross_coverage(expected, came, rows.positions[learnt:], series, plan.level)
     return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
 
 
@@ -145,14 +156,15 @@ class _Span:
     cut: int  # the held-out days begin here
     plan: TrainingPlan
 
-    @property
-    def _statistics(self) -> tuple[float, float]:
-        spread = float(np.nanstd(self.sound.counts))
-        return float(np.nanmean(self.sound.counts)), spread if spread > 0.0 else 1.0
+    def statistics(self, until: int) -> tuple[float, float]:
+        """Return mean and standard deviation of the sound counts before a slot."""
+        counts = self.sound.counts[:until]
+        spread = float(np.nanstd(counts))
+        return float(np.nanmean(counts)), spread if spread > 0.0 else 1.0
 
     def model(self, components: Array, shares: Array, until: int) -> TrainedModel:
         """Remember the windows, and what followed them, of the slots before ``until``."""
-        center, scale = self._statistics
+        center, scale = self.statistics(until)
         kept = self.rows.positions < until
         scaled = (self.rows.X[kept] - center) / scale
         counts = self.sound.head(until).counts
@@ -176,7 +188,7 @@ class _Span:
     def level_shares(self) -> Array:
         """Choose, horizon by horizon, how much of the level to keep: plain KR's best on the held-out days."""
         held = self.rows.positions >= self.cut
-        came = _continuations(self.series.counts, self.rows.positions[held], self.plan.horizons)
+        came = _continuations(self.sound.counts, self.rows.positions[held], self.plan.horizons)
         errors = []
         for share in LEVEL_SHARES:
             shares = np.full(self.plan.horizons, share)
@@ -186,7 +198,7 @@ class _Span:
 
     def fit(self, share: float) -> KR:
         """Fit the estimator one slot ahead, choosing by the held-out days where it can."""
-        center, scale = self._statistics
+        center, scale = self.statistics(self.cut)
         X, y = (self.rows.X - center) / scale, (self.rows.y - center) / scale
         parameters: dict[str, Any] = {
             "n_neighbors": self.plan.n_neighbors,
@@ -195,7 +207,8 @@ class _Span:
         }
         estimator = ESTIMATORS[self.plan.algorithm]
         if not issubclass(estimator, (MLKR, KR_SML)):
-            return estimator(**parameters).fit(X, y)
+            before = self.rows.positions < self.cut
+            return estimator(**parameters).fit(X[before], y[before])
         parameters |= {
             "exclusion": int(self.plan.exclusion_days * self.series.slots_per_day),
             "early_stopping": int((self.rows.positions >= self.cut).sum()),
@@ -208,37 +221,54 @@ class _Span:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
             return estimator(**parameters).fit(X, target, positions=self.rows.positions)
 
-    def compare(self, expected: Array, bands: Bands, positions: Slots) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, plain KR, profile and last week on the same held-out slots."""
-        actual = self.series.counts[positions]
-        profile = self._profile_at(positions)
+    def compare(self, judged: TrainedModel) -> dict[str, dict[str, Measure]]:
+        """Measure candidate, plain KR, profile and last week on the same held-out slots.
+
+        A slot is scored when it has a count and every method has a forecast for it; how many had
+        none is in the measures.
+        """
+        slots = np.arange(self.cut, len(self.series))
+        stored = self.window.training_set(self.series.counts)  # the past as it was stored, suspect or not
+        held = stored.positions >= self.cut
         plain = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.cut)
-        held = self.rows.positions >= self.cut
         others = {
-            "candidate": expected,
-            "KR": plain.expected_counts(self.rows.X[held])[:, 0],
-            "profile": profile,
-            "last_week": self.series.last_week()[positions],
+            "candidate": np.full(len(slots), np.nan),
+            "KR": np.full(len(slots), np.nan),
+            "profile": self._profile_at(slots),
+            "last_week": self.series.last_week()[slots],
         }
+        for method, model in (("candidate", judged), ("KR", plain)):
+            others[method][stored.positions[held] - self.cut] = model.expected_counts(stored.X[held])[:, 0]
+        known = [~np.isnan(said) for said in others.values() if not np.isnan(said).all()]
+        actual = np.where(np.all(known, axis=0), self.series.counts[slots], np.nan)
         minutes = 1440 / self.series.slots_per_day
-        figures = {
+        return {
             method: {
                 "rmse": rmse(actual, said),
                 "mare": mare(actual, said),
                 "wape": wape(actual, said),
                 "geh_pass_share": geh_pass_share(actual, said, minutes),
-                "skill": skill(actual, said, profile),
+                "skill": skill(actual, said, others["profile"]),
             }
             for method, said in others.items()
         }
-        lower, upper = bands.around(expected[:, None])
-        figures["candidate"]["coverage"] = coverage(actual, lower[:, 0], upper[:, 0])
-        return figures
 
     def _profile_at(self, positions: Slots) -> Array:
         before = self.sound.head(self.cut)
         profile = Profile.learn(before.counts, before.weekday, before.slot_of_day, before.slots_per_day)
         return profile.at(self.series.weekday[positions], self.series.slot_of_day[positions])
+
+
+def _cross_coverage(expected: Array, came: Array, positions: Slots, series: CountSeries, level: float) -> Measure:
+    """Measure coverage one slot ahead, each day inside bands learnt from the other days' errors."""
+    odd = positions // series.slots_per_day % 2 == 1
+    lower, upper = np.full(len(odd), np.nan), np.full(len(odd), np.nan)
+    for fold in (odd, ~odd):
+        if min(fold.sum(), (~fold).sum()) * (1.0 - level) < 2.0:
+            continue  # too few errors on one side to learn from
+        ends = Bands.learn(expected[~fold, :1], came[~fold, :1], level).around(expected[fold, :1])
+        lower[fold], upper[fold] = ends[0][:, 0], ends[1][:, 0]
+    return coverage(came[:, 0], lower, upper)
 
 
 def _continuations(counts: Array, positions: Slots, horizons: int) -> Array:

@@ -80,7 +80,7 @@ class TestTrainLinks:
 
     @pytest.mark.parametrize("link_id", [".", "..", ".hidden"])
     def test_ids_of_dots_stay_inside_the_folder(self, link_id):
-        assert folder_name(link_id) == f"_{link_id}"
+        assert folder_name(link_id) == f"%2E{link_id[1:]}"
 
 
 class TestTrainCommand:
@@ -113,6 +113,10 @@ class TestTrainCommand:
             (["{counts}", "--algorithm", "LSTM"], "algorithm='LSTM' is refused"),
             (["{counts}", "--zone", "Mars/Olympus"], "'Mars/Olympus' is refused"),
             (["{counts}", "--slot-minutes", "7"], "slot_minutes=7 is refused"),
+            (["{counts}", "--neighbors", "0"], "n_neighbors=0 is refused"),
+            (["{counts}", "--lags", "0"], "lags=0 is refused"),
+            (["{counts}", "--jobs", "0"], "jobs=0 is refused"),
+            (["{counts}", "--slot-minutes", "60"], "more values were refused than taken"),
             (["{counts}", "--format", "papyrus"], "layout='papyrus' is refused"),
         ],
     )
@@ -121,6 +125,12 @@ class TestTrainCommand:
         done = self.run(*given, "--output", tmp_path / "models")
         assert done.returncode == 2
         assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_an_output_that_is_a_file_is_refused(self, counts, tmp_path):
+        (tmp_path / "taken").write_text("")
+        done = self.run(counts, "--output", tmp_path / "taken")
+        assert done.returncode == 2
         assert "Traceback" not in done.stderr
 
     def test_a_run_that_trains_nothing_fails(self, tmp_path):

@@ -1,6 +1,9 @@
+import json
+
 import numpy as np
 import pytest
 
+from model.artifact import DamagedArtifact, write_artifact
 from model.series import CountSeries
 from model.stored_model import load_model, save_model
 from model.training import ESTIMATORS, NotEnoughCounts, TrainingPlan, train
@@ -83,11 +86,26 @@ class TestTrain:
 
     def test_held_out_counts_are_scored_whether_suspect_or_not(self):
         series = link(15)
-        series.counts[13 * SLOTS + 30 : 13 * SLOTS + 42] = 77.0  # stuck, on a held-out day
-        result = train(series, TrainingPlan(**QUICK))
-        # The slot right after the last sound window is suspect itself, and scored.
-        assert result.held_out["candidate"]["rmse"].n_used > 0
-        assert result.health.suspect.sum() >= 12
+        sound = train(series, TrainingPlan(**QUICK | {"algorithm": "KR"}))
+        series.counts[12 * SLOTS + 30 : 12 * SLOTS + 76] = 0  # dead, on a held-out day
+        dead = train(series, TrainingPlan(**QUICK | {"algorithm": "KR"}))
+        assert dead.health.suspect.sum() == 46
+        for result in (sound, dead):
+            assert result.held_out["candidate"]["rmse"].n_used == 4 * SLOTS
+        assert dead.held_out["profile"]["rmse"].value > 2 * sound.held_out["profile"]["rmse"].value
+
+    def test_slots_that_one_method_cannot_forecast_are_scored_for_none_and_counted(self):
+        series = link(15)
+        series.counts[6 * SLOTS : 7 * SLOTS] = np.nan  # a week before a held-out day
+        figures = train(series, TrainingPlan(**QUICK | {"algorithm": "KR"})).held_out
+        assert {measures["rmse"].n_used for measures in figures.values()} == {3 * SLOTS}
+        assert figures["candidate"]["rmse"].n_missing == SLOTS
+
+    def test_reported_coverage_is_not_measured_on_its_own_errors(self):
+        shares = [train(link(15, seed), TrainingPlan(**QUICK | {"algorithm": "KR"})).held_out for seed in range(4)]
+        values = [figures["candidate"]["coverage"].value for figures in shares]
+        assert len(set(values)) > 1
+        assert 0.8 < np.mean(values) < 0.97
 
     def test_too_few_counts_are_refused_with_their_number(self):
         with pytest.raises(NotEnoughCounts, match="whole windows before the held-out days"):
@@ -97,6 +115,13 @@ class TestTrain:
         ("parameters", "message"),
         [
             ({"algorithm": "LSTM"}, "algorithm='LSTM' is refused; it must be one of KR, KR_PCA, MLKR, KR_SML"),
+            ({"n_neighbors": 0}, "n_neighbors=0 is refused"),
+            ({"lags": 0}, "lags=0 is refused"),
+            ({"level": 1.5}, r"level=1\.5 is refused"),
+            ({"bandwidth": 0}, "bandwidth=0 is refused"),
+            ({"exclusion_days": -1}, "exclusion_days=-1 is refused"),
+            ({"held_out_days": 1.5}, r"held_out_days=1\.5 is refused"),
+            ({"mu": (-1.0,)}, r"mu=-1\.0 is refused"),
             ({"horizons": 0}, "horizons=0 is refused"),
             ({"held_out_days": 0}, "held_out_days=0 is refused"),
         ],
@@ -120,9 +145,36 @@ class TestStoredModel:
         save_model(tmp_path / "Gb", trained[1].model, {})
         assert isinstance(load_model(tmp_path / "Gb")[0].memory.steps, np.memmap)
 
-    def test_an_artifact_of_another_kind_is_refused(self, tmp_path):
-        from model.artifact import DamagedArtifact, write_artifact
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            {"lags": []},
+            {"lags": [1, 2]},
+            {"scale": 0},
+            {"scale": "1"},
+            {"center": None},
+            {"n_neighbors": 0},
+            {"about": 3},
+        ],
+    )
+    def test_contents_that_make_no_model_are_refused(self, trained, tmp_path, damage):
+        save_model(tmp_path / "Gb", trained[1].model, {})
+        manifest = json.loads((tmp_path / "Gb" / "manifest.json").read_text())
+        manifest["contents"] |= damage
+        (tmp_path / "Gb" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(DamagedArtifact):
+            load_model(tmp_path / "Gb")
 
+    @pytest.mark.parametrize("shape", [(12,), (1, 11), (0, 12)])
+    def test_windows_of_another_shape_are_refused(self, trained, shape):
+        with pytest.raises(ValueError, match="windows have shape"):
+            trained[1].model.forecast(np.ones(shape))
+
+    def test_a_gap_is_no_forecast(self, trained):
+        with pytest.raises(ValueError, match="windows hold a gap"):
+            trained[1].model.forecast(np.full((1, 12), np.nan))
+
+    def test_an_artifact_of_another_kind_is_refused(self, tmp_path):
         write_artifact(tmp_path / "other", {"kind": "poem"}, {"words": np.arange(3)})
         with pytest.raises(DamagedArtifact, match="something other than a link's model"):
             load_model(tmp_path / "other")
