@@ -1,0 +1,1 @@
+"""The commands of ``flowcast``, a module each; ``app.cli`` puts them together."""

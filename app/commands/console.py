@@ -1,0 +1,28 @@
+"""What the commands share: where they write, how they show progress, how they end."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+notes = Console(stderr=True, highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+
+def refuse(command: str, problem: object) -> NoReturn:
+    """Say in one line why a command cannot do what was asked, and leave."""
+    notes.print(f"flowcast {command}: {escape(str(problem))}", style="red", soft_wrap=True)
+    raise typer.Exit(REFUSED)
+
+
+def progress_bar() -> Progress:
+    """Return a progress bar that leaves nothing behind."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=notes, transient=True)

@@ -1,0 +1,33 @@
+"""``flowcast sample-city``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from app.commands.console import notes, refuse
+from app.demo.city import links_geojson, sample_city, write_csv
+
+
+def sample_city_command(
+    output: Annotated[Path, typer.Option(help="CSV file to write; .gz compresses.")],
+    links: Annotated[int, typer.Option(help="How many links.")] = 12,
+    days: Annotated[int, typer.Option(help="How many days.")] = 28,
+    seed: Annotated[int, typer.Option(help="Another seed gives another city.")] = 0,
+    geojson: Annotated[Path | None, typer.Option(help="Write the links there, as GeoJSON.")] = None,
+) -> None:
+    """Write the sample city's synthetic counts in Flowcast's own layout."""
+    try:
+        city = sample_city(links=links, days=days, seed=seed)
+        write_csv(city, output)
+        if geojson is not None:
+            geojson.write_text(json.dumps(links_geojson(city)))
+    except (ValueError, OSError) as problem:
+        refuse("sample-city", problem)
+    notes.print(f"{len(city.links)} links, {days} days, synthetic: {output}")
+    for event in city.events:
+        notes.print(f"  {event.kind}: {escape(event.description)}", soft_wrap=True)
