@@ -92,18 +92,19 @@ def _check(model: TrainedModel) -> None:
 
 
 def _put_together(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:
-    arrays = artifact.arrays
+    # Plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one.
+    arrays = {name: np.asarray(array) for name, array in artifact.arrays.items()}
     return TrainedModel(
         algorithm=contents["algorithm"],
         window=LagWindow(contents["lags"]),
         neighborhood=Neighborhood(contents["n_neighbors"], contents["bandwidth"]),
         center=contents["center"],
         scale=contents["scale"],
-        components=np.asarray(arrays["components"]),
-        memory=FixedPoint(arrays["memory"], np.asarray(arrays["memory_unit"])),
-        continuations=FixedPoint(arrays["continuations"], np.asarray(arrays["continuations_unit"])),
+        components=arrays["components"],
+        memory=FixedPoint(arrays["memory"], arrays["memory_unit"]),
+        continuations=FixedPoint(arrays["continuations"], arrays["continuations_unit"]),
         positions=arrays["positions"],
-        level_shares=np.asarray(arrays["level_shares"]),
-        profile=Profile(np.asarray(arrays["profile"])),
+        level_shares=arrays["level_shares"],
+        profile=Profile(arrays["profile"]),
         bands=Bands(contents["level"], arrays["band_edges"], arrays["band_below"], arrays["band_above"]),
     )

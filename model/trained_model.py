@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.bands import Bands
+from model.compact_memory import Floats, nearest_rows, square_norms
 from model.fixed_point import FixedPoint
-from model.kernel import Array, Memory, Neighborhood, Rows, gaussian_weights
+from model.kernel import Array, Barred, Memory, Neighborhood, Positions, Rows
 from model.lag_window import LagWindow
 from model.profile import Profile
 
 LEVEL_LAGS = 4  # the level of a window is the mean of its latest counts
+# A forecast is the mean over neighbourhoods of these sizes, relative to n_neighbors: no one size suits
+# every moment, and their mean is ahead of the best of them (docs/accuracy.md).
+SIZES = (0.4, 0.6, 0.8, 1.0, 1.4, 2.0)
+FEW = 8  # so many windows at once are cheaper one by one
 
 
 class Forecasts(NamedTuple):
@@ -75,8 +81,24 @@ class TrainedModel:
 
     def expected_counts(self, windows: ArrayLike) -> Array:
         """Return the expected count of each horizon, (m, n_horizons)."""
+        return self._expected(self._scaled(windows))
+
+    def expected_without(self, windows: ArrayLike, positions: Positions, exclusion: int) -> Array:
+        """Return what would be expected had the slots around each window not been remembered.
+
+        For windows that are in the memory: its own and those within ``exclusion`` slots of its
+        position are barred, as while learning. NaN where that bars the whole memory.
+        """
         scaled = self._scaled(windows)
-        rows, weights = self._neighbors(scaled)
+        remembered = self.positions.astype(np.int64)
+        alone = Barred(positions, remembered, exclusion).leaves_none()
+        expected = np.full((len(scaled), len(self.level_shares)), np.nan)
+        if not alone.all():
+            expected[~alone] = self._expected(scaled[~alone], Barred(positions[~alone], remembered, exclusion))
+        return expected
+
+    def _expected(self, scaled: Array, barred: Barred | None = None) -> Array:
+        rows, weights = self._neighbors(scaled, barred)
         followed = self.continuations.values(rows)  # (m, k, n_horizons)
         known = ~np.isnan(followed)
         shares = weights[:, :, None] * known
@@ -98,10 +120,39 @@ class TrainedModel:
             raise ValueError("windows hold a gap or an infinite count; LagWindow.latest fills gaps or refuses them")
         return np.asarray((counts - self.center) / self.scale)
 
-    def _neighbors(self, scaled: Array) -> tuple[Rows, Array]:
+    def _neighbors(self, scaled: Array, barred: Barred | None = None) -> tuple[Rows, Array]:
         queries = scaled @ self.components.T
-        rows, distances = Memory(self.memory.values()).nearest(queries, self.neighborhood.n_neighbors)
-        return rows, gaussian_weights(distances, self.neighborhood.bandwidth)
+        most = neighborhood_sizes(self.neighborhood.n_neighbors)[-1]
+        if barred is None and len(queries) <= FEW:
+            found = [nearest_rows(self.memory, self._square_norms, query, most) for query in queries]
+            rows, distances = np.array([row for row, _ in found]), np.array([far for _, far in found])
+        else:
+            rows, distances = Memory(self.memory.values()).nearest(queries, most, barred)
+            order = np.lexsort((rows, distances), axis=1)
+            rows, distances = np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)
+        return rows, mean_weights(distances, self.neighborhood)
+
+    @cached_property
+    def _square_norms(self) -> Floats:
+        return square_norms(self.memory)
+
+
+def neighborhood_sizes(n_neighbors: int) -> list[int]:
+    """Return the sizes of the neighbourhoods that a forecast is the mean of, smallest first."""
+    return sorted({max(1, round(size * n_neighbors)) for size in SIZES})
+
+
+def mean_weights(distances: Array, neighborhood: Neighborhood) -> Array:
+    """Return the mean, over neighbourhoods of several sizes, of the weights of neighbours, nearest first, (m, k)."""
+    sizes = [size for size in neighborhood_sizes(neighborhood.n_neighbors) if size <= distances.shape[1]]
+    sizes = sizes or [distances.shape[1]]
+    kernel = np.exp((distances[:, :1] - distances) / (2.0 * neighborhood.bandwidth**2))
+    totals = np.cumsum(kernel, axis=1)
+    # The j-th neighbour is in every neighbourhood of more than j, each of which shares out its own total.
+    shares = np.zeros_like(distances)
+    for size in sizes:
+        shares[:, :size] += 1.0 / totals[:, size - 1, None]
+    return np.asarray(kernel * shares / len(sizes))
 
 
 def level_of(scaled: Array, window: LagWindow) -> Array:

@@ -143,7 +143,7 @@ class TestStoredModel:
 
     def test_the_memory_is_mapped_not_copied(self, trained, tmp_path):
         save_model(tmp_path / "Gb", trained[1].model, {})
-        assert isinstance(load_model(tmp_path / "Gb")[0].memory.steps, np.memmap)
+        assert isinstance(load_model(tmp_path / "Gb")[0].memory.steps.base, np.memmap)
 
     @pytest.mark.parametrize(
         "damage",
