@@ -1,8 +1,9 @@
 """Importers: from a file of counts to links, counts and a report, one count at a time.
 
 A layout is a module of this package with ``NAME``, ``recognises(first_line)`` and
-``read(lines, progress)``; a new one is found by being there. Memory does not grow with the file,
-only with its number of links.
+``read(lines, progress)``; a new one is found by being there. One with ``PIECES = True`` is a document
+that may be a single line of any length: it gets such a line in pieces, where others get it cut off.
+Memory does not grow with the file, only with its number of links.
 """
 
 from __future__ import annotations
@@ -113,9 +114,11 @@ class CountReader:
         for part, layout in self._parts:
             self._progress.source = part.name
             with ExitStack() as stack:
-                for count in layout.read(lines(part, stack), self._progress):
+                text = lines(part, stack, pieces=getattr(layout, "PIECES", False))
+                for count in layout.read(text, self._progress):
                     report.counts += 1
                     report.suspect += count.quality is Quality.SUSPECT
+                    report.imputed += count.quality is Quality.IMPUTED
                     yield count
 
 
@@ -135,7 +138,7 @@ def open_counts(
 def _layout_of(part: Part, wanted: str) -> Layout:
     if wanted != "auto":
         return layouts()[wanted]
-    first = part.first.decode().strip()
+    first = part.first.decode(errors="replace").strip()
     for layout in layouts().values():
         if layout.recognises(first):
             return layout

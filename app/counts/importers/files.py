@@ -5,6 +5,7 @@ Compression is told by the first bytes and not by the name, so that it works on 
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import lzma
@@ -28,6 +29,7 @@ LONGEST_LINE = 65_536  # bytes; the widest layout needs about a thousand
 GZIP = b"\x1f\x8b"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second opens an archive without members
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_8 = codecs.getincrementaldecoder("utf-8")
 UNREADABLE = (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, lzma.LZMAError)
 
 
@@ -52,15 +54,19 @@ def open_parts(source: Source, stack: ExitStack) -> list[Part]:
     return [Part(name, _first_line(name, text), lambda: nullcontext(text))]
 
 
-def lines(part: Part, stack: ExitStack) -> Iterator[bytes]:
-    """Give a part's lines, of which overlong ones are cut just beyond the limit."""
+def lines(part: Part, stack: ExitStack, *, pieces: bool = False) -> Iterator[bytes]:
+    """Give a part's lines, of which overlong ones are cut just beyond the limit, or come in several pieces."""
     yield part.first
     try:
         stream = stack.enter_context(part.rest())
     except UNREADABLE as fault:
         raise unreadable(part.name, fault) from fault
-    while line := _line(part.name, stream):
-        yield line
+    line = part.first
+    while line:
+        if not pieces and not line.endswith(b"\n"):
+            _pass_over_line(part.name, stream)
+        if line := _piece(part.name, stream):
+            yield line
 
 
 def unreadable(name: str, fault: BaseException) -> CountFileError:
@@ -121,29 +127,31 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> io.BufferedReade
 
 def _after_first_line(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> IO[bytes]:
     stream = _member(archive, info)
-    _line(name, stream)
+    _piece(name, stream)
     return stream
 
 
 def _first_line(name: str, stream: IO[bytes]) -> bytes:
-    first = _line(name, stream).removeprefix(BYTE_ORDER_MARK)
+    first = _piece(name, stream).removeprefix(BYTE_ORDER_MARK)
     if not first:
         raise CountFileError(f"{name} is empty")
     try:
         if b"\0" in first:
             raise ValueError
-        first.decode()
+        UTF_8().decode(first)  # a first line without end may be cut within a character
     except ValueError:
         raise CountFileError(f"{name} is binary, or text other than UTF-8; it starts with {first[:16]!r}") from None
     return first
 
 
-def _line(name: str, stream: IO[bytes]) -> bytes:
+def _piece(name: str, stream: IO[bytes]) -> bytes:
+    """Read a line, or the piece of an overlong one that goes just beyond the limit."""
     try:
-        line = stream.readline(LONGEST_LINE + 1)
-        rest = line
-        while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
-            rest = stream.readline(LONGEST_LINE + 1)
+        return stream.readline(LONGEST_LINE + 1)
     except UNREADABLE as fault:
         raise unreadable(name, fault) from fault
-    return line
+
+
+def _pass_over_line(name: str, stream: IO[bytes]) -> None:
+    while (piece := _piece(name, stream)) and not piece.endswith(b"\n"):
+        pass

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from app.counts.importers.local_time import skipped_rule
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import CountFileError, ImportedCount, Quality
 from app.slots import SlotGrid, from_local
@@ -73,8 +74,7 @@ def day_counts(progress: Progress, zone: ZoneInfo, row: DayRow, quality: Quality
         if column in placement.hole:
             progress.report.gaps += 1
         elif slot is None:
-            reason = f"must be a local time that exists in {zone.key}: the clocks skip it"
-            progress.refuse(row.line, f"{row.day.isoformat()} {row.names[column]}", value, reason)
+            progress.refuse(row.line, f"{row.day.isoformat()} {row.names[column]}", value, skipped_rule(zone))
         elif column in placement.doubtful:
             progress.report.suspects[DOUBTFUL_ZERO] += 1
             yield ImportedCount(row.link_id, slot, value, Quality.SUSPECT)

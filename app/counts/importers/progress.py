@@ -90,7 +90,7 @@ def fields_of(text: str) -> list[str]:
     Lines are split one at a time, since no layout has a line break inside a field and an unclosed
     quote must not swallow the rest of the file.
     """
-    fields = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+    fields = next(csv.reader([text], strict=True, skipinitialspace=True)) if '"' in text else text.split(",")
     return [field.strip() for field in fields]
 
 

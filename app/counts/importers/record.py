@@ -81,6 +81,7 @@ class ImportReport:
     gaps: int = 0
     refused: int = 0
     suspect: int = 0
+    imputed: int = 0
     refusals: list[Refusal] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     suspects: Counter[str] = field(default_factory=Counter)

@@ -1,21 +1,17 @@
-"""What the two SCATS layouts of VicRoads share: dates, link ids and the local time of Melbourne."""
+"""What the two SCATS layouts of VicRoads share: link ids and the local time of Melbourne."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from app.counts.importers.local_day import COLUMNS
+from app.counts.importers.local_time import day_of
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import LINK_ID, LINK_ID_RULE, YEAR_RULE, YEARS
+from app.counts.importers.record import LINK_ID, LINK_ID_RULE
 from app.slots import zone_named
-
-DAY_RULE = "must be a day, as d/m/yyyy or yyyy-mm-dd"
-# Exports of the same data differ in whether they write out the day's midnight.
-DAY = re.compile(r"(?:(\d{1,2})/(\d{1,2})/(\d{4})|(\d{4})-(\d\d)-(\d\d))(?:[ T]0?0:00(?::00(?:\.0+)?)?)?", re.ASCII)
 
 
 class LinkDay(NamedTuple):
@@ -46,21 +42,6 @@ def link_days(
 def zone_of(progress: Progress) -> ZoneInfo:
     """Zone of the links: as the caller says, or Melbourne's."""
     return progress.zone or zone_named("Australia/Melbourne")
-
-
-def day_of(text: str) -> date:
-    """Read a day, or refuse it with the rule."""
-    match = DAY.fullmatch(text)
-    if not match:
-        raise ValueError(DAY_RULE)
-    day, month, year = match.group(1, 2, 3) if match[1] else match.group(6, 5, 4)
-    try:
-        read = date(int(year), int(month), int(day))
-    except ValueError:
-        raise ValueError(DAY_RULE) from None
-    if read.year not in YEARS:
-        raise ValueError(YEAR_RULE)
-    return read
 
 
 def link_id_of(site: str, part: str) -> str:

@@ -1,5 +1,6 @@
 """Made-up files, and one way to read them that checks the account of every value."""
 
+from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
@@ -20,6 +21,34 @@ def survey_row(day: str, cells: list[Any], site: str = "0970", approach: str = "
 def signals_row(day: str, cells: list[Any], *, records: Any = 96, total: Any = None, alarms: Any = 0) -> str:
     total = sum(cell for cell in cells if cell > 0) if total is None else total
     return ",".join(map(str, ["0100", day, 3, *cells, "MEL", records, total, alarms]))
+
+
+def pems_row(time: str | datetime, flow: Any, *, observed: Any = 100, station: Any = 1108148, lanes: int = 2) -> str:
+    time = time if isinstance(time, str) else f"{time:%m/%d/%Y %H:%M:%S}"
+    about = [time, station, 11, 101, "N", "ML", ".349", 50, observed, flow, ".0083", 68.5]
+    return ",".join(map(str, about)) + ",10,5,.01,65,1" * lanes
+
+
+def pems_times(first: datetime, n: int) -> list[datetime]:
+    return [first + timedelta(minutes=5 * i) for i in range(n)]
+
+
+WEBTRIS_CLASSES = ["0 - 520 cm", "521 - 660 cm", "661 - 1160 cm", "1160+ cm", "Avg mph"]
+WEBTRIS_COLUMNS = ["Site Name", "Report Date", "Time Period Ending", "Time Interval", *WEBTRIS_CLASSES, "Total Volume"]
+WEBTRIS_HEADER = ",".join(WEBTRIS_COLUMNS)
+
+
+def webtris_fields(day: str, end: str, count: Any, site: Any = "M25/4490A") -> dict[str, Any]:
+    return dict(zip(WEBTRIS_COLUMNS, [site, day, end, "0", "1", "0", "0", "0", "61", count], strict=True))
+
+
+def webtris_row(day: str, end: str, count: Any, site: str = "M25/4490A") -> str:
+    return ",".join(map(str, webtris_fields(day, end, count, site).values()))
+
+
+def webtris_ends() -> list[str]:
+    """The 96 end labels of a day."""
+    return [f"{minute // 60:02}:{minute % 60:02}:00" for minute in range(14, 1440, 15)]
 
 
 def read_all(*lines: str, end: str = "\n", **settings: Any) -> tuple[list[ImportedCount], CountReader]:

@@ -36,8 +36,16 @@ class Rows(io.RawIOBase):
 
 
 class TestLayouts:
-    def test_the_four_are_known_by_name(self):
-        assert list(layouts()) == ["flowcast-csv", "flowcast-jsonl", "scats-signals", "scats-survey"]
+    def test_all_are_known_by_name(self):
+        assert list(layouts()) == [
+            "flowcast-csv",
+            "flowcast-jsonl",
+            "pems-5min",
+            "scats-signals",
+            "scats-survey",
+            "webtris-daily",
+            "webtris-daily-json",
+        ]
 
     def test_a_new_module_in_the_package_is_a_new_layout(self, tmp_path, monkeypatch):
         (tmp_path / "pulses.py").write_text(
@@ -63,7 +71,7 @@ class TestLayouts:
             read_all("time;detector;" + "x" * 200, "1;2;3")
         message = str(refused.value)
         assert "it starts with 'time;detector;xxx" in message
-        assert "known are flowcast-csv, flowcast-jsonl, scats-signals, scats-survey" in message
+        assert f"known are {', '.join(layouts())}" in message
         assert len(message) < 250
         assert "\n" not in message
 

@@ -1,0 +1,140 @@
+"""PeMS station files of California: a row per station and five minutes, named by its start, without a header.
+
+Rows are summed over slots, by the rules of ``slot_sums``. A blank flow is a declared gap. A slot is
+imputed when any of its rows was observed by less than 100 %, or does not say. Times are local; rows
+in the hour that spring skips are refused, since no vehicle can have passed then.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
+from app.counts.importers.own_row import Refused
+from app.counts.importers.progress import Progress, fields_of, header_of
+from app.counts.importers.record import (
+    LARGEST_COUNT,
+    LINK_ID,
+    LINK_ID_RULE,
+    YEAR_RULE,
+    YEARS,
+    CountFileError,
+    ImportedCount,
+    ImportedLink,
+    whole_count,
+)
+from app.counts.importers.slot_sums import SlotSums
+from app.slots import MINUTES_A_DAY, NonexistentTime, SlotGrid, zone_named
+
+NAME = "pems-5min"
+ROW_MINUTES = 5
+ROWS = SlotGrid(ROW_MINUTES)
+# So small that the sum over even a day's slot is a count.
+LARGEST_FLOW = LARGEST_COUNT // (MINUTES_A_DAY // ROW_MINUTES)
+TIME = re.compile(r"\d\d?/\d\d?/\d{4} \d\d?:\d\d:\d\d", re.ASCII)
+PERCENTAGE = re.compile(r"\d{1,3}(\.\d*)?", re.ASCII)
+
+FIELDS, LANE_FIELDS = 12, 5
+FIELD_RULE = f"must have {FIELDS} fields, and {LANE_FIELDS} more for each lane"
+TIME_RULE = "must be a time as MM/DD/YYYY HH:MM:SS"
+START_RULE = f"must start a row of {ROW_MINUTES} minutes: minutes divisible by {ROW_MINUTES}, and no seconds"
+FLOW_RULE = f"must be a whole number from 0 to {LARGEST_FLOW}"
+OBSERVED_RULE = "must be a percentage from 0 to 100"
+
+
+def recognises(first_line: str) -> bool:
+    """Tell the layout by its first row: a time, and enough fields."""
+    fields = header_of(first_line)
+    return len(fields) >= FIELDS and TIME.fullmatch(fields[0]) is not None
+
+
+def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
+    """Give the counts, each when its slot is over."""
+    _check_grid(progress.grid)
+    zone = progress.zone or zone_named("America/Los_Angeles")
+    sums = SlotSums(progress, ROW_MINUTES)
+    for line, text in progress.texts(lines):
+        try:
+            count = _add(sums, progress, zone, _fields(text))
+        except Refused as refused:
+            progress.refuse(line, refused.name, refused.value, refused.rule)
+            continue
+        if count:
+            yield count
+    yield from sums.rest()
+
+
+def _check_grid(grid: SlotGrid) -> None:
+    if grid.slot_minutes % ROW_MINUTES:
+        raise CountFileError(
+            f"layout {NAME} has rows of {ROW_MINUTES} minutes; slot_minutes={grid.slot_minutes} is refused, "
+            f"it must be a multiple of {ROW_MINUTES}"
+        )
+
+
+def _add(sums: SlotSums, progress: Progress, zone: ZoneInfo, fields: list[str]) -> ImportedCount | None:
+    time, link_id, _, freeway, direction, _, _, _, observed, flow, *_ = fields
+    known = link_id in progress.links
+    if not known and not LINK_ID.fullmatch(link_id):
+        raise Refused("Station", link_id, LINK_ID_RULE)
+    starts = _starts(time, zone)
+    count = _flow(flow) if flow else None
+    imputed = count is not None and _is_imputed(observed)
+    if not known:
+        progress.links[link_id] = ImportedLink(link_id, f"Freeway {freeway} {direction}, station {link_id}", zone)
+    try:
+        return sums.add(link_id, starts, count, imputed=imputed)
+    except ValueError as rule:
+        raise Refused("Timestamp", time, str(rule)) from None
+
+
+def _fields(text: str) -> list[str]:
+    """Split a row; of the many fields for its lanes only the number is of use here."""
+    try:
+        quoted = fields_of(text) if '"' in text else None
+    except csv.Error:
+        raise Refused("line", text, "must be comma-separated, with each quote closed") from None
+    n = len(quoted) if quoted else text.count(",") + 1
+    if n < FIELDS or (n - FIELDS) % LANE_FIELDS:
+        raise Refused("line", f"{n} fields: {text}", FIELD_RULE)
+    return quoted or [field.strip() for field in text.split(",", FIELDS)]
+
+
+@lru_cache(maxsize=10_000)  # a time comes once per link, and is slow to read
+def _starts(text: str, zone: ZoneInfo) -> Occurrences:
+    try:
+        local = datetime.strptime(text, "%m/%d/%Y %H:%M:%S")
+    except ValueError:
+        raise Refused("Timestamp", text, TIME_RULE) from None
+    if local.year not in YEARS:
+        raise Refused("Timestamp", text, YEAR_RULE)
+    try:
+        return occurrences(local, zone, ROWS)
+    except NonexistentTime:
+        raise Refused("Timestamp", text, skipped_rule(zone)) from None
+    except ValueError:
+        raise Refused("Timestamp", text, START_RULE) from None
+
+
+def _flow(text: str) -> int:
+    whole, _, decimals = text.partition(".")
+    try:
+        count = whole_count(whole)
+    except ValueError:
+        count = LARGEST_FLOW + 1
+    if count > LARGEST_FLOW or decimals.strip("0"):
+        raise Refused("Total Flow", text, FLOW_RULE)
+    return count
+
+
+def _is_imputed(observed: str) -> bool:
+    if not observed:
+        return True  # nothing says that it was observed
+    if not PERCENTAGE.fullmatch(observed) or float(observed) > 100:
+        raise Refused("% Observed", observed, OBSERVED_RULE)
+    return float(observed) < 100

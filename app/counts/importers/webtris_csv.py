@@ -1,0 +1,30 @@
+"""WebTRIS' daily report as CSV; the rules are those of ``webtris``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.counts.importers.own_row import Refused
+from app.counts.importers.progress import Progress, header_of
+from app.counts.importers.record import ImportedCount
+from app.counts.importers.webtris import NEEDED, Sites
+
+NAME = "webtris-daily"
+
+
+def recognises(first_line: str) -> bool:
+    """Tell the layout by its columns."""
+    return set(NEEDED) <= set(header_of(first_line))
+
+
+def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
+    """Give the counts."""
+    sites = Sites(NAME, progress)
+    for line, fields in progress.table(lines, NEEDED):
+        try:
+            count = sites.count(fields)
+        except Refused as refused:
+            progress.refuse(line, refused.name, refused.value, refused.rule)
+            continue
+        if count:
+            yield count
