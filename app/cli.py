@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from app.commands.evaluate import evaluate_command
 from app.commands.sample_city import sample_city_command
 from app.commands.train import train_command
 
 cli = typer.Typer(help="Forecast the traffic on every road link of a city.", add_completion=False)
 cli.command("train")(train_command)
+cli.command("evaluate")(evaluate_command)
 cli.command("sample-city")(sample_city_command)
 
 

@@ -15,9 +15,7 @@ import argparse
 import json
 import sys
 import time
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +28,13 @@ from rich.table import Table
 
 from app.counts.importers import CountFileError, open_counts
 from app.counts.series import LinkSeries, gather
-from app.train import as_count_series
+from app.evaluation.protocol import PaperModel
+from app.evaluation.span import Span
 from benchmarks.data import MissingData, data_directory
-from model import KR, KR_PCA, MLKR, LagWindow
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
-from model.profile import Profile
-from model.series import CountSeries
 from model.training import TrainingPlan, train
 
 Array = NDArray[np.float64]
-Rows = tuple[Array, Array, Array]  # training windows and counts, test windows
 
 LAGS, LEAST_MEAN, HELD_OUT_DAYS = 45, 30.0, 7
 PINNED = "KR, pinned"
@@ -48,36 +43,11 @@ GRID = [(leaves, rows) for leaves in (15, 31) for rows in (10, 40)]
 MEASURES = {"rmse": rmse, "wape": wape, "mare": mare, "geh": geh_pass_share}
 
 
-def pinned_kr(rows: Rows, series: CountSeries) -> Array:
-    return scaled(rows, series, lambda X, y: KR(n_neighbors=8, standardize=False).fit(X, y))
-
-
-def kr_pca(rows: Rows, series: CountSeries) -> Array:
-    return scaled(rows, series, lambda X, y: KR_PCA(n_neighbors=8, standardize=False).fit(X, y))
-
-
-def mlkr_to_the_end(rows: Rows, series: CountSeries) -> Array:
-    def fit(X: Array, y: Array) -> MLKR:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return MLKR(n_neighbors=8, standardize=False, exclusion=series.slots_per_day, max_iter=30).fit(X, y)
-
-    return scaled(rows, series, fit)
-
-
-def scaled(rows: Rows, series: CountSeries, fit: Callable[[Array, Array], KR]) -> Array:
-    """Fit and forecast in units of the training counts' mean and standard deviation."""
-    X, y, test = rows
-    center, scale = float(np.nanmean(series.counts)), float(np.nanstd(series.counts))
-    estimates = fit((X - center) / scale, (y - center) / scale).predict((test - center) / scale)
-    return np.maximum(np.asarray(estimates) * scale + center, 0.0)
-
-
-def lightgbm_per_link(rows: Rows, series: CountSeries) -> Array:
+def lightgbm_per_link(span: Span, test: Array) -> Array:
     import lightgbm
 
-    X, y, test = rows
-    held = HELD_OUT_DAYS * series.slots_per_day
+    X, y, _ = span.rows
+    held = HELD_OUT_DAYS * span.series.slots_per_day
     tuned: list[tuple[float, int, dict[str, Any]]] = []
     for leaves, least in GRID:
         settings = {"num_leaves": leaves, "min_child_samples": least} | FIXED
@@ -92,17 +62,9 @@ def lightgbm_per_link(rows: Rows, series: CountSeries) -> Array:
 
 def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
     """Train all methods on a link's first days and measure them on the rest."""
-    whole = as_count_series(link)
-    cut = train_days * whole.slots_per_day
-    learnt = whole.head(cut)
-    window = LagWindow(LAGS)
-    X, y, _ = window.training_set(learnt.counts)
-    profile = Profile.learn(learnt.counts, learnt.weekday, learnt.slot_of_day, learnt.slots_per_day)
-    usual = profile.at(whole.weekday, whole.slot_of_day)
-    slots = np.arange(cut, len(whole))[~np.isnan(whole.counts[cut:])]
-    filled = np.where(np.isnan(whole.counts), usual, whole.counts)  # a gap in a test window is the profile's
-    rows = X, y, filled[slots[:, None] - np.array(window.lags)]
-    actual = whole.counts[slots]
+    span = Span.of(link, train_days * link.grid.slots_per_day, LAGS)
+    slots = span.test_slots[~np.isnan(span.series.counts[span.cut :])]
+    windows, actual = span.windows(slots), span.series.counts[slots]
     methods: dict[str, dict[str, Any]] = {}
 
     def note(name: str, forecast: Callable[[], Array]) -> None:
@@ -111,17 +73,17 @@ def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
         methods[name] = {"seconds": time.perf_counter() - started}
         methods[name] |= {measure: function(actual, expected).value for measure, function in MEASURES.items()}
 
-    note(PINNED, lambda: pinned_kr(rows, learnt))
-    note("KR_PCA", lambda: kr_pca(rows, learnt))
-    note("MLKR, to the end", lambda: mlkr_to_the_end(rows, learnt))
-    note("profile", lambda: usual[slots])
-    note("last week", lambda: replace(whole, counts=filled).last_week()[slots])
-    note("LightGBM", lambda: lightgbm_per_link(rows, learnt))
+    note(PINNED, lambda: PaperModel.fit("KR", span).expected(windows))
+    note("KR_PCA", lambda: PaperModel.fit("KR_PCA", span).expected(windows))
+    note("MLKR, to the end", lambda: PaperModel.fit("MLKR", span).expected(windows))
+    note("profile", lambda: span.usual[slots])
+    note("last week", lambda: span.last_week()[slots])
+    note("LightGBM", lambda: lightgbm_per_link(span, windows))
     for name, algorithm in (("MLKR, stopped", "MLKR"), ("KR_SML", "KR_SML")):
         started = time.perf_counter()
         plan = TrainingPlan(algorithm=algorithm, held_out_days=HELD_OUT_DAYS)
-        model = train(learnt, plan, suspect=link.suspect[:cut]).model
-        said = model.forecast(rows[2])
+        model = train(span.learnt, plan, suspect=span.suspect[: span.cut]).model
+        said = model.forecast(windows)
         note(name, lambda said=said: said.expected[:, 0])  # type: ignore[misc]
         methods[name] |= {
             "seconds": time.perf_counter() - started,

@@ -1,7 +1,10 @@
 """Fixtures shared by all tests."""
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,3 +40,24 @@ def regression_data() -> Path:
 def real_file() -> Path:
     """Real counts: the SCATS survey file."""
     return data_or_skip("traffic") / "scats_2006-10.csv.gz"
+
+
+# A module's browser ends with the module: while it runs, its event loop would be in the way of other tests' own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium; absent, a test skips on a laptop and fails in CI."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        absent = f"no browser: none of {', '.join(names)} is installed"
+        if running_in_ci():
+            pytest.fail(absent)
+        pytest.skip(absent)
+    from playwright.sync_api import sync_playwright
+
+    # Root, as in a container, may not have Chromium's sandbox.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield chromium
+        chromium.close()

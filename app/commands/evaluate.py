@@ -1,0 +1,143 @@
+"""``flowcast evaluate``."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
+from app.commands.count_files import read_links
+from app.counts.importers import CountFileError
+from app.evaluation.choice import Choice, choose
+from app.evaluation.evaluate import Evaluated, evaluate_links
+from app.evaluation.gathered import Asked, gather_report
+from app.evaluation.plan import METHODS, EvaluationPlan
+from app.evaluation.report import NotEvaluated, Report
+from app.evaluation.summary import best_of, figures
+from app.evaluation.write import write_report
+from app.slots import SlotGrid
+
+
+def evaluate_command(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Count files, also .gz and .zip; - for stdin.")],
+    output: Annotated[Path, typer.Option(help="Folder for the report.")],
+    train_days: Annotated[int, typer.Option(help="Local days to learn from.")] = 22,
+    test_days: Annotated[int, typer.Option(help="Days after them to forecast.")] = 3,
+    first_day: Annotated[
+        str | None, typer.Option("--from", help="First day, YYYY-MM-DD; else each link's own.")
+    ] = None,
+    links: Annotated[str | None, typer.Option(help="Link ids, separated by commas.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Draw this many of the links that can be evaluated.")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws another sample.")] = 0,
+    protocol: Annotated[str, typer.Option(help="paper, or product: all four as flowcast train trains.")] = "paper",
+    neighbors: Annotated[int | None, typer.Option(help="k of KR, KR_PCA, MLKR (8); product: of all (20).")] = None,
+    lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
+    layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
+    zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
+    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json for machines.")] = False,
+) -> None:
+    """Run KR, KR_PCA, MLKR and KR_SML on every link in the files and write a report."""
+    started = time.perf_counter()
+    try:
+        require_reports()
+        plan = EvaluationPlan(train_days, test_days, as_day(first_day), protocol, neighbors, lags)
+        if jobs == 0:
+            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+        output.mkdir(parents=True, exist_ok=True)
+        series = read_links(files, layout, zone, SlotGrid(slot_minutes))
+        choice = choose(series, plan, names=links, sample=sample, seed=seed)
+        say_first(plan, choice)
+        outcomes = run_with_progress(choice, plan, jobs)
+        asked = Asked(files, plan, links, sample, seed, slot_minutes, choice, time.perf_counter() - started)
+        report, pictures = gather_report(asked, outcomes)
+        if report.links:
+            write_report(output, report, pictures)
+    except (CountFileError, ValueError, OSError) as problem:
+        refuse("evaluate", problem)
+    except KeyboardInterrupt:
+        notes.print("interrupted: no report was written")
+        raise typer.Exit(INTERRUPTED) from None
+    say_left_out(report.not_evaluated)
+    if not report.links:
+        notes.print("nothing could be evaluated; no report was written", style="red")
+        raise typer.Exit(FAILED)
+    if as_json:
+        typer.echo(report.to_text())
+    else:
+        print_summary(report, output)
+
+
+def require_reports() -> None:
+    """Refuse when what draws the report is not installed."""
+    absent = [name for name in ("matplotlib", "plotly") if find_spec(name) is None]
+    if absent:
+        raise ValueError(f"{' and '.join(absent)} must be installed; flowcast[reports] brings what reports need")
+
+
+def as_day(text: str | None) -> date | None:
+    """Read a day, or refuse it."""
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"from={text!r} is refused; it must be a day such as 2006-10-01") from None
+
+
+def say_first(plan: EvaluationPlan, choice: Choice) -> None:
+    """Say what was decided before the work begins."""
+    for note in choice.notes:
+        notes.print(escape(note), soft_wrap=True)
+    if plan.held_out_reduced:
+        notes.print(f"{plan.held_out_days} held-out days instead of 7: the training span is {plan.train_days} days")
+
+
+def run_with_progress(choice: Choice, plan: EvaluationPlan, jobs: int) -> list[Evaluated | NotEvaluated]:
+    """Evaluate the chosen links under a progress bar, or with a line every ten links."""
+    outcomes: list[Evaluated | NotEvaluated] = []
+    with progress_bar() as progress:
+        bar = progress.add_task("evaluating", total=len(choice.links))
+        for outcome in evaluate_links(choice.links, plan, jobs=jobs):
+            outcomes.append(outcome)
+            name = outcome.result.link_id if isinstance(outcome, Evaluated) else outcome.link_id
+            progress.update(bar, advance=1, description=f"evaluated {escape(name)}")
+            if not notes.is_terminal and len(outcomes) % 10 == 0:
+                notes.print(f"{len(outcomes)} of {len(choice.links)} links done")
+    return outcomes
+
+
+def say_left_out(links: list[NotEvaluated], most: int = 10) -> None:
+    """Say which links could not be evaluated, and why."""
+    for link in links[:most]:
+        notes.print(f"not evaluated: {escape(link.link_id)}: {escape(link.reason)}", soft_wrap=True)
+    if len(links) > most:
+        notes.print(f"and {len(links) - most} more")
+
+
+def print_summary(report: Report, output: Path) -> None:
+    """Print test RMSE and MARE a link, the best in bold and starred, and where the report is."""
+    table = Table(title=f"test error one slot ahead, {report.options.train_days} + {report.options.test_days} days")
+    table.add_column("link")
+    for measure in ("RMSE", "MARE"):
+        for method in METHODS:
+            table.add_column(f"{measure} {method}", justify="right")
+    for link in report.links:
+        cells = []
+        for measure, digits in (("rmse", 2), ("mare", 3)):
+            values = figures(link, "test", measure)
+            for value, best in zip(values, best_of(values, measure, report.options.level), strict=True):
+                text = "-" if value is None else f"{value:.{digits}f}"
+                cells.append(f"[bold]{text}*[/]" if best else text)
+        table.add_row(escape(link.link_id), *cells)
+    out.print(table)
+    wins = [method.wins["test"]["rmse"] for method in report.summary.methods]
+    told = ", ".join(f"{method} on {n}" for method, n in zip(METHODS, wins, strict=True))
+    out.print(f"smallest test RMSE of {len(report.links)} links: {told}")
+    out.print(f"report: {escape(str(output / 'report.html'))}", soft_wrap=True)

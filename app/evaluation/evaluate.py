@@ -1,0 +1,114 @@
+"""Evaluate links in parallel: counts in, figures and pictures out, each link's failure its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
+from urllib.parse import quote
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from app.counts.series import LinkSeries
+from app.evaluation.days import Days, cut_out
+from app.evaluation.figures import draw_figure4
+from app.evaluation.measures import Yardsticks, measure
+from app.evaluation.plan import METHODS, EvaluationPlan, Method
+from app.evaluation.protocol import Run, run
+from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
+from app.evaluation.span import Span
+from app.train import data_fingerprint
+
+Array = NDArray[np.float64]
+
+
+class Evaluated(NamedTuple):
+    """A link's figures, and its Figure 4 as a PNG."""
+
+    result: LinkResult
+    picture: bytes
+
+
+def evaluate_links(
+    links: Iterable[LinkSeries], plan: EvaluationPlan, *, jobs: int = -1
+) -> Iterator[Evaluated | NotEvaluated]:
+    """Evaluate links in parallel processes and give the outcomes as they come."""
+    # One BLAS thread a process: the processes already use the cores.
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+        yield from workers(joblib.delayed(evaluate_link)(link, plan) for link in links)
+
+
+def evaluate_link(link: LinkSeries, plan: EvaluationPlan) -> Evaluated | NotEvaluated:
+    """Run the four methods on one link; whatever goes wrong becomes its reason."""
+    try:
+        with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
+            result = _evaluate(cut_out(link, plan), plan)
+            return Evaluated(result, draw_figure4(result))
+    except Exception as problem:  # one link's failure must not stop the others
+        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+        return NotEvaluated(link.link_id, reason)
+
+
+def figure_name(link_id: str) -> str:
+    """Return the file name of a link's Figure 4: its id, but for what a file name cannot hold."""
+    return f"figure4-{quote(link_id, safe='')}.png"
+
+
+def _evaluate(days: Days, plan: EvaluationPlan) -> LinkResult:
+    link = days.link
+    span = Span.of(link, days.cut, plan.lags)
+    methods = [_method_result(method, run(method, span, plan), span, plan) for method in METHODS]
+    last_train = days.first_day + timedelta(days=plan.train_days - 1)
+    last_test = last_train + timedelta(days=plan.test_days)
+    starts = [link.grid.start(link.first + int(slot)) for slot in span.test_slots]
+    return LinkResult(
+        link_id=link.link_id,
+        zone=link.zone.key,
+        train_from=days.first_day.isoformat(),
+        train_to=last_train.isoformat(),
+        test_from=(last_train + timedelta(days=1)).isoformat(),
+        test_to=last_test.isoformat(),
+        mean_count=float(np.nanmean(span.learnt.counts)),
+        d=len(span.window),
+        rank=methods[METHODS.index("KR_SML")].rank,
+        pca_d=methods[METHODS.index("KR_PCA")].rank,
+        data_fingerprint=data_fingerprint(link),
+        figure=figure_name(link.link_id),
+        methods=methods,
+        test_slots=Slots(
+            slot_starts=[start.strftime("%Y-%m-%dT%H:%M:%SZ") for start in starts],
+            local_starts=[start.astimezone(link.zone).strftime("%Y-%m-%dT%H:%M") for start in starts],
+            counts=_rounded(span.series.counts[span.cut :]),
+        ),
+    )
+
+
+def _method_result(method: Method, run: Run, span: Span, plan: EvaluationPlan) -> MethodResult:
+    counts, minutes = span.series.counts, 1440 / span.series.slots_per_day
+    in_training = Yardsticks(span.usual_without_own_day(), span.learnt.last_week())
+    in_test = Yardsticks(span.usual[span.cut :], span.last_week()[span.cut :])
+    spreads = np.linalg.svd(run.components, compute_uv=False) ** 2
+    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
+    return MethodResult(
+        method=method,
+        protocol="paper" if plan.under_the_paper(method) else "product",
+        k=run.neighbors,
+        bandwidth=plan.training_plan(method).bandwidth,
+        rank=len(run.components),
+        mu=run.mu,
+        n_iter=run.n_iter,
+        level_share=run.level_share,
+        seconds=run.seconds,
+        train=measure(counts[: span.cut], run.train, in_training, minutes),
+        test=measure(counts[span.cut :], run.test, in_test, minutes),
+        metric=Metric(np.sum(run.components**2, axis=0).tolist(), eigenvalues.tolist()),
+        forecasts=Forecasts(*(_rounded(values) for values in run.test)),
+    )
+
+
+def _rounded(values: Array) -> Values:
+    return [None if np.isnan(value) else round(float(value), 2) for value in values]

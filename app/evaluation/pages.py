@@ -1,0 +1,131 @@
+"""``report.html``: one page that opens anywhere, with everything it needs inside."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from app.evaluation.numbers import Numbers
+from app.evaluation.page_tables import all_tables
+from app.evaluation.plan import METHODS
+from app.evaluation.report import NotEvaluated, Report
+from app.evaluation.tables import COUNT, LEVEL
+from app.evaluation.words import made, verdict
+
+MOST_LEFT_OUT_OPEN = 10
+MEASURES = (
+    (
+        "RMSE, vehicles a slot",
+        "The root of the mean squared error. Large misses weigh most: a forecast 40 vehicles off counts like sixteen "
+        "that are 10 off. Compare it between methods on one link, not between links of different size.",
+    ),
+    (
+        "MARE",
+        "The mean of error over count: 0.15 means that a forecast is off by 15 % of the count, each slot weighing the "
+        "same, the quiet night as much as the peak. It explodes near zero, so only slots with a count of at least the "
+        "floor of {floor} are in it; report.json says how many were left out.",
+    ),
+    (
+        "WAPE",
+        "The sum of all errors over the sum of all counts: the share of vehicles expected too many or too few. Busy "
+        "slots weigh as much as they carry.",
+    ),
+    (
+        "GEH",
+        "The traffic engineer's own: √(2(m - c)² / (m + c)) on hourly flows m and c. A link passes when it is below "
+        "{limit} in at least {share} of its slots. It is lenient at low flow; never look at it alone.",
+    ),
+    (
+        "Coverage and width",
+        "The share of counts that fell inside the stated interval, which is meant to hold {level}, and how wide the "
+        "interval is. Less coverage than stated is false confidence; more, at a great width, is of little use.",
+    ),
+    (
+        "Skill",
+        "1 - RMSE over the RMSE of a simpler forecast: 10 % means a tenth less error, 0 no gain, below 0 worse. The "
+        "simpler forecasts are the link's profile (its usual count at that weekday and time of day, from the training "
+        "days) and the same slot last week.",
+    ),
+)
+
+
+def page(report: Report) -> str:
+    """Return the text of report.html."""
+    # Not at the top: plotly comes with the reports extra. Its wheel carries the script.
+    from plotly.offline import get_plotlyjs
+
+    numbers = Numbers(report.as_json())
+    n = len(report.links)
+    return Template(_resource("page.html")).substitute(
+        style=_resource("page.css"),
+        n_links=n,
+        n_links_shown=f"{numbers.span(COUNT, 'summary', 'n_links')} link{'s' if n != 1 else ''}",
+        about=_about(report),
+        verdict=_paragraphs([*map(escape, report.notes), *(verdict(numbers) if n else [])]),
+        link_options="".join(
+            f'<option value="{i}">{escape(link.link_id)}</option>' for i, link in enumerate(report.links)
+        ),
+        method_options="".join(
+            f'<option value="{at}"{" selected" if method == "KR_SML" else ""}>{method}</option>'
+            for at, method in enumerate(METHODS)
+        ),
+        tables=all_tables(report, numbers),
+        measures=_measures(numbers),
+        made=_paragraphs(made(numbers)) if n else "",
+        left_out=_left_out(report.not_evaluated, numbers),
+        footer=_footer(report, numbers),
+        data=_inside_script(report.to_text()),
+        plotly=get_plotlyjs(),
+        script=_resource("page.js"),
+    )
+
+
+def _about(report: Report) -> str:
+    spans = {(link.train_from, link.train_to, link.test_from, link.test_to) for link in report.links}
+    days = "Days as each link has them."
+    if len(spans) == 1:
+        (train_from, train_to, test_from, test_to) = next(iter(spans))
+        days = f"Learnt from {train_from} to {train_to}, tested from {test_from} to {test_to}, local days."
+    return f"{escape(', '.join(report.files))}. {days} Methods: {', '.join(METHODS)}, one slot ahead."
+
+
+def _measures(numbers: Numbers) -> str:
+    said = {
+        "floor": numbers.span(COUNT, "options", "mare_floor"),
+        "limit": numbers.span(COUNT, "options", "geh_limit"),
+        "share": numbers.span(LEVEL, "options", "geh_share"),
+        "level": numbers.span(LEVEL, "options", "level"),
+    }
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text.format(**said)}</dd>" for name, text in MEASURES) + "</dl>"
+
+
+def _left_out(links: list[NotEvaluated], numbers: Numbers) -> str:
+    if not links:
+        return "<p>Every link asked for was evaluated.</p>"
+    rows = "".join(f"<li><strong>{escape(link.link_id)}</strong>: {escape(link.reason)}</li>" for link in links)
+    is_open = " open" if len(links) <= MOST_LEFT_OUT_OPEN else ""
+    total = numbers.span(COUNT, "summary", "n_not_evaluated")
+    name = "link" if len(links) == 1 else "links"
+    return f"<details{is_open}><summary>{total} {name}, and why</summary><ul>{rows}</ul></details>"
+
+
+def _footer(report: Report, numbers: Numbers) -> str:
+    seconds = numbers.span(COUNT, "seconds")
+    return (
+        f"Flowcast {escape(report.flowcast_version)}, {seconds} s. Fingerprint of the counts: "
+        f"<code>{escape(report.data_fingerprint)}</code>."
+    )
+
+
+def _paragraphs(texts: list[str]) -> str:
+    return "\n".join(f"<p>{text}</p>" for text in texts)
+
+
+def _resource(name: str) -> str:
+    return files("app.evaluation").joinpath(name).read_text(encoding="utf-8")
+
+
+def _inside_script(text: str) -> str:
+    """Keep JSON from ending the script element it is in, whatever its strings hold."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

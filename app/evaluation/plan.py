@@ -1,0 +1,82 @@
+"""How an evaluation is run: which days, which settings, the same for every link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from model.lag_window import LagWindow
+from model.parameters import whole_number
+from model.training import TrainingPlan
+
+Method = Literal["KR", "KR_PCA", "MLKR", "KR_SML"]
+METHODS: tuple[Method, ...] = ("KR", "KR_PCA", "MLKR", "KR_SML")
+PROTOCOLS = ("paper", "product")
+PAPER_NEIGHBORS, PAPER_BANDWIDTH, PAPER_STEPS = 8, 1.0, 30
+LEAST_TRAIN_DAYS = 7  # detector health asks for seven days' worth of sound counts
+MOST_DAYS = 3660
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """Days, settings and protocol of an evaluation.
+
+    Parameters
+    ----------
+    train_days, test_days : int
+        Local days to learn from, and the days after them to forecast.
+    first_day : date, optional
+        First day to learn from; left out, each link's first whole local day.
+    protocol : "paper" or "product"
+        "paper" runs KR, KR_PCA and MLKR under the paper's settings and KR_SML as the product
+        trains it; "product" trains all four as the product does.
+    neighbors : int, optional
+        k: under "paper" of KR, KR_PCA and MLKR (8), under "product" of all four (20).
+    lags : int
+    """
+
+    train_days: int = 22
+    test_days: int = 3
+    first_day: date | None = None
+    protocol: str = "paper"
+    neighbors: int | None = None
+    lags: int = 45
+
+    def __post_init__(self) -> None:
+        whole_number(self, "train_days", at_least=LEAST_TRAIN_DAYS, at_most=MOST_DAYS)
+        whole_number(self, "test_days", at_least=1, at_most=MOST_DAYS)
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol={self.protocol!r} is refused; it must be one of {', '.join(PROTOCOLS)}")
+        if self.neighbors is not None:
+            whole_number(self, "neighbors", at_least=1)
+        LagWindow(self.lags)
+
+    @property
+    def held_out_days(self) -> int:
+        """Last training days on which the product chooses: its own number, or a third of a short span."""
+        return min(TrainingPlan().held_out_days, self.train_days // 3)
+
+    @property
+    def held_out_reduced(self) -> bool:
+        """Tell whether the span is too short for the product's own number of held-out days."""
+        return self.held_out_days < TrainingPlan().held_out_days
+
+    def under_the_paper(self, method: Method) -> bool:
+        """Tell whether a method is run under the paper's settings."""
+        return self.protocol == "paper" and method != "KR_SML"
+
+    def neighbors_of(self, method: Method) -> int:
+        """Return k of a method."""
+        if self.under_the_paper(method):
+            return self.neighbors or PAPER_NEIGHBORS
+        return (self.neighbors if self.protocol == "product" else None) or TrainingPlan().n_neighbors
+
+    def training_plan(self, method: Method) -> TrainingPlan:
+        """Return how the product trains a method over these days."""
+        return TrainingPlan(
+            algorithm=method,
+            lags=self.lags,
+            n_neighbors=self.neighbors_of(method),
+            held_out_days=self.held_out_days,
+        )

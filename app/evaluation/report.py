@@ -1,0 +1,163 @@
+"""What an evaluation found, in the layout of ``report.json`` (docs/evaluation.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.evaluation.measures import Measures
+
+FORMAT, VERSION = "flowcast-evaluation", 1
+Values = list[float | None]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A learnt metric, on standardised counts."""
+
+    lag_weights: list[float]  # the diagonal of M, lag by lag
+    eigenvalues: list[float]  # largest first; zero beyond the rank
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """What a method said of each test slot, rounded to a hundredth of a vehicle."""
+
+    expected: Values
+    lower: Values
+    upper: Values
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """One method on one link."""
+
+    method: str
+    protocol: str
+    k: int
+    bandwidth: float
+    rank: int
+    mu: float | None
+    n_iter: int | None
+    level_share: float
+    seconds: float
+    train: Measures
+    test: Measures
+    metric: Metric
+    forecasts: Forecasts
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The test slots of a link and the counts that came."""
+
+    slot_starts: list[str]  # RFC 3339, UTC
+    local_starts: list[str]  # the same on the link's clocks
+    counts: Values
+
+
+@dataclass(frozen=True)
+class LinkResult:
+    """One link: the days used, the four methods, and what Figure 4 is drawn from."""
+
+    link_id: str
+    zone: str
+    train_from: str  # local days, both ends included
+    train_to: str
+    test_from: str
+    test_to: str
+    mean_count: float
+    d: int
+    rank: int
+    pca_d: int
+    data_fingerprint: str
+    figure: str
+    methods: list[MethodResult]
+    test_slots: Slots
+
+
+@dataclass(frozen=True)
+class NotEvaluated:
+    """A link that could not be evaluated, and why."""
+
+    link_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """One method over all links."""
+
+    method: str
+    test_rmse_to_kr: float | None
+    geh_links_passed: int
+    wins: dict[str, dict[str, int]]  # by part, then by measure: on how many links it is the best
+    geometric_mean: dict[str, dict[str, float | None]]
+    mean: dict[str, dict[str, float | None]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All links at a glance."""
+
+    n_links: int
+    n_not_evaluated: int
+    n_scored: int
+    methods: list[MethodSummary]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for, and what follows from it."""
+
+    train_days: int
+    test_days: int
+    first_day: str | None
+    links: list[str] | None
+    sample: int | None
+    seed: int | None
+    lags: list[int]
+    neighbors: int
+    slot_minutes: int
+    held_out_days: int
+    held_out_days_reduced: bool
+    level: float
+    mare_floor: float
+    geh_limit: float
+    geh_share: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole evaluation."""
+
+    format: str
+    version: int
+    flowcast_version: str
+    files: list[str]
+    data_fingerprint: str
+    protocol: str
+    options: Options
+    notes: list[str]
+    summary: Summary
+    links: list[LinkResult]
+    not_evaluated: list[NotEvaluated]
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain dictionaries and lists."""
+        return asdict(self)
+
+    def to_text(self) -> str:
+        """Return the text of report.json; a number that is none has no place in it."""
+        return json.dumps(self.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def fingerprint_of(links: list[LinkResult]) -> str:
+    """Return one fingerprint of all links' counts."""
+    digest = hashlib.sha256()
+    for link in links:
+        digest.update(f"{link.link_id} {link.data_fingerprint}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,147 @@
+"""``flowcast evaluate``: what it says, what it refuses and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import cli
+from app.demo.city import sample_city, write_csv
+
+FLOWCAST = Path(sys.executable).with_name("flowcast")
+README = (Path(__file__).parents[3] / "README.md").read_text()
+
+
+def evaluate(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["evaluate", *map(str, arguments), "--jobs", "1"])
+
+
+def test_prints_a_table_and_where_the_report_is(city_file, tmp_path):
+    done = evaluate(city_file, "--train-days", 8, "--test-days", 1, "--links", "Cf", "--output", tmp_path, "--lags", 8)
+    assert done.exit_code == 0, done.output
+    assert "test error one slot ahead, 8 + 1 days" in done.stdout
+    assert "smallest test RMSE of 1 links" in done.stdout
+    assert str(tmp_path / "report.html") in done.stdout.replace("\n", "")
+    assert "2 held-out days instead of 7" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "figure4-Cf.png",
+        "report.html",
+        "report.json",
+        "tables.csv",
+    ]
+
+
+def test_json_is_the_report(city_file, tmp_path):
+    options = ["--train-days", 8, "--test-days", 2, "--sample", 1, "--seed", 3, "--lags", 8, "--protocol", "product"]
+    done = evaluate(city_file, *options, "--from", "2025-09-02", "--output", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said == json.loads((tmp_path / "report.json").read_text())
+    assert (said["options"]["sample"], said["options"]["seed"]) == (1, 3)
+    assert said["links"][0]["train_from"] == "2025-09-02"
+    assert [method["k"] for method in said["links"][0]["methods"]] == [20] * 4
+    assert {method["protocol"] for method in said["links"][0]["methods"]} == {"product"}
+
+
+def test_links_that_cannot_be_evaluated_are_listed(tmp_path):
+    city, file = sample_city(links=3, days=10), tmp_path / "counts.csv"
+    city.counts["Ba"][3 * 96 : 4 * 96] = float("nan")
+    city.counts["Cf"][:] = 0
+    write_csv(city, file)
+    options = ["--train-days", 8, "--test-days", 2, "--lags", 8, "--sample", 5, "--zone", "Europe/Berlin"]
+    done = evaluate(file, *options, "--output", tmp_path / "report")
+    assert done.exit_code == 0, done.output
+    assert "not evaluated: Ba: no count on 2025-09-04" in done.stderr
+    assert "not evaluated: Cf: every count of the training days is 0" in done.stderr
+    assert "a sample of 5 was asked for; 1 links can be evaluated, and all were taken" in done.stderr
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [link["link_id"] for link in report["not_evaluated"]] == ["Ba", "Cf"]
+    assert len(report["links"]) == report["summary"]["n_links"] == 1
+
+
+def test_a_run_that_evaluates_nothing_fails_and_writes_nothing(city_file, tmp_path):
+    done = evaluate(city_file, "--output", tmp_path / "report")  # thirteen days are not twenty-five
+    assert done.exit_code == 1
+    assert "not evaluated: Ba: no count on 2025-09-14" in done.stderr
+    assert "nothing could be evaluated; no report was written" in done.stderr
+    assert list((tmp_path / "report").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train-days", 0], "train_days=0 is refused"),
+        (["--test-days", 0], "test_days=0 is refused"),
+        (["--links", "Xx"], "no link Xx in the files; there are Ba, Cf, Fe"),
+        (["--links", "Ba", "--sample", 1], "exclude each other"),
+        (["--sample", 0], "sample=0 is refused"),
+        (["--sample", 1, "--seed", -1], "seed=-1 is refused"),
+        (["--from", "yesterday"], "from='yesterday' is refused; it must be a day such as 2006-10-01"),
+        (["--protocol", "mine"], "protocol='mine' is refused"),
+        (["--neighbors", 0], "neighbors=0 is refused"),
+        (["--lags", 0], "lags=0 is refused"),
+        (["--slot-minutes", 7], "slot_minutes=7 is refused"),
+        (["--zone", "Mars/Olympus"], "Mars/Olympus"),
+        (["--format", "xls"], "layout='xls' is refused"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(city_file, tmp_path, options, message):
+    done = evaluate(city_file, *options, "--output", tmp_path / "report")
+    assert done.exit_code == 2
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.output
+
+
+def test_no_processes_and_no_file_are_refused(city_file, tmp_path):
+    done = CliRunner().invoke(cli, ["evaluate", str(city_file), "--output", str(tmp_path), "--jobs", "0"])
+    assert (done.exit_code, "jobs=0 is refused" in done.stderr) == (2, True)
+    assert evaluate(tmp_path / "nowhere.csv", "--output", tmp_path).exit_code == 2
+    (tmp_path / "taken").write_text("")
+    assert evaluate(city_file, "--output", tmp_path / "taken").exit_code == 2
+
+
+def test_what_draws_the_report_must_be_there(city_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("app.commands.evaluate.find_spec", lambda name: None)
+    done = evaluate(city_file, "--output", tmp_path)
+    assert done.exit_code == 2
+    assert "matplotlib and plotly must be installed" in done.stderr
+
+
+def test_ctrl_c_leaves_no_report(tmp_path):
+    file, report = tmp_path / "city.csv", tmp_path / "report"
+    write_csv(sample_city(links=24, days=20), file)
+    command = [FLOWCAST, "evaluate", file, "--train-days", "18", "--test-days", "2", "--output", report]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr
+        assert "flowcast-csv" in process.stderr.readline()
+        time.sleep(2.0)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: no report was written" in said
+    assert list(report.iterdir()) == []
+
+
+def test_the_readme_documents_every_option():
+    section = README.split("`flowcast evaluate`\n")[1].split("\n## ")[0]
+    said = CliRunner().invoke(cli, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+    options = {word for word in said.replace("│", " ").split() if word.startswith("--")} - {"--help"}
+    assert len(options) > 14
+    assert not [option for option in options if f"`{option}`" not in section]
+
+
+def test_real_links_are_forecast_best_by_kr_sml(real_file, tmp_path):
+    done = evaluate(real_file, "--links", "0970-1,4043-5", "--test-days", 9, "--output", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert [link["test_to"] for link in report["links"]] == ["2006-10-31"] * 2
+    assert report["summary"]["methods"][3]["wins"]["test"]["rmse"] == 2
+    for link in report["links"]:
+        assert link["methods"][3]["test"]["n_used"] == 9 * 96 - 4  # the day the clocks went forward has 92 slots
+        assert link["methods"][3]["test"]["coverage"] > 0.8

@@ -1,0 +1,103 @@
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from app.evaluation.evaluate import Evaluated, evaluate_link, evaluate_links, figure_name
+from app.evaluation.report import NotEvaluated
+from tests.app.evaluation.samples import PLAN, steady_link, with_counts
+
+
+@pytest.fixture(scope="module")
+def evaluated() -> Evaluated:
+    """A link with a few gaps on its test days, and an id that is markup."""
+    link = steady_link("<b>&</b>", zone="Australia/Melbourne")
+    counts = link.counts.copy()
+    counts[8 * 96 + 10 : 8 * 96 + 14] = np.nan
+    done = evaluate_link(with_counts(link, counts), PLAN)
+    assert isinstance(done, Evaluated), done
+    return done
+
+
+def test_says_what_was_done_with_which_days(evaluated):
+    result = evaluated.result
+    assert (result.train_from, result.train_to) == ("2025-09-01", "2025-09-08")
+    assert (result.test_from, result.test_to) == ("2025-09-09", "2025-09-10")
+    assert [method.method for method in result.methods] == ["KR", "KR_PCA", "MLKR", "KR_SML"]
+    assert [method.protocol for method in result.methods] == ["paper"] * 3 + ["product"]
+    assert (result.d, result.rank, result.pca_d) == (12, result.methods[3].rank, result.methods[1].rank)
+
+
+def test_figures_agree_with_the_forecasts_they_are_of(evaluated):
+    counts = np.array(evaluated.result.test_slots.counts, dtype=float)
+    assert np.isnan(counts).sum() == 4
+    for method in evaluated.result.methods:
+        errors = np.array(method.forecasts.expected) - counts
+        assert method.test.rmse == pytest.approx(np.sqrt(np.nanmean(errors**2)), abs=1e-2)
+        assert (method.test.n_used, method.test.n_missing) == (188, 4)
+        assert (method.train.n_used, method.train.n_missing) == (8 * 96 - 12, 12)
+
+
+def test_slots_are_in_utc_and_on_the_links_clocks(evaluated):
+    slots = evaluated.result.test_slots
+    assert slots.slot_starts[0] == "2025-09-08T14:00:00Z"
+    assert slots.local_starts[0] == "2025-09-09T00:00"
+    assert slots.local_starts[-1] == "2025-09-10T23:45"
+    assert len(slots.slot_starts) == len(slots.local_starts) == len(slots.counts) == 192
+
+
+def test_the_metric_has_a_weight_a_lag_and_no_eigenvalue_beyond_its_rank(evaluated):
+    for method in evaluated.result.methods:
+        values = np.array(method.metric.eigenvalues)
+        assert len(method.metric.lag_weights) == len(values) == 12
+        assert (np.diff(values) <= 0).all()
+        assert (values[method.rank :] == 0).all()
+        assert sum(method.metric.lag_weights) == pytest.approx(values.sum())
+    assert evaluated.result.methods[0].metric.lag_weights == [1.0] * 12
+
+
+def test_the_result_is_json_without_nan(evaluated):
+    json.dumps(asdict(evaluated.result), allow_nan=False)
+
+
+def test_the_picture_is_a_png(evaluated):
+    assert evaluated.picture.startswith(b"\x89PNG\r\n")
+
+
+def test_a_links_failure_is_its_own_reason_whatever_it_is(monkeypatch):
+    short, dead = steady_link("Aa", days=4), with_counts(steady_link("Zz"), np.zeros(960))
+    outcomes = {o.link_id: o for o in evaluate_links([short, dead], PLAN, jobs=1) if isinstance(o, NotEvaluated)}
+    assert outcomes["Aa"].reason.startswith("no count on")
+    assert outcomes["Zz"].reason.startswith("every count of the training days is 0")
+    monkeypatch.setattr("app.evaluation.evaluate.run", lambda *_: 1 / 0)
+    outcome = evaluate_link(steady_link(), PLAN)
+    assert outcome == NotEvaluated("Ba", "ZeroDivisionError: division by zero")
+
+
+def test_a_link_that_stands_still_on_the_test_days_is_evaluated():
+    counts = steady_link().counts.copy()
+    counts[8 * 96 :] = 0.0
+    done = evaluate_link(with_counts(steady_link(), counts), PLAN)
+    assert isinstance(done, Evaluated)
+    assert done.result.methods[3].test.mare is None
+    assert done.result.methods[3].test.n_below_floor == 192
+
+
+def test_lags_longer_than_the_training_days_are_a_reason():
+    outcome = evaluate_link(steady_link(), replace(PLAN, lags=800))
+    assert isinstance(outcome, NotEvaluated)
+    assert "0 whole windows of 800 lags" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("link_id", "name"),
+    [
+        ("0970-7", "figure4-0970-7.png"),
+        ("a.b:c", "figure4-a.b%3Ac.png"),
+        ("..", "figure4-...png"),
+        ("../x", "figure4-..%2Fx.png"),
+    ],
+)
+def test_a_picture_has_a_name_that_any_folder_can_hold(link_id, name):
+    assert figure_name(link_id) == name

@@ -1,0 +1,231 @@
+"""The page as text, and the page in a real browser."""
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.evaluation.choice import Choice
+from app.evaluation.evaluate import Evaluated, evaluate_link
+from app.evaluation.gathered import Asked, gather_report
+from app.evaluation.numbers import Numbers
+from app.evaluation.page_tables import all_tables
+from app.evaluation.report import NotEvaluated
+from app.evaluation.write import write_report
+from tests.app.evaluation.samples import PLAN, steady_link
+
+MARKUP = "</script><img src=x onerror=alert(1)>\"'&"
+
+
+@pytest.fixture(scope="module")
+def marked_up(tmp_path_factory) -> Path:
+    """A report in which every text that users give is markup."""
+    done = evaluate_link(steady_link(MARKUP, zone="Europe/Berlin"), PLAN)
+    assert isinstance(done, Evaluated), done
+    choice = Choice([], [NotEvaluated(f"{MARKUP}2", f"reason {MARKUP}")], [f"note {MARKUP}"])
+    folder = tmp_path_factory.mktemp("marked")
+    write_report(folder, *gather_report(Asked([f"in/{MARKUP}"], PLAN, MARKUP, None, 0, 15, choice, 1.0), [done]))
+    return folder
+
+
+class Elements(HTMLParser):
+    """The elements of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def at(report: Any, path: str) -> Any:
+    for key in path.split("."):
+        report = report[int(key) if isinstance(report, list) else key]
+    return report
+
+
+class TestText:
+    def test_every_number_equals_the_report(self, city_report, city_json):
+        page = (city_report / "report.html").read_text()
+        numbers = [element for _, element in Elements(page).found if "data-path" in element]
+        assert len(numbers) > 3 * (3 + 2 * 4 * 5)
+        for number in numbers:
+            assert json.loads(number["data-value"]) == at(city_json, number["data-path"]), number
+
+    def test_every_cell_of_the_tables_with_a_figure_says_where_it_is_from(self, city_report):
+        page = (city_report / "report.html").read_text()
+        cells = re.findall(r"<td[^>]*>(?:<strong>)?[^<]+", page)
+        assert cells
+        assert not [cell for cell in cells if "data-path" not in cell]
+
+    def test_the_data_inside_is_the_report(self, city_report, city_json):
+        page = (city_report / "report.html").read_text()
+        inside = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.DOTALL)
+        assert inside
+        assert json.loads(inside[1]) == city_json
+
+    def test_tables_have_captions_and_scopes_and_one_best_a_row_said_in_words(self, city_report, city_json):
+        page = (city_report / "report.html").read_text()
+        tables = re.findall(r"<table>.*?</table>", page, re.DOTALL)
+        assert [re.search(r"<caption>Table (\d)", table)[1] for table in tables] == list("345678")
+        elements = Elements("".join(tables)).found
+        assert all("scope" in attributes for tag, attributes in elements if tag == "th")
+        test_error = tables[2]
+        rows = re.findall(r"<tr>.*?</tr>", test_error.split("<tbody>")[1].split("</tbody>")[0])
+        assert len(rows) == 3
+        for row in rows:
+            assert row.count('class="best"') == row.count("> best</span>") == row.count("<strong>") == 2
+
+    def test_words_are_of_this_run(self, city_report, city_json):
+        text = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text().split("<h2")[2])
+        page = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text().split("<form")[0])
+        wins = city_json["summary"]["methods"][3]["wins"]["test"]["rmse"]
+        assert f"On {wins} of 3 links KR_SML had the smallest test RMSE" in page
+        assert text
+
+    def test_says_how_it_was_made(self, city_report):
+        page = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text())
+        assert "Protocol “paper”" in page
+        assert "Neighbours k: KR 8, KR_PCA 8, MLKR 8, KR_SML 20" in page
+        assert "Chosen on the last 3 of the training days" in page
+        assert "fewer than the product's usual 7" in page
+        assert "Training figures are leave-one-out" in page
+
+    def test_what_users_wrote_is_text_and_no_markup(self, marked_up):
+        page = (marked_up / "report.html").read_text()
+        assert not [element for element in Elements(page).found if element[0] == "img"]
+        assert "<img src=x" not in page.split("Plotly")[0]
+        assert page.count("&lt;/script&gt;&lt;img src=x") >= 5
+
+    def test_an_evaluation_of_nothing_still_has_its_tables(self, marked_up):
+        asked = Asked(["a.csv"], PLAN, None, None, 0, 15, Choice([], [NotEvaluated("Ba", "no count")], []), 1.0)
+        report, pictures = gather_report(asked, [])
+        write_report(marked_up / "empty", report, pictures)
+        assert "Ba" in (marked_up / "empty" / "report.html").read_text()
+        assert all_tables(report, Numbers(report.as_json())).count("<table>") == 6
+
+
+class Watched:
+    """A page in the browser, with what it asked for and complained about."""
+
+    def __init__(self, page: Any, file: Path) -> None:
+        self.page, self.requests, self.complaints = page, [], []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.goto(file.as_uri())
+        page.wait_for_selector("#metric .main-svg")
+        page.wait_for_selector("#figure4 .main-svg")
+
+
+@pytest.fixture
+def watch(browser) -> Iterator[Any]:
+    contexts = []
+
+    def open_page(file: Path, width: int = 1400, scheme: str = "light", **options: Any) -> Watched:
+        size = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=size, color_scheme=scheme, **options))
+        return Watched(contexts[-1].new_page(), file)
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+class TestInTheBrowser:
+    def test_asks_for_nothing_but_itself_and_does_not_complain(self, watch, city_report):
+        file = city_report / "report.html"
+        seen = watch(file)
+        for control in ("link", "day", "metric-method"):
+            for value in seen.page.eval_on_selector_all(f"#{control} option", "all => all.map(o => o.value)"):
+                seen.page.select_option(f"#{control}", value)
+        seen.page.wait_for_timeout(300)
+        assert seen.requests == [file.as_uri()]
+        assert seen.complaints == []
+
+    def test_draws_four_panels_of_counts_forecasts_and_interval(self, watch, city_report, city_json):
+        page = watch(city_report / "report.html").page
+        traces = page.evaluate("document.getElementById('figure4').data.map(t => [t.xaxis, t.mode, t.y, t.fill])")
+        assert [trace[0] for trace in traces] == [axis for axis in ("x", "x2", "x3", "x4") for _ in range(4)]
+        slots, methods = city_json["links"][0]["test_slots"], city_json["links"][0]["methods"]
+        for n, method in enumerate(methods):
+            lower, upper, counts, expected = traces[4 * n : 4 * n + 4]
+            assert counts[1:3] == ["lines", slots["counts"]]
+            assert expected[1:3] == ["markers", method["forecasts"]["expected"]]
+            assert (lower[2], upper[2]) == (method["forecasts"]["lower"], method["forecasts"]["upper"])
+            assert upper[3] == "tonexty"
+        domains = page.evaluate(
+            "['xaxis', 'xaxis2', 'xaxis3', 'xaxis4'].map(a => document.getElementById('figure4').layout[a].domain)"
+        )
+        assert domains == sorted(domains)
+        assert all(left[1] < right[0] for left, right in pairwise(domains))  # side by side
+
+    def test_the_keyboard_switches_the_link_in_both_pictures(self, watch, city_report, city_json):
+        page = watch(city_report / "report.html").page
+        page.focus("#link")
+        page.keyboard.press("ArrowDown")
+        second = city_json["links"][1]
+        assert f"Link {second['link_id']}:" in page.inner_text("#link-days")
+        assert second["zone"] in page.inner_text("#link-days")
+        assert second["link_id"] in page.get_attribute("#figure4", "aria-label")
+        weights = page.evaluate("document.getElementById('metric').data[0].y")
+        assert weights == second["methods"][3]["metric"]["lag_weights"]
+        assert f"rank {second['rank']} of 45" in page.inner_text("#metric-words")
+        eigenvalues = page.evaluate("document.getElementById('metric').data[1].y")
+        assert eigenvalues == second["methods"][3]["metric"]["eigenvalues"]
+
+    def test_a_day_may_be_looked_at_alone(self, watch, city_report):
+        page = watch(city_report / "report.html").page
+        page.select_option("#day", index=2)
+        layout = page.evaluate("document.getElementById('figure4').layout.xaxis")
+        assert layout["range"] == [96, 191]
+        assert layout["ticktext"][0] == "00:00"
+
+    @pytest.mark.parametrize("width", [360, 800, 1400, 3200])
+    def test_fits_every_width(self, watch, city_report, width):
+        seen = watch(city_report / "report.html", width=width)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.complaints == []
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_text_stands_out_in_light_and_dark(self, watch, city_report, scheme):
+        page = watch(city_report / "report.html", scheme=scheme).page
+        ink, paper = (
+            page.evaluate(f"getComputedStyle(document.documentElement).{name}") for name in ("color", "backgroundColor")
+        )
+        assert contrast(ink, paper) > 7.0
+        drawn = page.evaluate("document.getElementById('figure4').layout.font.color")
+        assert drawn == ("#1b2026" if scheme == "light" else "#e7eaee")
+
+    def test_without_scripts_it_says_where_the_pictures_are(self, browser, city_report):
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto((city_report / "report.html").as_uri())
+        assert "need JavaScript" in page.inner_text("main")
+        assert page.locator("table").count() == 6
+        context.close()
+
+    def test_markup_in_a_links_name_is_shown_as_it_is(self, watch, marked_up):
+        seen = watch(marked_up / "report.html")
+        assert seen.page.inner_text("#link option") == MARKUP
+        assert MARKUP in seen.page.inner_text("#link-days")
+        assert seen.page.locator("img").count() == 0
+        assert seen.complaints == []
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours, as the Web accessibility guidelines define it."""
+    lights = []
+    for colour in (first, second):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    return (max(lights) + 0.05) / (min(lights) + 0.05)

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from app.evaluation.plan import METHODS, EvaluationPlan
+from app.evaluation.protocol import PaperModel, run
+from app.evaluation.span import Span
+from model import KR
+from tests.app.evaluation.samples import PLAN, city_links, steady_link
+
+
+@pytest.fixture(scope="module")
+def span() -> Span:
+    return Span.of(city_links()[0], 8 * 96, 12)
+
+
+def test_kr_under_the_paper_is_plain_kr_in_the_links_own_units(span):
+    model = PaperModel.fit("KR", span)
+    counts = span.learnt.counts
+    center, scale = np.nanmean(counts), np.nanstd(counts)
+    plain = KR(n_neighbors=8, standardize=False).fit((span.rows.X - center) / scale, (span.rows.y - center) / scale)
+    windows = span.windows(span.test_slots)
+    np.testing.assert_allclose(model.expected(windows), plain.predict((windows - center) / scale) * scale + center)
+
+
+def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
+    model = PaperModel.fit("KR", span)
+    said = model.expected_without(96)
+    rows = span.rows
+    for at in (0, 300, len(rows.y) - 1):
+        far = np.abs(rows.positions - rows.positions[at]) > 96
+        scaled = (rows.X - model.center) / model.scale
+        distances = ((scaled[far] - scaled[at]) ** 2).sum(axis=1)
+        nearest = np.argsort(distances, kind="stable")[:8]
+        weights = np.exp(-distances[nearest] / 2)
+        assert said[at] == pytest.approx(weights @ rows.y[far][nearest] / weights.sum())
+
+
+def test_where_a_day_bars_everything_nothing_is_said():
+    short = Span.of(steady_link(days=3), 100, 12)
+    assert np.isnan(PaperModel.fit("KR", short).expected_without(96)).all()
+
+
+@pytest.mark.parametrize("protocol", ["paper", "product"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_speaks_of_every_test_slot_and_every_whole_training_window(span, method, protocol):
+    plan = EvaluationPlan(8, 2, protocol=protocol, lags=12)
+    done = run(method, span, plan)
+    assert done.neighbors == plan.neighbors_of(method)
+    assert done.components.shape[1] == 12
+    assert len(done.test.expected) == 2 * 96
+    assert (done.test.lower <= done.test.expected).all()
+    assert (done.test.expected <= done.test.upper).all()
+    assert done.test.lower.min() >= 0.0
+    spoken = np.flatnonzero(~np.isnan(done.train.expected))
+    np.testing.assert_array_equal(spoken, span.rows.positions)
+    assert (done.mu is not None) == (method == "KR_SML")
+    assert done.n_iter is None or done.n_iter >= 0
+
+
+def test_kr_sml_is_what_the_product_trains(span):
+    from model.training import train
+
+    model = train(span.learnt, PLAN.training_plan("KR_SML")).model
+    expected = model.forecast(span.windows(span.test_slots))
+    done = run("KR_SML", span, PLAN)
+    np.testing.assert_array_equal(done.test.expected, expected.expected[:, 0])
+    np.testing.assert_array_equal(done.test.lower, expected.lower[:, 0])
+    np.testing.assert_array_equal(done.test.upper, expected.upper[:, 0])

@@ -1,0 +1,43 @@
+"""The layout of report.json, and that its page of documentation names all of it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys_of(inner)
+
+
+def test_every_key_is_documented(city_json):
+    named = set(re.findall(r"`([a-z0-9_]+)`", DOCUMENT))
+    keys = set(keys_of(city_json)) | {"link_id", "reason"}
+    assert len(keys) > 60
+    assert not keys - named
+
+
+def test_has_the_promised_layout(city_json):
+    assert (city_json["format"], city_json["version"]) == ("flowcast-evaluation", 1)
+    assert city_json["files"] == ["city.csv.gz"]  # the name alone: no folder of this machine
+    assert len(city_json["links"]) == 3
+    for link in city_json["links"]:
+        assert [method["method"] for method in link["methods"]] == ["KR", "KR_PCA", "MLKR", "KR_SML"]
+        for method in link["methods"]:
+            for part in ("train", "test"):
+                assert method[part]["rmse"] > 0
+                assert method[part]["mare"] > 0
+    assert city_json["options"]["held_out_days"] == 3
+    assert city_json["options"]["held_out_days_reduced"] is True
+
+
+def test_fingerprints_are_of_the_counts(city_json):
+    assert len({link["data_fingerprint"] for link in city_json["links"]} | {city_json["data_fingerprint"]}) == 4

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from app.evaluation.choice import Choice
+from app.evaluation.evaluate import Evaluated, evaluate_link
+from app.evaluation.gathered import Asked, gather_report
+from app.evaluation.report import Report
+from app.evaluation.write import write_report
+from tests.app.evaluation.samples import PLAN, steady_link
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Report, dict[str, bytes]]:
+    done = evaluate_link(steady_link("a.b:c"), PLAN)
+    assert isinstance(done, Evaluated), done
+    asked = Asked(["some/where/counts.csv"], PLAN, None, None, 0, 15, Choice([], [], []), 1.0)
+    return gather_report(asked, [done])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_writes_the_four_kinds_of_file_into_a_new_folder(made, tmp_path):
+    write_report(tmp_path / "new" / "one", *made)
+    assert names(tmp_path / "new" / "one") == ["figure4-a.b%3Ac.png", "report.html", "report.json", "tables.csv"]
+
+
+def test_removes_an_older_reports_pictures_and_nothing_else(made, tmp_path):
+    for name in ("figure4-gone.png", "figure4-notes.txt", "figure3.png", "mine.png"):
+        (tmp_path / name).write_text("old")
+    write_report(tmp_path, *made)
+    assert "figure4-gone.png" not in names(tmp_path)
+    assert {"figure4-notes.txt", "figure3.png", "mine.png"} < set(names(tmp_path))
+
+
+def test_an_interruption_leaves_the_old_report_as_it_was(made, tmp_path, monkeypatch):
+    write_report(tmp_path, *made)
+    (tmp_path / "report.json").write_text("old")
+    write = Path.write_bytes
+
+    def interrupted(self: Path, content: bytes) -> int:
+        if self.name == "report.html":
+            write(self, content[:100])
+            raise KeyboardInterrupt
+        return write(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(tmp_path, *made)
+    assert (tmp_path / "report.json").read_text() == "old"
+    assert names(tmp_path) == ["figure4-a.b%3Ac.png", "report.html", "report.json", "tables.csv"]
