@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-notes = Console(stderr=True, highlight=False)
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+# No emoji: a link id may hold colons, and :b: would come out as a picture.
+notes = Console(stderr=True, highlight=False, emoji=False)
+out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 

@@ -29,7 +29,8 @@ def read_links(files: list[str], layout: str, zone: str | None, grid: SlotGrid) 
 
 def print_report(file: str, report: ImportReport) -> None:
     """Say what became of a file's values, and the commonest reasons for refusing some."""
-    parts = f"{report.counts:,} counts ({report.suspect:,} suspect) + {report.gaps:,} gaps + {report.refused:,} refused"
+    kinds = f"{report.suspect:,} suspect, {report.imputed:,} imputed"
+    parts = f"{report.counts:,} counts ({kinds}) + {report.gaps:,} gaps + {report.refused:,} refused"
     said = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"
     notes.print(escape(said), soft_wrap=True)
     for reason, n in report.reasons.most_common(5):

@@ -21,7 +21,7 @@ from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.plan import METHODS, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report
 from app.evaluation.summary import best_of, figures
-from app.evaluation.write import write_report
+from app.evaluation.write import require_folder, write_report
 from app.slots import SlotGrid
 
 
@@ -52,7 +52,7 @@ def evaluate_command(
         plan = EvaluationPlan(train_days, test_days, as_day(first_day), protocol, neighbors, lags)
         if jobs == 0:
             raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
-        output.mkdir(parents=True, exist_ok=True)
+        require_folder(output)
         series = read_links(files, layout, zone, SlotGrid(slot_minutes))
         choice = choose(series, plan, names=links, sample=sample, seed=seed)
         say_first(plan, choice)
@@ -139,5 +139,6 @@ def print_summary(report: Report, output: Path) -> None:
     out.print(table)
     wins = [method.wins["test"]["rmse"] for method in report.summary.methods]
     told = ", ".join(f"{method} on {n}" for method, n in zip(METHODS, wins, strict=True))
-    out.print(f"smallest test RMSE of {len(report.links)} links: {told}")
+    total = "1 link" if len(report.links) == 1 else f"{len(report.links)} links"
+    out.print(f"smallest test RMSE of {total}: {told}")
     out.print(f"report: {escape(str(output / 'report.html'))}", soft_wrap=True)

@@ -57,7 +57,7 @@ def choose(
 
 def named(links: dict[str, LinkSeries], names: str) -> list[str]:
     """Return the link ids in a list separated by commas; refuse those that are not there."""
-    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    wanted = split_names(names)
     if not wanted:
         raise ValueError(f"links={names!r} is refused; it must name at least one link")
     absent = [name for name in wanted if name not in links]
@@ -66,3 +66,8 @@ def named(links: dict[str, LinkSeries], names: str) -> list[str]:
         more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
         raise ValueError(f"no link {', '.join(absent)} in the files; there are {', '.join(known[:MOST_NAMED])}{more}")
     return wanted
+
+
+def split_names(names: str) -> list[str]:
+    """Split a list separated by commas; blanks and repetitions do not count."""
+    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from app.evaluation.choice import Choice
+from app.evaluation.choice import Choice, split_names
 from app.evaluation.evaluate import Evaluated
 from app.evaluation.measures import MARE_FLOOR
 from app.evaluation.plan import EvaluationPlan
@@ -63,7 +63,7 @@ def _options(asked: Asked) -> Options:
         train_days=plan.train_days,
         test_days=plan.test_days,
         first_day=plan.first_day.isoformat() if plan.first_day else None,
-        links=[name.strip() for name in asked.names.split(",")] if asked.names is not None else None,
+        links=None if asked.names is None else split_names(asked.names),
         sample=asked.sample,
         seed=asked.seed if asked.sample is not None else None,
         lags=list(LagWindow(plan.lags).lags),

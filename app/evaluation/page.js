@@ -3,13 +3,19 @@
 (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent);
   const byId = (id) => document.getElementById(id);
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  // Counts stay where they are: Plotly's button that uploads a picture's data is not offered, and has no address.
+  const config = {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
+    showSendToCloud: false, plotlyServerURL: "",
+  };
   const WEEKDAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
   if (!report.links.length) return;
 
   const link = () => report.links[Number(byId("link").value)];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Not Math.max(...values): a call takes only so many arguments, and months of slots are more.
+  const largest = (values) => values.reduce((most, value) => Math.max(most, value), 1);
   const rounded = (value) => (value === null ? "n/a" : value.toPrecision(3));
 
   function dayName(day) {
@@ -85,7 +91,7 @@
     const chosen = days.find((day) => day.day === byId("day").value);
     const labels = ticks(slots, days, chosen, wide / columns);
     const range = chosen ? [chosen.first, chosen.last] : [0, slots.counts.length - 1];
-    const highest = Math.max(1, ...slots.counts, ...methods.flatMap((method) => method.forecasts.upper));
+    const highest = largest([slots.counts, ...methods.map((method) => method.forecasts.upper)].map(largest));
     const gapX = columns > 1 ? 0.03 : 0;
     const gapY = rows > 1 ? 0.11 - 0.01 * rows : 0;
     const layout = look({

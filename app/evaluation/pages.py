@@ -57,10 +57,11 @@ def page(report: Report) -> str:
 
     numbers = Numbers(report.as_json())
     n = len(report.links)
+    noun = "link" if n == 1 else "links"
     return Template(_resource("page.html")).substitute(
         style=_resource("page.css"),
-        n_links=n,
-        n_links_shown=f"{numbers.span(COUNT, 'summary', 'n_links')} link{'s' if n != 1 else ''}",
+        title=f"{n} {noun}",
+        n_links_shown=f"{numbers.span(COUNT, 'summary', 'n_links')} {noun}",
         about=_about(report),
         verdict=_paragraphs([*map(escape, report.notes), *(verdict(numbers) if n else [])]),
         link_options="".join(

@@ -19,6 +19,8 @@ from model.kernel import Barred, Memory, Neighborhood, estimate
 from model.training import train
 
 Array = NDArray[np.float64]
+# A count of 1 is inside an interval that ends at 0.9999999999999998, and 1e-17 vehicles are none.
+DECIMALS = 9
 
 
 class Said(NamedTuple):
@@ -152,7 +154,7 @@ def _on_all_slots(span: Span, expected: Array, bands: Bands) -> Said:
 
 
 def _around(expected: Array, bands: Bands) -> Said:
-    """Draw the interval one slot ahead around expected counts."""
+    """Draw the interval one slot ahead around expected counts, free of what rounding left."""
     one_ahead = Bands(bands.level, bands.edges[:1], bands.below[:1], bands.above[:1])
     lower, upper = one_ahead.around(expected[:, None])
-    return Said(expected, lower[:, 0], upper[:, 0])
+    return Said(*(np.round(values, DECIMALS) for values in (expected, lower[:, 0], upper[:, 0])))

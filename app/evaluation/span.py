@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from app.counts.series import LinkSeries
-from app.train import as_count_series
+from app.counts.series import LinkSeries, as_count_series
 from model.lag_window import LagWindow, TrainingSet
 from model.profile import Profile
 from model.series import CountSeries

@@ -10,6 +10,13 @@ from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
 
 
+def require_folder(output: Path) -> None:
+    """Make a report's folder; refuse one that cannot be written to before the work begins, not after it."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=output):
+        pass
+
+
 def write_report(output: Path, report: Report, pictures: dict[str, bytes]) -> list[Path]:
     """Write report.html, report.json, tables.csv and a picture a link; remove an older report's pictures.
 

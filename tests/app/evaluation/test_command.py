@@ -26,7 +26,7 @@ def test_prints_a_table_and_where_the_report_is(city_file, tmp_path):
     done = evaluate(city_file, "--train-days", 8, "--test-days", 1, "--links", "Cf", "--output", tmp_path, "--lags", 8)
     assert done.exit_code == 0, done.output
     assert "test error one slot ahead, 8 + 1 days" in done.stdout
-    assert "smallest test RMSE of 1 links" in done.stdout
+    assert "smallest test RMSE of 1 link: " in done.stdout
     assert str(tmp_path / "report.html") in done.stdout.replace("\n", "")
     assert "2 held-out days instead of 7" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -104,6 +104,13 @@ def test_no_processes_and_no_file_are_refused(city_file, tmp_path):
     assert evaluate(tmp_path / "nowhere.csv", "--output", tmp_path).exit_code == 2
     (tmp_path / "taken").write_text("")
     assert evaluate(city_file, "--output", tmp_path / "taken").exit_code == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(city_file, monkeypatch):
+    monkeypatch.setattr("app.commands.evaluate.read_links", lambda *_: pytest.fail("the work has begun"))
+    done = evaluate(city_file, "--output", "/proc")
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
 
 
 def test_what_draws_the_report_must_be_there(city_file, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.numbers import Numbers
 from app.evaluation.page_tables import all_tables
-from app.evaluation.report import NotEvaluated
+from app.evaluation.report import Forecasts, NotEvaluated, Slots
 from app.evaluation.write import write_report
 from tests.app.evaluation.samples import PLAN, steady_link
 
@@ -30,6 +31,24 @@ def marked_up(tmp_path_factory) -> Path:
     choice = Choice([], [NotEvaluated(f"{MARKUP}2", f"reason {MARKUP}")], [f"note {MARKUP}"])
     folder = tmp_path_factory.mktemp("marked")
     write_report(folder, *gather_report(Asked([f"in/{MARKUP}"], PLAN, MARKUP, None, 0, 15, choice, 1.0), [done]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def many_slots(tmp_path_factory) -> Path:
+    """A report on more slots than a function of a script can have arguments."""
+    done = evaluate_link(steady_link(), PLAN)
+    assert isinstance(done, Evaluated), done
+    times = 140
+    methods = [
+        replace(method, forecasts=Forecasts(*(values * times for values in astuple(method.forecasts))))
+        for method in done.result.methods
+    ]
+    slots = Slots(*(values * times for values in astuple(done.result.test_slots)))
+    assert 5 * len(slots.counts) > 130_000
+    long = done._replace(result=replace(done.result, methods=methods, test_slots=slots))
+    folder = tmp_path_factory.mktemp("many")
+    write_report(folder, *gather_report(Asked(["a.csv"], PLAN, None, None, 0, 15, Choice([], [], []), 1.0), [long]))
     return folder
 
 
@@ -150,6 +169,16 @@ class TestInTheBrowser:
         seen.page.wait_for_timeout(300)
         assert seen.requests == [file.as_uri()]
         assert seen.complaints == []
+
+    def test_offers_no_way_to_send_the_counts_elsewhere(self, watch, city_report):
+        offered = watch(city_report / "report.html").page.eval_on_selector_all(
+            ".modebar-btn", "all => all.map(b => b.dataset.title)"
+        )
+        assert "Download plot as a PNG" in offered
+        assert not [title for title in offered if "hare" in title or "loud" in title]
+
+    def test_draws_months_of_slots(self, watch, many_slots):
+        assert watch(many_slots / "report.html").complaints == []
 
     def test_draws_four_panels_of_counts_forecasts_and_interval(self, watch, city_report, city_json):
         page = watch(city_report / "report.html").page

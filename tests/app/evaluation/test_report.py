@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from app.evaluation.choice import Choice
+from app.evaluation.gathered import Asked, gather_report
+from tests.app.evaluation.samples import PLAN
+
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
 
 
@@ -41,3 +45,9 @@ def test_has_the_promised_layout(city_json):
 
 def test_fingerprints_are_of_the_counts(city_json):
     assert len({link["data_fingerprint"] for link in city_json["links"]} | {city_json["data_fingerprint"]}) == 4
+
+
+def test_links_asked_for_are_said_as_they_were_understood():
+    asked = Asked(["a.csv"], PLAN, " Ba, ,Cf,Ba,,", None, 0, 15, Choice([], [], []), 1.0)
+    report, _ = gather_report(asked, [])
+    assert report.options.links == ["Ba", "Cf"]

@@ -1,0 +1,56 @@
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from app.evaluation.numbers import Numbers
+from app.evaluation.words import verdict
+
+OVERFITS = "believes itself more exact than it is"
+STRAYED = "strayed further than those it was learnt from"
+ONE_METRIC = "part of what it learnt holds for the training days alone"
+
+
+def words(report: dict[str, Any], *, coverage=(0.9,) * 4, protocol="paper", train_wins=(0, 0, 0, 3)) -> str:
+    told = deepcopy(report) | {"protocol": protocol}
+    for method, share, wins in zip(told["summary"]["methods"], coverage, train_wins, strict=True):
+        method["mean"]["test"]["coverage"] = share
+        method["wins"]["train"]["rmse"] = wins
+        method["wins"]["test"]["rmse"] = 3 if method["method"] == "KR_SML" else 0
+    return " ".join(verdict(Numbers(told)))
+
+
+@pytest.fixture
+def report(city_report) -> dict[str, Any]:
+    return json.loads((city_report / "report.json").read_text())
+
+
+def test_an_interval_that_holds_what_it_is_meant_to_needs_no_explanation(report):
+    said = words(report)
+    assert OVERFITS not in said
+    assert STRAYED not in said
+
+
+def test_only_a_method_that_learns_under_the_paper_is_said_to_fit_too_closely(report):
+    assert OVERFITS in words(report, coverage=(0.9, 0.9, 0.6, 0.9))
+    for said in (
+        words(report, coverage=(0.6, 0.9, 0.9, 0.9)),
+        words(report, coverage=(0.9, 0.9, 0.6, 0.9), protocol="product"),
+    ):
+        assert OVERFITS not in said
+        assert said.count(STRAYED) == 1
+
+
+def test_kr_sml_is_held_to_the_same_rule(report):
+    assert words(report, coverage=(0.9, 0.9, 0.9, 0.6)).count(STRAYED) == 1
+    assert words(report, coverage=(0.6, 0.9, 0.9, 0.6)).count(STRAYED) == 1
+    assert words(report, coverage=(0.5, 0.9, 0.9, 0.6)).count(STRAYED) == 2
+    assert OVERFITS not in words(report, coverage=(None,) * 4)
+
+
+def test_plain_kr_has_learnt_nothing_that_could_fail_to_hold(report):
+    assert ONE_METRIC in words(report, train_wins=(0, 0, 3, 0))
+    said = words(report, train_wins=(3, 0, 0, 0))
+    assert ONE_METRIC not in said
+    assert "its place on the training days does not carry over" in said
