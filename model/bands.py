@@ -66,9 +66,7 @@ class Bands:
 
     def around(self, expected: Array) -> tuple[Array, Array]:
         """Return lower and upper ends for expected counts, (m, n_horizons); never below zero."""
-        lower, upper = np.empty_like(expected), np.empty_like(expected)
-        for h in range(expected.shape[1]):
-            places = np.searchsorted(self.edges[h], expected[:, h], side="right")
-            lower[:, h] = expected[:, h] + self.below[h, places]
-            upper[:, h] = expected[:, h] + self.above[h, places]
+        places = (expected[:, :, None] >= self.edges).sum(axis=2)  # of each horizon's bins, (m, n_horizons)
+        horizons = np.arange(expected.shape[1])
+        lower, upper = expected + self.below[horizons, places], expected + self.above[horizons, places]
         return np.maximum(np.minimum(lower, expected), 0.0), np.maximum(upper, expected)

@@ -18,7 +18,7 @@ Floats = NDArray[np.float32]
 def square_norms(memory: FixedPoint) -> Floats:
     """Return the squared length of every remembered row, (n,)."""
     values = memory.values()
-    return np.einsum("ij,ij->i", values, values).astype(np.float32)
+    return np.asarray(np.einsum("ij,ij->i", values, values), dtype=np.float32)
 
 
 def nearest_rows(memory: FixedPoint, norms: Floats, query: Array, k: int) -> tuple[Rows, Array]:

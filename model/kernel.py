@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -178,6 +177,8 @@ def scatter(inputs: Array, rows: Rows, pulls: Array) -> Array:
     With C the sparse matrix of the c_ij, r its row sums and s its column sums, the sum is
     X.T (diag(r + s) - C - C.T) X: O(n k d + n d^2), where outer products would cost O(n k d^2).
     """
+    from scipy import sparse  # here, for only learning needs it, and it is large
+
     n, k = rows.shape
     starts = np.arange(0, n * k + 1, k)
     matrix: Any = sparse.csr_array((pulls.ravel(), rows.ravel(), starts), shape=(n, n))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from model.kernel import Array, Barred, Memory, Neighborhood, Positions, Rows
 from model.lag_window import LagWindow
 from model.profile import Profile
 
+ALGORITHMS = ("KR_SML", "MLKR", "KR", "KR_PCA")
 LEVEL_LAGS = 4  # the level of a window is the mean of its latest counts
 # A forecast is the mean over neighbourhoods of these sizes, relative to n_neighbors: no one size suits
 # every moment, and their mean is ahead of the best of them (docs/accuracy.md).
@@ -101,10 +102,13 @@ class TrainedModel:
         rows, weights = self._neighbors(scaled, barred)
         followed = self.continuations.values(rows)  # (m, k, n_horizons)
         known = ~np.isnan(followed)
-        shares = weights[:, :, None] * known
-        total = shares.sum(axis=1)
-        # Where none of the neighbours was followed by a count, the level alone is left.
-        means = np.sum(shares * np.where(known, followed, 0.0), axis=1) / np.where(total > 0.0, total, 1.0)
+        if known.all():
+            means = np.einsum("ij,ijh->ih", weights, followed)
+        else:
+            shares = weights[:, :, None] * known
+            total = shares.sum(axis=1)
+            # Where none of the neighbours was followed by a count, the level alone is left.
+            means = np.sum(shares * np.where(known, followed, 0.0), axis=1) / np.where(total > 0.0, total, 1.0)
         expected = means + level_of(scaled, self.window)[:, None] * self.level_shares
         return np.asarray(np.maximum(expected * self.scale + self.center, 0.0))
 
@@ -137,25 +141,29 @@ class TrainedModel:
         return square_norms(self.memory)
 
 
-def neighborhood_sizes(n_neighbors: int) -> list[int]:
+@lru_cache
+def neighborhood_sizes(n_neighbors: int) -> tuple[int, ...]:
     """Return the sizes of the neighbourhoods that a forecast is the mean of, smallest first."""
-    return sorted({max(1, round(size * n_neighbors)) for size in SIZES})
+    return tuple(sorted({max(1, round(size * n_neighbors)) for size in SIZES}))
 
 
 def mean_weights(distances: Array, neighborhood: Neighborhood) -> Array:
     """Return the mean, over neighbourhoods of several sizes, of the weights of neighbours, nearest first, (m, k)."""
-    sizes = [size for size in neighborhood_sizes(neighborhood.n_neighbors) if size <= distances.shape[1]]
-    sizes = sizes or [distances.shape[1]]
+    k = distances.shape[1]
+    sizes = [size for size in neighborhood_sizes(neighborhood.n_neighbors) if size <= k] or [k]
     kernel = np.exp((distances[:, :1] - distances) / (2.0 * neighborhood.bandwidth**2))
-    totals = np.cumsum(kernel, axis=1)
-    # The j-th neighbour is in every neighbourhood of more than j, each of which shares out its own total.
+    last = np.array(sizes) - 1
     shares = np.zeros_like(distances)
-    for size in sizes:
-        shares[:, :size] += 1.0 / totals[:, size - 1, None]
-    return np.asarray(kernel * shares / len(sizes))
+    shares[:, last] = 1.0 / np.cumsum(kernel, axis=1)[:, last]
+    # The j-th neighbour is in every neighbourhood of more than j, each of which shares out its own total.
+    return np.asarray(kernel * np.cumsum(shares[:, ::-1], axis=1)[:, ::-1] / len(sizes))
 
 
 def level_of(scaled: Array, window: LagWindow) -> Array:
     """Return the mean of each window's latest lags, (m,)."""
-    latest = np.argsort(window.lags)[:LEVEL_LAGS]
-    return np.asarray(scaled[:, latest].mean(axis=1))
+    return np.asarray(scaled[:, _latest(window.lags)].mean(axis=1))
+
+
+@lru_cache
+def _latest(lags: tuple[int, ...]) -> list[int]:
+    return [int(i) for i in np.argsort(lags)[:LEVEL_LAGS]]

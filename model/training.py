@@ -127,10 +127,12 @@ def train(
     cut = len(series) - plan.held_out_days * series.slots_per_day
     learnt = int((rows.positions < cut).sum())
     least = LEAST_DAYS * series.slots_per_day
-    if not health.enough or learnt < least or learnt == len(rows.y):
+    if not health.enough:
+        raise NotEnoughCounts(next(verdict.reason for verdict in health.verdicts if verdict.name == "too_few"))
+    if learnt < least or learnt == len(rows.y):
         raise NotEnoughCounts(
             f"{learnt} whole windows before the held-out days and {len(rows.y) - learnt} in them; "
-            f"at least {least} and 1 are needed, and {series.slots_per_day * 7} sound counts"
+            f"at least {least} and 1 are needed"
         )
     span = _Span(series, sound, window, rows, cut, plan)
     shares = span.level_shares()

@@ -17,7 +17,7 @@ def model():
 def test_weights_are_the_mean_of_those_of_each_size(rng):
     distances = np.sort(rng.uniform(0, 4, (3, 16)), axis=1)
     sizes = neighborhood_sizes(8)
-    assert sizes == [3, 5, 6, 8, 11, 16]
+    assert sizes == (3, 5, 6, 8, 11, 16)
     slow = np.zeros_like(distances)
     for row in range(3):
         for size in sizes:
