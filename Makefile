@@ -1,14 +1,15 @@
 # make test   environment, checks and all tests
+# make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself)
 # make check  ruff and mypy only
-# make bench  the paper's table, accuracy on real counts and the speed ratios (a quarter of an hour)
+# make bench  accuracy, the speed ratios and the paper's table (twenty minutes)
 # make setup  the environment alone
-# make clean  forget the environment and caches
+# make clean  forget the environment, the demo and caches
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test check bench clean
+.PHONY: setup test demo check bench clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -28,11 +29,15 @@ check: $(READY)
 test: check
 	$(BIN)/pytest
 
+demo: $(READY)
+	@DEMO_SECONDS=$(DEMO_SECONDS) $(BIN)/flowcast demo
+
 bench: $(READY)
+	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.fit_speed
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.paper_table
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

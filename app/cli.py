@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from app.commands.evaluate import evaluate_command
-from app.commands.sample_city import sample_city_command
-from app.commands.train import train_command
+# Where each command lives. Loaded when it is called: a service that only serves should not carry the
+# libraries that training and reports need.
+COMMANDS = {
+    "serve": "app.commands.serve:serve_command",
+    "demo": "app.commands.demo:demo_command",
+    "import": "app.commands.import_counts:import_command",
+    "train": "app.commands.train:train_command",
+    "evaluate": "app.commands.evaluate:evaluate_command",
+    "models": "app.commands.models:models",
+    "keys": "app.commands.keys:keys",
+    "db": "app.commands.db:db",
+    "sample-city": "app.commands.sample_city:sample_city_command",
+}
 
-cli = typer.Typer(help="Forecast the traffic on every road link of a city.", add_completion=False)
-cli.command("train")(train_command)
-cli.command("evaluate")(evaluate_command)
-cli.command("sample-city")(sample_city_command)
+
+class Commands(TyperGroup):
+    """The commands, each found in its own module."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Name them all, in the order of the day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Load one."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        found = getattr(import_module(module), name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False)
+            alone.command(cmd_name)(found)
+            found = alone
+        command = typer.main.get_command(found)
+        command.name = cmd_name
+        return command
+
+
+cli = typer.Typer(cls=Commands, help="Forecast the traffic on every road link of a city.", add_completion=False)
 
 
 @cli.callback(invoke_without_command=True)

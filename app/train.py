@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,9 @@ from typing import Any, Literal
 import joblib
 from threadpoolctl import threadpool_limits
 
-from app.counts.series import LinkSeries
+from app.counts.series import LinkSeries, as_count_series
+from app.links.folders import folder_name
 from model.artifact import DamagedArtifact, remove_leftovers
-from model.series import CountSeries
 from model.stored_model import load_model, save_model
 from model.training import TrainingPlan, TrainingResult, train
 
@@ -33,31 +33,43 @@ class LinkOutcome:
 
 
 def train_links(
-    links: Iterable[LinkSeries], output: Path, plan: TrainingPlan, *, jobs: int = -1, resume: bool = False
+    links: Iterable[LinkSeries],
+    output: Path,
+    plan: TrainingPlan,
+    *,
+    jobs: int = -1,
+    resume: bool = False,
+    capacities: Mapping[str, float] | None = None,
 ) -> Iterator[LinkOutcome]:
     """Train links in parallel processes and give the outcomes as they come.
 
     Artifacts are written whole or not at all: stopping in the middle leaves only whole ones. With
     ``resume`` a link is kept as it is when its artifact came from the same counts and plan.
+    ``capacities`` says, by link, how many vehicles a slot can pass, for detector health.
     """
+    known = capacities or {}
     output.mkdir(parents=True, exist_ok=True)
     remove_leftovers(output)
     # One BLAS thread a process: the processes already use the cores.
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from workers(joblib.delayed(train_link)(link, output, plan, resume) for link in links)
+        yield from workers(
+            joblib.delayed(train_link)(link, output, plan, resume, known.get(link.link_id)) for link in links
+        )
 
 
-def train_link(link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool) -> LinkOutcome:
+def train_link(
+    link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool, capacity: float | None = None
+) -> LinkOutcome:
     """Train one link and write its artifact; whatever goes wrong becomes its outcome."""
     started = time.perf_counter()
     folder = output / folder_name(link.link_id)
-    fingerprint = data_fingerprint(link)
+    fingerprint = data_fingerprint(link, capacity)
     try:
         if resume and (about := _kept(folder, fingerprint, plan)) is not None:
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            result = train(as_count_series(link), plan, suspect=link.suspect)
+            result = train(as_count_series(link), plan, capacity, link.suspect)
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
     except Exception as problem:  # one link's failure must not stop the others
@@ -66,22 +78,13 @@ def train_link(link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool)
     return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)
 
 
-def folder_name(link_id: str) -> str:
-    """Return the folder of a link's artifact: its id, but for a leading dot, which would hide or escape."""
-    return f"%2E{link_id[1:]}" if link_id.startswith(".") else link_id
-
-
-def as_count_series(link: LinkSeries) -> CountSeries:
-    """Give a link's series the calendar that the mathematics needs."""
-    calendar = link.calendar()
-    return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)
-
-
-def data_fingerprint(link: LinkSeries) -> str:
-    """Return a hash of the counts a model is learnt from, and of where in time they lie."""
+def data_fingerprint(link: LinkSeries, capacity: float | None = None) -> str:
+    """Return a hash of the counts a model is learnt from, where in time they lie, and how they are judged."""
     digest = hashlib.sha256(f"{link.zone.key} {link.grid.slot_minutes} {link.first}".encode())
     digest.update(link.counts.astype("<f8").tobytes())
     digest.update(link.suspect.tobytes())
+    if capacity is not None:
+        digest.update(f"capacity {capacity!r}".encode())
     return digest.hexdigest()
 
 
@@ -97,7 +100,7 @@ def describe(link: LinkSeries, plan: TrainingPlan, result: TrainingResult, finge
         "suspect": int(result.health.suspect.sum()),
         "verdicts": [verdict._asdict() for verdict in result.health.verdicts],
         "data_fingerprint": fingerprint,
-        "plan": _as_json(plan),
+        "plan": plan_as_json(plan),
         "mu": result.mu,
         "n_iter": result.n_iter,
         "rank": result.model.rank,
@@ -113,9 +116,10 @@ def _kept(folder: Path, fingerprint: str, plan: TrainingPlan) -> dict[str, Any] 
         _, about = load_model(folder)
     except (DamagedArtifact, OSError):
         return None
-    same = about.get("data_fingerprint") == fingerprint and about.get("plan") == _as_json(plan)
+    same = about.get("data_fingerprint") == fingerprint and about.get("plan") == plan_as_json(plan)
     return about if same else None
 
 
-def _as_json(plan: TrainingPlan) -> dict[str, Any]:
+def plan_as_json(plan: TrainingPlan) -> dict[str, Any]:
+    """Give a plan as it is kept with a model."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from app.counts.importers import CountReader, ImportedCount, Quality
 from app.slots import Calendar, SlotGrid
+from model.series import CountSeries
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +95,9 @@ def gather(*readers: CountReader) -> dict[str, LinkSeries]:
                 link = columns[count.link_id] = _Columns(count.link_id, reader.grid, zone)
             link.add(count)
     return {link_id: link.series() for link_id, link in columns.items()}
+
+
+def as_count_series(link: LinkSeries) -> CountSeries:
+    """Give a link's series the calendar that the mathematics needs."""
+    calendar = link.calendar()
+    return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)

@@ -1,0 +1,98 @@
+"""Whether anything was written since: what lets a process serve from memory and never an old answer.
+
+SQLite tells by its data version, for a few microseconds a question. PostgreSQL is listened to: every
+write transaction notifies, and whoever listens hears of it when it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import sqlite3
+import threading
+from typing import Protocol
+
+import psycopg
+from sqlalchemy import Engine
+
+from app.database import CHANNEL, is_sqlite, writes_here
+
+RECONNECT_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+
+log = logging.getLogger("flowcast.changes")
+
+
+class Changes(Protocol):
+    """Gives stamps that differ once something was written in between."""
+
+    def stamp(self) -> object:
+        """Give the present stamp."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+def watch_changes(engine: Engine) -> Changes:
+    """Watch a database for writes, by this process or others."""
+    return SQLiteChanges(engine) if is_sqlite(engine) else PostgreSQLChanges(engine)
+
+
+class SQLiteChanges:
+    """Asks the file itself, over a connection that never writes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._connection = sqlite3.connect(engine.url.database or "", check_same_thread=False)
+        self._lock = threading.Lock()
+
+    def stamp(self) -> object:
+        """Give SQLite's count of commits by others than this connection, which makes none."""
+        with self._lock:
+            return self._connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._connection.close()
+
+
+class PostgreSQLChanges:
+    """Listens in a thread of its own; while it cannot, every stamp is a new one."""
+
+    def __init__(self, engine: Engine) -> None:
+        # psycopg wants its own form of the address.
+        self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._heard = 0
+        self._listening = False
+        self._closed = threading.Event()
+        self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
+        self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
+        self._thread.start()
+
+    def stamp(self) -> object:
+        """Give what was heard of and what this process wrote itself, or something new when deaf."""
+        return (self._heard, writes_here()) if self._listening else object()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed.set()
+        self._end.close()
+        self._thread.join(timeout=CLOSE_SECONDS)
+        self._ended.close()
+
+    def _listen(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with psycopg.connect(self._address, autocommit=True, connect_timeout=5) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._heard += 1  # whatever was missed before
+                    self._listening = True
+                    while not self._closed.is_set():
+                        select.select([connection.fileno(), self._ended.fileno()], [], [])
+                        self._heard += sum(1 for _ in connection.notifies(timeout=0))
+            except psycopg.Error as problem:
+                log.warning("not listening to the database", extra={"reason": type(problem).__name__})
+            finally:
+                self._listening = False
+            self._closed.wait(RECONNECT_SECONDS)

@@ -1,0 +1,127 @@
+"""The database: its engine, its sessions, and what all tables share."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.types import TypeDecorator
+
+CONSTRAINT_NAMES = {
+    "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+    "uq": "%(table_name)s_%(column_0_N_name)s_key",
+    "ck": "%(table_name)s_%(constraint_name)s_check",
+    "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+    "pk": "%(table_name)s_pkey",
+}
+BUSY_SECONDS = 30
+CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
+
+_writes = 0
+
+
+class Table(DeclarativeBase):
+    """What all tables share: constraints with names that a migration can speak of."""
+
+    metadata = MetaData(naming_convention=CONSTRAINT_NAMES)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant: TIMESTAMP WITH TIME ZONE where there is one, UTC without an offset in SQLite."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Store in UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} carries no offset; instants are stored in UTC")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give back in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def open_database(url: str, *, pool_size: int = 10) -> Engine:
+    """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
+    parts = make_url(url)
+    if parts.get_backend_name() != "sqlite":
+        return create_engine(parts, pool_size=pool_size, max_overflow=20, pool_pre_ping=True)
+    if parts.database:
+        Path(parts.database).parent.mkdir(parents=True, exist_ok=True)
+    # autocommit=True hands BEGIN to us: a transaction that will write must say so when it begins.
+    engine = create_engine(
+        parts, pool_size=pool_size, max_overflow=20, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+    for pragma in (
+        "journal_mode=WAL",
+        "foreign_keys=ON",
+        f"busy_timeout={BUSY_SECONDS * 1000}",
+        "temp_store=MEMORY",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Any) -> None:
+    # A transaction that reads first and then writes cannot be made to wait: it fails at once when
+    # another wrote in between. So writers take their turn at the start.
+    options = connection.get_execution_options()
+    if options.get("writes"):
+        connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if options.get('derived') else 'FULL'}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql("BEGIN DEFERRED")
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """Give a session that sees one state of the database and stores nothing."""
+    with Session(engine, expire_on_commit=False) as session:
+        yield session
+
+
+@contextmanager
+def writing(engine: Engine, *, derived: bool = False) -> Iterator[Session]:
+    """Give a session whose changes are committed at the end, or not at all; whoever serves from memory hears of it.
+
+    What is committed survives a power cut. ``derived`` data need not: it can be made again from
+    what does, and is spared the wait for the disk.
+    """
+    global _writes
+    options = {"writes": True, "derived": derived}
+    with Session(engine.execution_options(**options), expire_on_commit=False) as session, session.begin():
+        if derived and not is_sqlite(engine):
+            session.execute(text("SET LOCAL synchronous_commit = off"))
+        yield session
+        if not is_sqlite(engine):
+            session.execute(text(f"NOTIFY {CHANNEL}"))
+    _writes += 1
+
+
+def writes_here() -> int:
+    """Count the write transactions of this process so far."""
+    return _writes
+
+
+def is_sqlite(engine: Engine) -> bool:
+    """Tell whether the database is SQLite."""
+    return engine.dialect.name == "sqlite"

@@ -1,0 +1,82 @@
+"""What routes ask for, named once as types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Request, Security
+from fastapi.openapi.models import APIKey
+from fastapi.security.base import SecurityBase
+from sqlalchemy.orm import Session
+
+from app.database import reading, writing
+from app.keys.caller import Scope
+from app.keys.ring import Caller
+from app.runtime import Runtime
+from app.web.known_query import refuse_unknown
+
+KEY_HEADER = "X-API-Key"
+
+
+async def get_runtime(request: Request) -> Runtime:  # async, or it would be sent to a thread
+    """Give the running process."""
+    return cast(Runtime, request.app.state.runtime)
+
+
+RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
+
+
+def get_read_session(runtime: RuntimeDep) -> Iterator[Session]:
+    """Give a session for one request that only reads."""
+    with reading(runtime.engine) as session:
+        yield session
+
+
+def get_write_session(runtime: RuntimeDep) -> Iterator[Session]:
+    """Give a session that commits before the answer leaves."""
+    with writing(runtime.engine) as session:
+        yield session
+
+
+# scope="function": what is acknowledged is committed, for FastAPI would else commit after answering.
+ReadSession = Annotated[Session, Depends(get_read_session, scope="function")]
+WriteSession = Annotated[Session, Depends(get_write_session, scope="function")]
+
+
+class KeyWith(SecurityBase):
+    """Lets only keys with a scope pass, notes who called, and refuses query parameters that the call does not know.
+
+    A dependency and a security scheme in one: each dependency costs as much as the check itself.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.model = APIKey.model_validate(
+            {"in": "header", "name": KEY_HEADER, "description": "A key with the scope of the call"}
+        )
+        self.scheme_name = "key"
+        self._scope = scope.value
+
+    async def __call__(self, request: Request) -> Caller:
+        """Tell who calls, or refuse the caller, and only then what is asked: strangers learn nothing."""
+        caller = await self.caller(request)
+        refuse_unknown(request)
+        return caller
+
+    async def caller(self, request: Request) -> Caller:
+        """Tell who calls, or refuse."""
+        scope = request.scope
+        caller = cast("Caller | None", scope.get("flowcast.caller"))  # known already where a body had to be let in
+        if caller is None:
+            runtime = cast(Runtime, request.app.state.runtime)
+            client = request.client
+            caller = await runtime.keys.identify(request.headers.get(KEY_HEADER), client.host if client else "")
+            scope["flowcast.caller"] = caller
+        caller.may(self._scope)
+        return caller
+
+
+READ = KeyWith(Scope.READ)
+ReadKey = Annotated[Caller, Security(READ)]
+IngestKey = Annotated[Caller, Security(KeyWith(Scope.INGEST))]
+AdminKey = Annotated[Caller, Security(KeyWith(Scope.ADMIN))]

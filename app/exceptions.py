@@ -1,0 +1,120 @@
+"""What can go wrong on a request: one tree, each with its status, rendered as RFC 9457 problems.
+
+::
+
+    Problem
+     ├─ Invalid            422  a value that breaks a rule, by name
+     ├─ NotFound           404  what does not exist
+     ├─ NotYet             409  what cannot be done in the present state
+     ├─ Unauthorized       401  no key, or a wrong one
+     ├─ Forbidden          403  a key without the scope
+     ├─ TooLarge           413  a body or a batch past its limit
+     ├─ Unsupported        415  a body in a language that is not spoken here
+     ├─ TooMany            429  more requests than the limit
+     └─ Unavailable        503  the database is away
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MOST_ERRORS = 100
+
+
+class FieldError(NamedTuple):
+    """One value that breaks a rule: where it is, what it is and what it should be."""
+
+    field: str
+    value: str
+    reason: str
+
+
+class Problem(Exception):
+    """Something the caller should know."""
+
+    status = 500
+    title = "Something went wrong"
+
+    def __init__(self, detail: str, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = headers or {}
+
+
+class Invalid(Problem):
+    """A value that breaks a rule."""
+
+    status = 422
+    title = "A value breaks a rule"
+
+    @classmethod
+    def field(cls, name: str, value: object, rule: str) -> Invalid:
+        """Refuse one field by name, value and rule."""
+        shown = str(value)
+        shown = shown if len(shown) <= 100 else shown[:99] + "…"
+        return cls(f"{name}={shown!r} is refused; it {rule}", [FieldError(name, shown, rule)])
+
+
+class NotFound(Problem):
+    """What does not exist."""
+
+    status = 404
+    title = "Not found"
+
+
+class NotYet(Problem):
+    """What cannot be done in the present state."""
+
+    status = 409
+    title = "Not possible in the present state"
+
+
+class Unauthorized(Problem):
+    """No key, or a wrong one."""
+
+    status = 401
+    title = "A key is needed"
+
+
+class Forbidden(Problem):
+    """A key without the scope."""
+
+    status = 403
+    title = "The key may not do this"
+
+
+class TooLarge(Problem):
+    """A body or a batch past its limit."""
+
+    status = 413
+    title = "Too large"
+
+
+class Unsupported(Problem):
+    """A body in a language that is not spoken here."""
+
+    status = 415
+    title = "Unsupported media type"
+
+
+class TooMany(Problem):
+    """More requests than the limit."""
+
+    status = 429
+    title = "Too many requests"
+
+
+class Unavailable(Problem):
+    """A part that is needed is away."""
+
+    status = 503
+    title = "Unavailable for now"
+
+
+def no_link(link_id: str) -> NotFound:
+    """Say that a link does not exist."""
+    return NotFound(
+        f"link {link_id!r} does not exist", [FieldError("link_id", link_id, "must name a link that exists")]
+    )

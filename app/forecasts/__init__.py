@@ -1,0 +1,1 @@
+"""Forecasts: issued when a count comes in, stored, and served."""

@@ -1,0 +1,40 @@
+"""Forecasts as they were issued."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, SmallInteger, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.database import Table
+from app.links.tables import Link
+
+# In the database a method is its place in this row; new ones go to the end.
+METHODS = ("KR_SML", "MLKR", "KR", "KR_PCA", "profile", "last_count", "NETWORK")
+
+
+class Forecast(Table):
+    """What was said about one slot, ``horizon`` slots after the newest count known then.
+
+    ``model_version`` is 0 where no trained model spoke. ``usual`` is the link's profile for the
+    slot, against which skill is measured.
+    """
+
+    __tablename__ = "forecasts"
+    __table_args__ = (
+        CheckConstraint("horizon >= 1", name="horizon_from_1"),
+        {"sqlite_with_rowid": False},
+    )
+
+    link_key: Mapped[int] = mapped_column(ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True)
+    slot_start: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    horizon: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    model_version: Mapped[int] = mapped_column(primary_key=True)
+    expected: Mapped[float]
+    lower: Mapped[float | None]
+    upper: Mapped[float | None]
+    level: Mapped[float]
+    usual: Mapped[float | None]
+    method: Mapped[int] = mapped_column(SmallInteger)
+    degraded_reason: Mapped[str | None] = mapped_column(Text)
+    filled_lags: Mapped[int] = mapped_column(SmallInteger)
+    issued_at: Mapped[int] = mapped_column(BigInteger)  # microseconds since 1970

@@ -1,0 +1,26 @@
+"""API keys; of the key itself only a hash is kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.database import Table, UtcDateTime
+
+
+class ApiKey(Table):
+    """A key, what it may do and until when."""
+
+    __tablename__ = "api_keys"
+
+    key_id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    hash: Mapped[str] = mapped_column(String(64))  # SHA-256; keys are random enough not to need a slow one
+    scopes: Mapped[str] = mapped_column(String(64))  # comma-separated
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    replaced_by: Mapped[str | None] = mapped_column(String(16))

@@ -1,0 +1,1 @@
+"""The links: directed stretches of road with a detector."""

@@ -1,0 +1,46 @@
+"""Links, and which of them lie upstream of which."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.database import Table, UtcDateTime
+
+
+class Link(Table):
+    """A directed stretch of road with a detector.
+
+    ``link_key`` is what other tables refer to: a small number, where the owner's own ``link_id``
+    would be repeated in every count.
+    """
+
+    __tablename__ = "links"
+    __table_args__ = (
+        CheckConstraint("slot_minutes > 0", name="slot_minutes_positive"),
+        {"sqlite_autoincrement": True},  # a key once given is never given again, whatever still remembers it
+    )
+
+    link_key: Mapped[int] = mapped_column(primary_key=True)
+    link_id: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(Text)
+    zone: Mapped[str] = mapped_column(String(64))
+    slot_minutes: Mapped[int]
+    capacity: Mapped[float | None]  # vehicles per hour
+    geometry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class UpstreamLink(Table):
+    """One link whose traffic runs into another."""
+
+    __tablename__ = "upstream_links"
+
+    link_key: Mapped[int] = mapped_column(ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True)
+    upstream_key: Mapped[int] = mapped_column(
+        ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True, index=True
+    )

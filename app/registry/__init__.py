@@ -1,0 +1,1 @@
+"""The shelf of trained models, and the ones in memory."""

@@ -1,0 +1,47 @@
+"""The shelf: every trained model of every link."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.database import Table, UtcDateTime
+from app.links.tables import Link
+
+STATES = ("candidate", "active", "retired")
+
+
+class ShelvedModel(Table):
+    """A trained model: what it was learnt from, how good it was, and where its artifact lies."""
+
+    __tablename__ = "trained_models"
+    __table_args__ = (
+        UniqueConstraint("link_key", "version"),
+        CheckConstraint("state IN ('candidate', 'active', 'retired')", name="state_known"),
+        Index(
+            "trained_models_one_active_idx",
+            "link_key",
+            unique=True,
+            sqlite_where=text("state = 'active'"),
+            postgresql_where=text("state = 'active'"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    link_key: Mapped[int] = mapped_column(ForeignKey(Link.link_key, ondelete="CASCADE"))
+    version: Mapped[int]  # counts from 1 on each link
+    state: Mapped[str] = mapped_column(String(16))
+    algorithm: Mapped[str] = mapped_column(String(16))
+    folder: Mapped[str] = mapped_column(Text)  # below the model store
+    fingerprint: Mapped[str] = mapped_column(String(64))  # SHA-256 of the artifact's manifest
+    rank: Mapped[int]
+    trained_from: Mapped[datetime] = mapped_column(UtcDateTime)
+    trained_to: Mapped[datetime] = mapped_column(UtcDateTime)
+    about: Mapped[dict[str, Any]] = mapped_column(JSON)  # parameters, held-out accuracy, verdicts
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    damaged: Mapped[str | None] = mapped_column(Text)  # what was found wrong with the artifact

@@ -1,0 +1,47 @@
+"""How Alembic reaches the database: through the connection it is given, or the one the settings name."""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import Connection
+
+from app.database import is_sqlite, open_database
+from app.settings import settings_from_environment
+from app.tables import Table
+
+UPGRADE_LOCK = 7_046_029_254_386_353_131  # any number, the same in every process
+
+
+def migrate(connection: Connection) -> None:
+    """Run the steps inside one transaction, alone."""
+    if connection.dialect.name == "postgresql":
+        # Several services may start at once; the first upgrades, the others wait and find nothing to do.
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})")
+    context.configure(
+        connection=connection,
+        target_metadata=Table.metadata,
+        render_as_batch=connection.dialect.name == "sqlite",
+        compare_type=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def run() -> None:
+    """Migrate over the connection in the configuration, or open one."""
+    given = context.config.attributes.get("connection")
+    if given is not None:
+        migrate(given)
+        return
+    engine = open_database(settings_from_environment().database_url)
+    with engine.execution_options(writes=is_sqlite(engine)).begin() as connection:
+        migrate(connection)
+    engine.dispose()
+
+
+if context.is_offline_mode():
+    context.configure(url=settings_from_environment().database_url, target_metadata=Table.metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    run()

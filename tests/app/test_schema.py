@@ -1,0 +1,44 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from sqlalchemy import inspect
+
+from app.database import open_database
+from app.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
+from app.tables import Table
+
+
+@pytest.fixture
+def engine(settings):
+    engine = open_database(settings.database_url)
+    yield engine
+    engine.dispose()
+
+
+def test_up_down_and_up_again(engine):
+    assert schema_step(engine) == newest_step()
+    downgrade_schema(engine, "base")
+    assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
+    upgrade_schema(engine)
+    assert set(Table.metadata.tables) <= set(inspect(engine).get_table_names())
+
+
+def test_tables_and_migrations_tell_the_same_story(engine):
+    check_schema(engine)
+
+
+def test_upgrading_what_is_up_to_date_changes_nothing(engine):
+    upgrade_schema(engine)
+    assert schema_step(engine) == newest_step()
+
+
+def test_several_processes_may_upgrade_at_once(engine, settings):
+    downgrade_schema(engine, "base")
+    environment = os.environ | {"FLOWCAST_DATABASE_URL": settings.database_url}
+    command = [sys.executable, "-m", "app", "db", "upgrade"]
+    upgrades = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [upgrade.communicate(timeout=60)[1] for upgrade in upgrades]
+    assert [upgrade.returncode for upgrade in upgrades] == [0, 0, 0], said
+    assert schema_step(engine) == newest_step()
