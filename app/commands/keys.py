@@ -1,0 +1,89 @@
+"""``flowcast keys``: API keys, on the machine itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from app.commands.console import notes, out, refuse
+from app.commands.service import service_database, settings_or_refuse
+from app.database import reading, writing
+from app.keys.caller import Scope
+from app.keys.issue import OVERLAP_HOURS, issue_key, revoke_key
+from app.keys.queries import all_keys
+from app.keys.schemas import MOST_DAYS, IssuedKeyOut, KeyList, KeyOut
+
+keys = typer.Typer(help="API keys; also to get back in after the admin key was lost.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@keys.command("create")
+def create_command(
+    name: Annotated[str, typer.Option(help="Whose key it is, or what for.")],
+    scopes: Annotated[str, typer.Option(help="read, ingest and admin, comma-separated.")] = "read",
+    expires_in_days: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DAYS, help="Days until it expires; never by default.")
+    ] = None,
+    replaces: Annotated[str | None, typer.Option(metavar="KEY_ID", help="Key that this one takes over from.")] = None,
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, help="Hours that the replaced key stays valid.")
+    ] = OVERLAP_HOURS,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, this once."""
+    if not name.strip():
+        refuse("keys create", f"--name={name!r} is refused; it must not be empty")
+    wanted, known = [scope.strip() for scope in scopes.split(",")], [scope.value for scope in Scope]
+    for scope in wanted:
+        if scope not in known:
+            refuse("keys create", f"--scopes={scope!r} is refused; it must be one of {', '.join(known)}")
+    settings = settings_or_refuse("keys create")
+    with service_database("keys create", settings) as engine, writing(engine) as session:
+        issued = issue_key(
+            session,
+            name=name,
+            scopes=wanted,
+            expires_in_days=expires_in_days,
+            replaces=replaces,
+            overlap_hours=overlap_hours,
+            environment_key=settings.admin_key is not None,
+        )
+        session.flush()
+        shown = IssuedKeyOut.issued(issued)
+    if as_json:
+        typer.echo(shown.model_dump_json(indent=2))
+        return
+    notes.print(f"key {shown.key_id} may {', '.join(shown.scopes)}; it is shown only now:")
+    typer.echo(shown.key)
+
+
+@keys.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List every key, the newest first; never the key itself."""
+    with service_database("keys list", settings_or_refuse("keys list")) as engine, reading(engine) as session:
+        shown = KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
+    if as_json:
+        typer.echo(shown.model_dump_json(indent=2))
+        return
+    table = Table("key", "name", "scopes", "state", "made", "expires", "last used")
+    for key in shown.keys:
+        moments = (key.created_at, key.expires_at, key.last_used_at)
+        times = (f"{moment:%Y-%m-%d %H:%M}Z" if moment else "-" for moment in moments)
+        table.add_row(key.key_id, escape(key.name), ", ".join(key.scopes), key.state, *times)
+    out.print(table)
+
+
+@keys.command("revoke")
+def revoke_command(
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `flowcast keys list` tells it.")],
+    force: Annotated[bool, typer.Option("--force", help="Even the last one with the scope admin.")] = False,
+) -> None:
+    """Make a key invalid; processes that are serving notice within 60 s."""
+    settings = settings_or_refuse("keys revoke")
+    with service_database("keys revoke", settings) as engine, writing(engine) as session:
+        revoke_key(session, key_id, environment_key=force or settings.admin_key is not None)
+    out.print(f"key {key_id} is revoked")

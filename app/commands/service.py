@@ -1,0 +1,45 @@
+"""What the commands that touch the service's database share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from pydantic import ValidationError
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.commands.console import FAILED, notes, refuse
+from app.database import open_database
+from app.exceptions import Problem
+from app.settings import Settings, settings_from_environment
+
+
+def settings_or_refuse(command: str) -> Settings:
+    """Read the settings, or say in one line which of them is wrong."""
+    try:
+        return settings_from_environment()
+    except ValidationError as problem:
+        wrong = problem.errors(include_input=False)[0]
+        name = "_".join(["FLOWCAST", *(str(part).upper() for part in wrong["loc"])])
+        refuse(command, f"{name} is refused; {wrong['msg'].removeprefix('Value error, ')}")
+
+
+@contextmanager
+def service_database(command: str, settings: Settings) -> Iterator[Engine]:
+    """Open the database for one command; what goes wrong with it is said in one line."""
+    engine = None
+    try:
+        engine = open_database(settings.database_url)
+        yield engine
+    except Problem as problem:
+        refuse(command, problem.detail)
+    except (SQLAlchemyError, OSError) as problem:
+        # The first line only, and never the address, which may hold a password.
+        reason = str(getattr(problem, "orig", None) or problem).splitlines()[0]
+        notes.print(f"flowcast {command}: {reason}", style="red", soft_wrap=True, markup=False)
+        raise typer.Exit(FAILED) from None
+    finally:
+        if engine is not None:
+            engine.dispose()

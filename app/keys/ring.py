@@ -1,0 +1,153 @@
+"""The keys a process knows: in memory for at most a minute, in the database for good."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from hashlib import sha256
+from hmac import compare_digest
+from time import monotonic
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from app.database import reading
+from app.exceptions import TooMany, Unauthorized
+from app.keys.caller import ALL_SCOPES, Caller
+from app.keys.issue import key_id_in
+from app.keys.limits import Buckets
+from app.keys.queries import key_with_id, save_last_use
+from app.settings import Settings, Switch
+
+__all__ = ["Caller", "KeyRing"]
+
+MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
+MOST_KNOWN = 10_000
+FAILURES_A_MINUTE = 60  # wrong keys from one address
+CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key"'}
+
+
+class _Known(NamedTuple):
+    caller: Caller
+    until: float
+
+
+class KeyRing:
+    """Tells who calls from the key they send."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._open = settings.auth is Switch.OFF
+        self._limits = Buckets(settings.rate_limit) if settings.rate_limit else None
+        self._failures = Buckets(min(FAILURES_A_MINUTE, settings.rate_limit)) if settings.rate_limit else None
+        self._known: dict[bytes, _Known] = {}
+        self._changes = 0
+        self._used: dict[str, datetime] = {}
+        self._anonymous = self._caller("anonymous", "no key needed", ALL_SCOPES)
+        self._environment = self._caller("environment", "FLOWCAST_ADMIN_KEY", ALL_SCOPES)
+        self._environment_digest = _digest(settings.admin_key.get_secret_value()) if settings.admin_key else None
+
+    @property
+    def has_environment_key(self) -> bool:
+        """Tell whether a key with every scope came with the settings."""
+        return self._environment_digest is not None
+
+    def known(self, key: str | None) -> Caller | None:
+        """Tell who calls, from memory alone; None where the database must be asked."""
+        if self._open:
+            return self._anonymous
+        if not key:
+            return None
+        # What is looked up is a hash, so the time it takes tells nothing about any key.
+        digest = _digest(key)
+        found = self._known.get(digest)
+        if found is not None:
+            return found.caller if found.until > monotonic() else None
+        if self._environment_digest is not None and compare_digest(digest, self._environment_digest):
+            return self._environment
+        return None
+
+    async def look_up(self, key: str | None) -> Caller:
+        """Tell who calls, from the database, or refuse."""
+        if (caller := self.known(key)) is not None:
+            return caller
+        if not key:
+            raise Unauthorized("the header X-API-Key is missing; it carries the key", headers=CHALLENGE)
+        key_id = key_id_in(key)
+        caller = None if key_id is None else await run_in_threadpool(self._ask, key_id, key)
+        if caller is None:
+            self._known.pop(_digest(key), None)
+            raise Unauthorized("the key in X-API-Key is unknown, expired or revoked", headers=CHALLENGE)
+        return caller
+
+    async def identify(self, key: str | None, client: str) -> Caller:
+        """Tell who calls and count the call, or refuse a wrong key, too many guesses or too many calls."""
+        caller = self.known(key)
+        if caller is None:
+            caller = await self._unless_guessing(key, client)
+        if caller.bucket is not None and (wait := caller.bucket.take()):
+            raise _too_many(f"key {caller.key_id} has sent more requests than it may in a minute", wait)
+        return caller
+
+    def forget(self, key_id: str) -> None:
+        """Ask the database again about a key, which was changed."""
+        self._changes += 1
+        for digest, known in list(self._known.items()):
+            if known.caller.key_id == key_id:
+                self._known.pop(digest, None)
+
+    def save_last_use(self) -> None:
+        """Store when keys were last used, off the request path."""
+        if self._used:
+            used, self._used = self._used, {}
+            # Not through ``writing``: nobody who serves from memory needs to hear of this.
+            with Session(self._engine.execution_options(writes=True)) as session, session.begin():
+                save_last_use(session, used)
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether there is a last use to save."""
+        return bool(self._used)
+
+    async def _unless_guessing(self, key: str | None, client: str) -> Caller:
+        # A key that was good a minute ago is no guess: a stranger at the same address cannot lock it out.
+        bucket = None if self._failures is None or not key or _digest(key) in self._known else self._failures.of(client)
+        if bucket is not None and (wait := bucket.wait()):
+            raise _too_many(f"too many wrong keys came from {client}", wait)
+        try:
+            return await self.look_up(key)
+        except Unauthorized:
+            if bucket is not None:
+                bucket.take()
+            raise
+
+    def _ask(self, key_id: str, key: str) -> Caller | None:
+        changes, now, digest = self._changes, datetime.now(UTC), _digest(key)
+        with reading(self._engine) as session:
+            row = key_with_id(session, key_id)
+        if row is None or not compare_digest(row.hash, digest.hex()) or row.revoked_at is not None:
+            return None
+        left = MOST_AGE if row.expires_at is None else min(MOST_AGE, (row.expires_at - now).total_seconds())
+        if left <= 0:
+            return None
+        caller = self._caller(row.key_id, row.name, frozenset(row.scopes.split(",")))
+        self._used[key_id] = now  # once in the life of a known key, so at most once a minute
+        if changes == self._changes:  # else it may have been revoked while we read
+            while len(self._known) >= MOST_KNOWN:
+                self._known.pop(next(iter(self._known)), None)
+            self._known[digest] = _Known(caller, monotonic() + left)
+        return caller
+
+    def _caller(self, key_id: str, name: str, scopes: frozenset[str]) -> Caller:
+        return Caller(key_id, name, scopes, None if self._limits is None else self._limits.of(key_id))
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _too_many(detail: str, wait: float) -> TooMany:
+    seconds = math.ceil(wait)
+    return TooMany(f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)})

@@ -1,0 +1,99 @@
+"""Keys as they come in and go out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from app.keys.caller import Scope
+from app.keys.issue import OVERLAP_HOURS, IssuedKey
+from app.keys.tables import ApiKey
+from app.web.json_numbers import WHOLE
+
+KEY_ID = r"^[0-9A-Za-z]{1,16}$"
+MOST_DAYS = 3650
+MOST_HOURS = 8760
+EXAMPLE: JsonDict = {"name": "traffic control centre", "scopes": ["read", "ingest"], "expires_in_days": 365}
+
+
+def _once_each(scopes: list[Scope]) -> list[Scope]:
+    if len(set(scopes)) < len(scopes):
+        raise ValueError("it must name each scope once")
+    return scopes
+
+
+KeyPath = Annotated[str, Path(pattern=KEY_ID, description="The key's id, as the list of keys tells it")]
+Scopes = Annotated[
+    list[Scope], Field(min_length=1, json_schema_extra={"uniqueItems": True}), AfterValidator(_once_each)
+]
+
+
+class NewKey(BaseModel):
+    """A key to make."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]+$", description="Whose key it is, or what for")
+    ]
+    scopes: Annotated[Scopes, Field(description="What it may do; no scope implies another")]
+    expires_in_days: Annotated[
+        Annotated[int, Field(ge=1, le=MOST_DAYS), WHOLE] | None,
+        Field(description="Days until it expires; never by default"),
+    ] = None
+    replaces: Annotated[str | None, Field(pattern=KEY_ID, description="Id of a key that this one takes over from")] = (
+        None
+    )
+    overlap_hours: Annotated[
+        float,
+        Field(strict=True, ge=0, le=MOST_HOURS, description="Hours that the replaced key stays valid beside it"),
+    ] = OVERLAP_HOURS
+
+
+class KeyOut(BaseModel):
+    """A key, without the key itself."""
+
+    key_id: str
+    name: str
+    scopes: list[Scope]
+    state: Literal["valid", "expired", "revoked"]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: Annotated[datetime | None, Field(description="To the minute")]
+    replaced_by: str | None
+
+    @classmethod
+    def of(cls, row: ApiKey) -> KeyOut:
+        """Show a row."""
+        return cls.model_validate({name: getattr(row, name) for name in _SHOWN} | _read(row))
+
+
+class IssuedKeyOut(KeyOut):
+    """A new key; it is shown here and never again."""
+
+    key: Annotated[str, Field(examples=["fc_3f9c0a1b2d4e_aBcD…"])]
+
+    @classmethod
+    def issued(cls, issued: IssuedKey) -> IssuedKeyOut:
+        """Show a key once."""
+        return cls(**KeyOut.of(issued.row).model_dump(), key=issued.key)
+
+
+class KeyList(BaseModel):
+    """Every key, the newest first."""
+
+    keys: list[KeyOut]
+
+
+_SHOWN = ("key_id", "name", "created_at", "expires_at", "revoked_at", "last_used_at", "replaced_by")
+
+
+def _read(row: ApiKey) -> dict[str, object]:
+    expired = row.expires_at is not None and row.expires_at <= datetime.now(UTC)
+    state = "revoked" if row.revoked_at is not None else "expired" if expired else "valid"
+    return {"scopes": row.scopes.split(","), "state": state}

@@ -1,0 +1,1 @@
+"""The edge of the service: what every request passes, whatever it asks for."""

@@ -1,0 +1,79 @@
+"""Request bodies: bounded in size and in time, unpacked where they come packed."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+from starlette.types import Message, Receive
+
+from app.exceptions import Invalid, Problem, TooLarge
+
+PART = 1 << 20  # bytes unpacked at a time
+MOST_SILENT = 30.0  # seconds
+GZIP = 16 + zlib.MAX_WBITS
+
+
+class TooSlow(Problem):
+    """A body that does not come."""
+
+    status = 408
+    title = "The body did not come"
+
+
+def too_large(limit: int) -> TooLarge:
+    """Refuse a body past its limit."""
+    return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")
+
+
+class Body:
+    """A request's body on its way in."""
+
+    def __init__(self, receive: Receive, limit: int, *, packed: bool) -> None:
+        self._receive, self._limit = receive, limit
+        self._unpacker = zlib.decompressobj(GZIP) if packed else None
+        self._waiting: bytes | None = None  # packed bytes; empty where only the unpacker itself holds some
+        self._came = 0
+        self._last = self._whole = False
+
+    async def receive(self) -> Message:
+        """Give the next part, or refuse what comes too slowly, is too large or was packed badly."""
+        if self._whole:  # what comes now is the end of the connection, whenever that may be
+            return await self._receive()
+        if self._waiting is None:
+            message = await self._next()
+            if message["type"] != "http.request":
+                return message
+            self._last = not message.get("more_body", False)
+            part = message.get("body", b"")
+        else:
+            part, self._waiting = self._waiting, None
+            await asyncio.sleep(0)  # unpacking is work; others have their turn
+        body = part if self._unpacker is None else self._unpacked(part)
+        self._came += len(body)
+        if self._came > self._limit:
+            raise too_large(self._limit)
+        self._whole = self._last and self._waiting is None
+        if self._whole and self._unpacker is not None and not self._unpacker.eof and self._came:
+            raise Invalid.field("body", "", "must be whole; the gzip stream ends too early")
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def _next(self) -> Message:
+        try:
+            async with asyncio.timeout(MOST_SILENT):
+                return await self._receive()
+        except TimeoutError:
+            detail = f"no part of the body came for {MOST_SILENT:.0f} s"
+            raise TooSlow(detail, headers={"Connection": "close"}) from None
+
+    def _unpacked(self, part: bytes) -> bytes:
+        assert self._unpacker is not None
+        if self._unpacker.eof and part:  # gzip files may be joined end to end
+            self._unpacker = zlib.decompressobj(GZIP)
+        try:
+            body = self._unpacker.decompress(part, PART)
+        except zlib.error:
+            raise Invalid.field("body", "", "must be gzip, as its Content-Encoding says") from None
+        left = self._unpacker.unconsumed_tail or self._unpacker.unused_data
+        self._waiting = left or (b"" if len(body) == PART else None)
+        return body

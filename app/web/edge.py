@@ -1,0 +1,110 @@
+"""The edge: what every request passes on its way in, and every answer on its way out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from itertools import count
+from time import perf_counter
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.exceptions import Invalid, Problem, Unavailable, Unsupported
+from app.settings import Settings
+from app.web import metrics
+from app.web.bodies import Body, too_large
+from app.web.exchange import Exchange
+from app.web.logs import RequestLog
+from app.web.problem_handlers import PASSING
+from app.web.problems import problem_response, response_to
+
+log = logging.getLogger("flowcast.edge")
+
+CALLER = "flowcast.caller"
+UNMATCHED = "unmatched"
+GONE = 499  # in the log only: the client hung up
+IMPORT_PATH = "/v1/import"
+PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
+
+
+class Edge:
+    """Request ids, limits, packing, security headers, one log line and the metrics of every request."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, request_log: RequestLog) -> None:
+        self._app, self._log = app, request_log
+        self._limit = settings.max_body_megabytes << 20
+        self._import_limit = settings.max_import_megabytes << 20
+        self._root_path = settings.root_path.rstrip("/")
+        self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one request through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = perf_counter()
+        if self._root_path:  # here, and not only in the server, so that it holds however the app is run
+            scope["root_path"] = self._root_path
+        exchange = Exchange(scope, send, self._id_prefix, self._ids)
+        try:
+            if exchange.has_body:
+                receive = await self._body(exchange, receive)
+            if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+                raise Invalid("the address holds the character NUL, which is refused")
+            await self._app(exchange.scope, receive, exchange.send)
+        except ClientDisconnect:
+            pass
+        except Exception as problem:
+            if exchange.status:  # half an answer cannot be taken back; the connection must break
+                raise
+            await _answer_to(problem, exchange)(scope, receive, exchange.send)
+        finally:
+            self._note(exchange, perf_counter() - began)
+
+    async def _body(self, exchange: Exchange, receive: Receive) -> Receive:
+        scope, path = exchange.scope, exchange.path
+        limit = self._import_limit if path == IMPORT_PATH else self._limit
+        if exchange.length is not None and exchange.length > limit:
+            raise too_large(limit)
+        if exchange.encoding not in PLAIN + PACKED:
+            detail = f"Content-Encoding={exchange.encoding.decode('latin-1')!r} is refused; it must be gzip or identity"
+            raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
+        if path.startswith("/v1/"):
+            # Before the body is read: a stranger's megabytes are not worth parsing.
+            keys = scope["app"].state.runtime.keys
+            scope[CALLER] = await keys.identify(exchange.key, exchange.client)
+        packed = exchange.encoding in PACKED
+        if packed:
+            gone = (b"content-encoding", b"content-length")
+            scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
+        return Body(receive, limit, packed=packed).receive
+
+    def _note(self, exchange: Exchange, seconds: float) -> None:
+        scope, status = exchange.scope, exchange.status or GONE
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        caller = scope.get(CALLER)
+        method: str = exchange.method
+        metrics.request_answered(method, route, status, seconds)
+        self._log.add(
+            request_id=exchange.request_id,
+            method=method,
+            path=scope["path"],
+            route=route,
+            status=status,
+            seconds=seconds,
+            sent=exchange.sent,
+            key_id=None if caller is None else caller.key_id,
+            client=exchange.client,
+        )
+
+
+def _answer_to(problem: Exception, exchange: Exchange) -> Response:
+    if isinstance(problem, Problem):  # found before the app had its turn
+        return response_to(exchange.scope, problem)
+    if isinstance(problem, PASSING):  # as the key was looked up
+        return response_to(exchange.scope, Unavailable("the database cannot be reached; try again shortly"))
+    log.error("unexpected failure", exc_info=problem, extra={"request_id": exchange.request_id})
+    detail = "the request could not be answered; the service's log says why, under the request id"
+    return problem_response(exchange.scope, 500, "Something went wrong", detail)

@@ -1,0 +1,30 @@
+"""Query parameters that a call does not know are refused by name: a mistyped one would silently do nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fastapi import Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
+from fastapi.routing import APIRoute
+
+from app.exceptions import Invalid
+
+
+def refuse_unknown(request: Request) -> None:
+    """Refuse the first query parameter that the call does not know."""
+    if not request.scope["query_string"]:
+        return
+    known = _known(request.scope["route"])
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            rule = f"is not known here; known are {', '.join(sorted(known))}" if known else "is not known here; none is"
+            raise Invalid.field(name[:100], value, rule)
+
+
+@cache  # a service has some thirty routes
+def _known(route: APIRoute) -> frozenset[str]:
+    """Give the parameters that a call declares."""
+    fields = get_flat_params(route.dependant)
+    return frozenset(field.alias for field in fields if isinstance(field.field_info, Query))

@@ -1,0 +1,99 @@
+"""Whether this process can serve: database, schema, models, and how fresh the feed is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+
+from sqlalchemy import exc, select
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from app.counts.queries import newest_slots
+from app.database import reading
+from app.links.tables import Link
+from app.runtime import Runtime
+from app.schema import newest_step, schema_step
+
+log = logging.getLogger("flowcast.readiness")
+
+FRESH_SECONDS = 1.0  # probes cannot hammer the database
+MOST_SECONDS = 5.0
+MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the database says."""
+
+    trouble: str | None
+    step: str | None = None
+    newest_slot: datetime | None = None
+    newest_end: datetime | None = None
+    damaged: tuple[tuple[str, int, str], ...] = ()  # link_id, version, reason
+
+
+class Readiness:
+    """Asks the database once a second at most, however often it is asked itself."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._newest_step = newest_step()
+        self._stored, self._until = Stored("it was not asked yet"), 0.0
+        self._lock = asyncio.Lock()
+
+    @property
+    def newest_step(self) -> str | None:
+        """Which step of the schema the code expects."""
+        return self._newest_step
+
+    async def ask(self) -> Stored:
+        """Give what the database says, or said a moment ago."""
+        async with self._lock:
+            if monotonic() >= self._until:
+                try:
+                    async with asyncio.timeout(MOST_SECONDS):
+                        self._stored = await run_in_threadpool(self._look)
+                except TimeoutError:
+                    self._stored = Stored(f"it did not answer within {MOST_SECONDS:.0f} s")
+                self._until = monotonic() + FRESH_SECONDS
+            return self._stored
+
+    def is_ready(self, stored: Stored) -> bool:
+        """Tell whether requests can be served."""
+        return stored.trouble is None and stored.step == self._newest_step
+
+    def feed_age(self, stored: Stored) -> float | None:
+        """Seconds since the end of the newest slot that has a count."""
+        if stored.newest_end is None:
+            return None
+        return max(0.0, (self._runtime.clock.now() - stored.newest_end).total_seconds())
+
+    def _look(self) -> Stored:
+        try:
+            step = schema_step(self._runtime.engine)
+            if step != self._newest_step:
+                return Stored(None, step)
+            with reading(self._runtime.engine) as session:
+                return Stored(None, step, *self._feed(session), self._damaged(session))
+        except exc.SQLAlchemyError as problem:
+            log.warning("the database failed", exc_info=problem)
+            return Stored(f"it failed with {type(problem).__name__}")  # the log has the rest, which may name hosts
+
+    def _feed(self, session: Session) -> tuple[datetime | None, datetime | None]:
+        newest = newest_slots(session)
+        if not newest:
+            return None, None
+        minutes = dict(session.execute(select(Link.link_key, Link.slot_minutes)).all())
+        end, start = max((slot + 60 * minutes[key], slot) for key, slot in newest.items())
+        return datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+
+    def _damaged(self, session: Session) -> tuple[tuple[str, int, str], ...]:
+        damaged = self._runtime.models.damaged()
+        few = sorted(damaged)[:MOST_LISTED]
+        question = select(Link.link_key, Link.link_id).where(Link.link_key.in_({key for key, _ in few}))
+        ids = dict(session.execute(question).all())
+        return tuple((ids[key], version, damaged[key, version]) for key, version in few if key in ids)
