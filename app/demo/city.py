@@ -80,7 +80,7 @@ def write_csv(city: City, path: str | Path) -> None:
 
 
 def links_geojson(city: City) -> dict[str, Any]:
-    """Give the links as an RFC 7946 FeatureCollection."""
+    """Give the links as an RFC 7946 FeatureCollection; capacities are vehicles per hour, as the service has them."""
     features = [
         {
             "type": "Feature",
@@ -90,7 +90,7 @@ def links_geojson(city: City) -> dict[str, Any]:
                 "link_id": link.link_id,
                 "name": link.name,
                 "zone": link.zone,
-                "capacity": link.capacity,
+                "capacity": link.capacity * 60 / city.grid.slot_minutes,
                 "slot_minutes": city.grid.slot_minutes,
                 "upstream": list(link.upstream),
             },

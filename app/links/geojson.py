@@ -1,0 +1,81 @@
+"""Links as a GeoJSON FeatureCollection (RFC 7946), in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+from app.links.geometry import Geometry
+from app.links.schemas import LinkBatch, LinkId, LinkIn, LinkOut, LinkProperties
+
+GEOJSON = "application/geo+json"
+OUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "features", "next_cursor"],
+    "properties": {
+        "type": {"const": "FeatureCollection"},
+        "features": {"type": "array", "items": {"$ref": "#/components/schemas/LinkFeature"}},
+        "next_cursor": {"type": ["string", "null"]},
+    },
+}
+
+
+class FeatureProperties(LinkProperties):
+    """What a feature says of a link beside its geometry."""
+
+    link_id: LinkId
+
+
+class LinkFeature(BaseModel):
+    """One link; ``properties.link_id`` names it, and members that RFC 7946 does not know are not kept."""
+
+    type: Literal["Feature"]
+    geometry: Geometry | None = Field(None, description="GeoJSON geometry: [longitude, latitude], WGS 84")
+    properties: FeatureProperties
+
+    def link(self) -> LinkIn:
+        """Give the link that the feature describes."""
+        # Everything in it has been checked; what was left out must stay left out.
+        return LinkIn.model_construct(
+            self.properties.model_fields_set | {"geometry"}, geometry=self.geometry, **dict(self.properties)
+        )
+
+
+class LinkCollection(BaseModel):
+    """Many links at once, as a GeoJSON FeatureCollection."""
+
+    type: Literal["FeatureCollection"]
+    features: list[LinkFeature] = Field(description="Each link once; all are stored, or none")
+
+    @property
+    def links(self) -> list[LinkIn]:
+        """The links that the features describe."""
+        return [feature.link() for feature in self.features]
+
+
+def _language(body: Any) -> str:
+    return "geojson" if isinstance(body, dict) and "type" in body else "json"
+
+
+LinksBody = Annotated[
+    Annotated[LinkBatch, Tag("json")] | Annotated[LinkCollection, Tag("geojson")], Discriminator(_language)
+]
+
+
+def feature_collection(links: Sequence[LinkOut], next_cursor: str | None) -> str:
+    """Write links so that ``POST /v1/links`` would take them as they are."""
+    features = [
+        {
+            "type": "Feature",
+            "id": link.link_id,
+            "geometry": None if link.geometry is None else link.geometry.model_dump(mode="json"),
+            "properties": link.model_dump(
+                include={"link_id", "name", "zone", "capacity", "slot_minutes", "upstream"}, mode="json"
+            ),
+        }
+        for link in links
+    ]
+    return json.dumps({"type": "FeatureCollection", "features": features, "next_cursor": next_cursor})

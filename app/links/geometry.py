@@ -1,0 +1,94 @@
+"""GeoJSON geometries as RFC 7946 has them: [longitude, latitude], WGS 84, with or without an altitude.
+
+How long one may be is left to the limit on the size of a body.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Longitude = Annotated[float, Field(strict=True, ge=-180, le=180, allow_inf_nan=False)]
+Latitude = Annotated[float, Field(strict=True, ge=-90, le=90, allow_inf_nan=False)]
+Altitude = Annotated[float, Field(strict=True, ge=-12_000, le=100_000, allow_inf_nan=False)]  # metres
+Position = tuple[Longitude, Latitude] | tuple[Longitude, Latitude, Altitude]
+
+
+def _closed(ring: list[Position]) -> list[Position]:
+    if ring[0] != ring[-1]:
+        raise ValueError("a ring of a polygon must end where it begins")
+    return ring
+
+
+Line = Annotated[list[Position], Field(min_length=2)]
+Ring = Annotated[list[Position], Field(min_length=4), AfterValidator(_closed)]
+Rings = Annotated[list[Ring], Field(min_length=1)]
+
+
+class _Geometry(BaseModel):
+    """Members that RFC 7946 does not know, such as ``bbox``, may come and are not kept."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Point(_Geometry):
+    """One position."""
+
+    type: Literal["Point"]
+    coordinates: Position
+
+
+class MultiPoint(_Geometry):
+    """Several positions."""
+
+    type: Literal["MultiPoint"]
+    coordinates: Annotated[list[Position], Field(min_length=1)]
+
+
+class LineString(_Geometry):
+    """A line, in the direction of travel."""
+
+    type: Literal["LineString"]
+    coordinates: Line
+
+
+class MultiLineString(_Geometry):
+    """Several lines."""
+
+    type: Literal["MultiLineString"]
+    coordinates: Annotated[list[Line], Field(min_length=1)]
+
+
+class Polygon(_Geometry):
+    """An area: its outline, then its holes, each ending where it begins."""
+
+    type: Literal["Polygon"]
+    coordinates: Rings
+
+
+class MultiPolygon(_Geometry):
+    """Several areas."""
+
+    type: Literal["MultiPolygon"]
+    coordinates: Annotated[list[Rings], Field(min_length=1)]
+
+
+Geometry = Annotated[
+    Point | MultiPoint | LineString | MultiLineString | Polygon | MultiPolygon, Field(discriminator="type")
+]
+
+Box = tuple[float, float, float, float]  # west, south, east, north
+
+
+def bounding_box(geometry: dict[str, Any]) -> Box:
+    """Give the smallest box around a stored geometry: west, south, east, north."""
+    positions = _positions(geometry["coordinates"])
+    longitudes, latitudes = [position[0] for position in positions], [position[1] for position in positions]
+    return min(longitudes), min(latitudes), max(longitudes), max(latitudes)
+
+
+def _positions(coordinates: list[Any]) -> list[list[float]]:
+    if not isinstance(coordinates[0], list):
+        return [coordinates]
+    return [position for part in coordinates for position in _positions(part)]

@@ -1,0 +1,181 @@
+"""Links in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import column, delete, func, insert, select, table, text
+from sqlalchemy.orm import Session
+
+from app.exceptions import no_link
+from app.links.geometry import Box, bounding_box
+from app.links.tables import Link, UpstreamLink
+from app.slots import SlotGrid, zone_named
+
+MOST_IN_A_QUERY = 500  # databases bound the number of parameters
+
+K = TypeVar("K", int, str)
+
+
+class LinkInfo(NamedTuple):
+    """What counting and forecasting need to know of a link."""
+
+    link_key: int
+    link_id: str
+    name: str
+    zone_name: str
+    slot_minutes: int
+    capacity: float | None
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The link's time zone."""
+        return zone_named(self.zone_name)
+
+    @property
+    def grid(self) -> SlotGrid:
+        """The link's slots."""
+        return SlotGrid(self.slot_minutes)
+
+    @property
+    def slot_seconds(self) -> int:
+        """Length of a slot, in seconds."""
+        return 60 * self.slot_minutes
+
+
+_INFO = select(Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minutes, Link.capacity)
+
+
+def links_by_id(session: Session, link_ids: Collection[str]) -> dict[str, LinkInfo]:
+    """Those of the links that exist, by id."""
+    return {
+        row.link_id: LinkInfo(*row)
+        for part in _parts(link_ids)
+        for row in session.execute(_INFO.where(Link.link_id.in_(part)))
+    }
+
+
+def all_links(session: Session) -> list[LinkInfo]:
+    """Every link, by id."""
+    return [LinkInfo(*row) for row in session.execute(_INFO.order_by(Link.link_id))]
+
+
+def link_or_404(session: Session, link_id: str) -> LinkInfo:
+    """One link, or the problem that it does not exist."""
+    found = session.execute(_INFO.where(Link.link_id == link_id)).first()
+    if found is None:
+        raise no_link(link_id)
+    return LinkInfo(*found)
+
+
+class Things(NamedTuple):
+    """What belongs to a link: how many counts and trained models."""
+
+    counts: int
+    models: int
+
+
+# The rooms of counts and of trained models lie below this one, so their tables are named, not imported.
+_COUNTS = table("counts", column("link_key"))
+_MODELS = table("trained_models", column("link_key"))
+
+
+def things_of(session: Session, link_key: int) -> Things:
+    """Tell how many counts and trained models a link has."""
+    numbers = [
+        select(func.count()).where(there.c.link_key == link_key).scalar_subquery() for there in (_COUNTS, _MODELS)
+    ]
+    return Things(*session.execute(select(*numbers)).one())
+
+
+def lock_links(session: Session) -> None:
+    """Let one transaction at a time change links, so that two never create the same; SQLite does so by itself."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE"))  # counts may still come in
+
+
+def stored_link(session: Session, link_id: str) -> Link:
+    """Give a link with all it has, or the problem that it does not exist."""
+    found = session.scalars(select(Link).where(Link.link_id == link_id)).one_or_none()
+    if found is None:
+        raise no_link(link_id)
+    return found
+
+
+def stored_links(session: Session, link_ids: Collection[str]) -> dict[str, Link]:
+    """Give those of the links that exist, by id."""
+    return {
+        link.link_id: link
+        for part in _parts(link_ids)
+        for link in session.scalars(select(Link).where(Link.link_id.in_(part)))
+    }
+
+
+def links_after(session: Session, link_id: str, most: int) -> list[Link]:
+    """Give the links that follow an id in the order of ids."""
+    return list(session.scalars(select(Link).where(Link.link_id > link_id).order_by(Link.link_id).limit(most)))
+
+
+def link_infos_after(session: Session, link_id: str, most: int) -> list[LinkInfo]:
+    """Give what counting needs to know of the links that follow an id in the order of ids."""
+    rows = session.execute(_INFO.where(Link.link_id > link_id).order_by(Link.link_id).limit(most))
+    return [LinkInfo(*row) for row in rows]
+
+
+def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
+    """Give the keys of those of the links that exist."""
+    question = select(Link.link_id, Link.link_key)
+    return {
+        link_id: key
+        for part in _parts(link_ids)
+        for link_id, key in session.execute(question.where(Link.link_id.in_(part)))
+    }
+
+
+def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]]:
+    """Give the ids of the links directly upstream of each link that has some, in the order of ids."""
+    found: dict[int, list[str]] = {}
+    question = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
+    for part in _parts(keys):
+        rows = session.execute(question.where(UpstreamLink.link_key.in_(part)).order_by(Link.link_id))
+        for key, link_id in rows:
+            found.setdefault(key, []).append(link_id)
+    return found
+
+
+def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
+    """Give the keys of the links upstream of a link, up to ``depth`` links away, the nearest first; never its own."""
+    start = stored_link(session, link_id).link_key
+    found, edge = {start: None}, [start]
+    for _ in range(depth):
+        question = select(UpstreamLink.upstream_key).order_by(UpstreamLink.upstream_key)
+        before = len(found)
+        for part in _parts(edge):
+            found.update(dict.fromkeys(session.scalars(question.where(UpstreamLink.link_key.in_(part)))))
+        edge = list(found)[before:]
+        if not edge:
+            break
+    return list(found)[1:]
+
+
+def replace_upstream(session: Session, upstream: Mapping[int, Collection[int]]) -> None:
+    """Put other links upstream of some, by key."""
+    for part in _parts(upstream):
+        session.execute(delete(UpstreamLink).where(UpstreamLink.link_key.in_(part)))
+    pairs = [{"link_key": key, "upstream_key": above} for key, all_above in upstream.items() for above in all_above]
+    if pairs:
+        session.execute(insert(UpstreamLink), pairs)
+
+
+def link_boxes(session: Session) -> dict[int, Box]:
+    """Give the bounding box of every link that has a geometry: west, south, east, north, by key."""
+    rows = session.execute(select(Link.link_key, Link.geometry).where(Link.geometry.is_not(None)))
+    return {key: bounding_box(geometry) for key, geometry in rows if geometry is not None}
+
+
+def _parts(wanted: Collection[K]) -> Iterator[list[K]]:
+    ordered = sorted(set(wanted))
+    for begin in range(0, len(ordered), MOST_IN_A_QUERY):
+        yield ordered[begin : begin + MOST_IN_A_QUERY]

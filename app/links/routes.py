@@ -1,0 +1,80 @@
+"""Links over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
+from app.links.geojson import GEOJSON, OUT_SCHEMA, LinksBody, feature_collection
+from app.links.list import list_links
+from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
+from app.links.store import delete_link, read_link, store_links
+from app.web.media_types import preferred
+from app.web.pages import next_page
+from app.web.problems import problem_responses
+
+router = APIRouter(prefix="/v1/links", tags=["links"])
+
+MOST = 1000
+Cursor = Annotated[
+    str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
+]
+Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
+Accept = Annotated[str | None, Header(description="What to answer in", include_in_schema=False)]
+GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
+GEOJSON_BODY = {"requestBody": {"content": {GEOJSON: {"schema": {"$ref": "#/components/schemas/LinkCollection"}}}}}
+
+
+@router.get("", response_model=LinkPage, summary="All links", responses={200: GEOJSON_ANSWER})
+def get_links(
+    _key: ReadKey,
+    session: ReadSession,
+    request: Request,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    accept: Accept = None,
+) -> LinkPage | Response:
+    """List links by id, as JSON or as a GeoJSON FeatureCollection (`Accept: application/geo+json`)."""
+    page = list_links(session, cursor, limit)
+    if preferred(accept, ("application/json", GEOJSON)) == GEOJSON:
+        text = feature_collection(page.links, page.next_cursor)
+        return Response(text, media_type=GEOJSON, headers=next_page(request, page.next_cursor))
+    return page
+
+
+@router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=GEOJSON_BODY)
+def post_links(_key: AdminKey, session: WriteSession, body: LinksBody) -> LinksReport:
+    """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none."""
+    return store_links(session, body.links)
+
+
+@router.get("/{link_id}", summary="One link", responses=problem_responses(404))
+def get_link(_key: ReadKey, session: ReadSession, link_id: LinkPath) -> LinkOut:
+    """Show a link."""
+    return read_link(session, link_id)
+
+
+@router.put(
+    "/{link_id}",
+    summary="Store a link",
+    responses={201: {"model": LinkOut, "description": "The link is new"}, **problem_responses(409)},
+)
+def put_link(_key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, response: Response) -> LinkOut:
+    """Create a link (201), or replace it as a whole (200); what is left out takes its default."""
+    link = LinkIn.model_construct(body.model_fields_set | {"link_id"}, link_id=link_id, **dict(body))
+    response.status_code = 201 if store_links(session, [link]).created else 200
+    return read_link(session, link_id)
+
+
+@router.delete("/{link_id}", status_code=204, summary="Delete a link", responses=problem_responses(404, 409))
+def delete_one_link(
+    _key: AdminKey,
+    session: WriteSession,
+    link_id: LinkPath,
+    force: Annotated[bool, Query(description="Delete the link's counts, forecasts and models with it")] = False,
+) -> Response:
+    """Delete a link and all that belongs to it; one that has counts only with `force=true`."""
+    delete_link(session, link_id, force=force)
+    return Response(status_code=204)  # without the media type that FastAPI would give to nothing

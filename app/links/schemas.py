@@ -1,0 +1,136 @@
+"""Links as they come in and go out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.links.geometry import Geometry
+from app.slots import MINUTES_A_DAY, SlotGrid, zone_named
+from app.web.json_numbers import WHOLE
+
+LINK_ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
+NO_NUL = r"^[^\x00]+$"  # PostgreSQL cannot store the character
+LARGEST_CAPACITY = 1_000_000
+MOST_UPSTREAM = 100
+SLOT_LENGTHS = [minutes for minutes in range(1, MINUTES_A_DAY + 1) if MINUTES_A_DAY % minutes == 0]
+
+
+def _known_zone(name: str) -> str:
+    zone_named(name)
+    return name
+
+
+def _dividing_a_day(minutes: int) -> int:
+    return SlotGrid(minutes).slot_minutes
+
+
+def _once_each(link_ids: list[str]) -> list[str]:
+    twice = sorted({link_id for link_id in link_ids if link_ids.count(link_id) > 1})
+    if twice:
+        raise ValueError(f"it must name each link once; {', '.join(twice)} comes more than once")
+    return link_ids
+
+
+LinkId = Annotated[
+    str, Field(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["0970-7"])
+]
+LinkPath = Annotated[
+    str, Path(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["0970-7"])
+]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL)]
+Zone = Annotated[
+    str,
+    Field(max_length=64, json_schema_extra={"format": "iana-time-zone"}, examples=["Europe/Berlin"]),
+    AfterValidator(_known_zone),
+]
+SlotMinutes = Annotated[
+    int, Field(json_schema_extra={"enum": list(SLOT_LENGTHS)}), AfterValidator(_dividing_a_day), WHOLE
+]
+Capacity = Annotated[float, Field(strict=True, gt=0, le=LARGEST_CAPACITY, allow_inf_nan=False)]
+Upstream = Annotated[
+    list[LinkId],
+    Field(max_length=MOST_UPSTREAM, json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_once_each),
+]
+
+EXAMPLE: dict[str, Any] = {
+    "name": "Warrigal Rd north of High St",
+    "zone": "Australia/Melbourne",
+    "geometry": {"type": "LineString", "coordinates": [[145.0913, -37.8677], [145.0916, -37.8651]]},
+    "upstream": [],
+    "capacity": 1800.0,
+    "slot_minutes": 15,
+}
+
+
+class LinkProperties(BaseModel):
+    """What is said of a link beside its id and its geometry."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name | None = Field(None, description="Any text; without one, the link_id")
+    zone: Zone = Field("UTC", description="IANA time zone whose days and weekdays the traffic follows")
+    upstream: Upstream = Field(
+        default_factory=list, description="Links whose traffic runs into this one; they must exist or come along"
+    )
+    capacity: Capacity | None = Field(None, description="Vehicles per hour the link can pass")
+    slot_minutes: SlotMinutes = Field(
+        15, description="Length of a slot in minutes; it divides 1440 and stays once the link has counts"
+    )
+
+
+class LinkBody(LinkProperties):
+    """A link, but for its id."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    geometry: Geometry | None = Field(None, description="GeoJSON geometry: [longitude, latitude], WGS 84")
+
+
+class LinkIn(LinkBody):
+    """A link to store."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"link_id": "0970-7", **EXAMPLE}]})
+
+    link_id: LinkId
+
+
+class LinkBatch(BaseModel):
+    """Many links at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    links: list[LinkIn] = Field(description="Each link once; all are stored, or none")
+
+
+class LinkOut(BaseModel):
+    """A link as it is stored."""
+
+    link_id: LinkId
+    name: str = Field(description="Any text", examples=[EXAMPLE["name"]])
+    zone: str = Field(description="IANA time zone", examples=["Australia/Melbourne"])
+    geometry: Geometry | None = Field(description="GeoJSON geometry: [longitude, latitude], WGS 84")
+    upstream: list[str] = Field(description="Links whose traffic runs into this one, by id")
+    capacity: float | None = Field(description="Vehicles per hour the link can pass", examples=[1800.0])
+    slot_minutes: int = Field(description="Length of a slot in minutes", examples=[15])
+    created_at: datetime = Field(description="When the link was first stored")
+    updated_at: datetime = Field(description="When it last changed")
+
+
+class LinkPage(BaseModel):
+    """Links by id, a page of them."""
+
+    links: list[LinkOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+
+
+class LinksReport(BaseModel):
+    """What storing links changed."""
+
+    created: int = Field(description="Links that are new", examples=[12])
+    updated: int = Field(description="Links that were there and changed", examples=[0])
+    unchanged: int = Field(description="Links that were there exactly so", examples=[0])
