@@ -1,0 +1,201 @@
+"""Counts as they come over the wire: JSON, JSON lines or CSV, into columns, each bad row refused by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, WithJsonSchema, with_config
+from pydantic_core import ErrorDetails, from_json
+from typing_extensions import TypedDict
+
+from app.counts.importers.record import COUNT_RULE, LARGEST_COUNT, LINK_ID_RULE
+from app.counts.ingest import Batch, Refused
+from app.counts.tables import QUALITIES
+from app.exceptions import FieldError, Invalid, TooLarge, Unsupported
+from app.web.json_numbers import WHOLE
+
+JSON, JSON_LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
+MEDIA_TYPES = {
+    JSON: JSON,
+    JSON_LINES: JSON_LINES,
+    "application/jsonl": JSON_LINES,
+    "application/json-lines": JSON_LINES,
+    CSV: CSV,
+}
+
+LinkId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
+_Digits = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
+# Also 42.0, as some languages write 42; tried second, for it is slower.
+Count = Annotated[
+    _Digits | Annotated[int, Field(ge=0, le=LARGEST_COUNT), WHOLE],
+    Field(union_mode="left_to_right", description="Vehicles in the slot"),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": LARGEST_COUNT, "description": "Vehicles in the slot"}),
+]
+QUALITY_PLACES = {quality: place for place, quality in enumerate(QUALITIES)}
+COLUMNS = ("link_id", "slot_start", "count")
+RULES = {
+    "link_id": LINK_ID_RULE,
+    "count": COUNT_RULE,
+    "quality": f"must be one of {', '.join(QUALITIES)}",
+    "slot_start": "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00",
+}
+
+
+@with_config(ConfigDict(extra="forbid"))
+class PostedCount(TypedDict):
+    """One count: vehicles on a link in the slot that starts then."""
+
+    link_id: LinkId
+    slot_start: Annotated[
+        str,
+        Field(
+            max_length=40, description="Start of the slot, RFC 3339 with an offset", examples=["2025-09-01T07:15:00Z"]
+        ),
+    ]
+    count: Count
+    quality: NotRequired[Literal["observed", "imputed", "suspect"]]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class PostedCounts(TypedDict):
+    """A batch of counts, over any number of links."""
+
+    counts: list[PostedCount]
+
+
+_BATCH = TypeAdapter(PostedCounts)
+_ROW = TypeAdapter(PostedCount)
+
+
+def read_batch(body: bytes, media_type: str, most: int, *, partial: bool) -> tuple[Batch, list[Refused]]:
+    """Read a body into columns; a bad row refuses the whole, or with ``partial`` itself."""
+    language = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
+    if language is None:
+        raise Unsupported(
+            f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
+        )
+    try:
+        if language == JSON:
+            rows: list[PostedCount] = _BATCH.validate_json(body)["counts"]
+        else:
+            rows = [_ROW.validate_python(row) for row in _plain_rows(body, language)]
+        _check_size(len(rows), most)
+        return _columns(rows), []
+    except ValidationError:
+        pass  # now row by row, to say which
+    plain = _plain_rows(body, language)
+    _check_size(len(plain), most)
+    good, places, refused = [], [], []
+    for place, row in enumerate(plain):
+        try:
+            good.append(_ROW.validate_python(row))
+            places.append(place)
+        except ValidationError as problem:
+            refused.append(_refused(place, row, problem.errors()[0]))
+    if refused and not partial:
+        raise refuse_all(refused, len(plain))
+    return _columns(good, places), refused
+
+
+def batch_schema() -> dict[str, Any]:
+    """Give the JSON schema of a batch, whole: this body is read by hand, for speed."""
+    rows = _ROW.json_schema()
+    rows["properties"]["slot_start"]["format"] = "date-time"
+    return {
+        "title": "PostedCounts",
+        "type": "object",
+        "required": ["counts"],
+        "additionalProperties": False,
+        "properties": {"counts": {"type": "array", "items": rows}},
+    }
+
+
+def refuse_all(refused: Sequence[Refused], n: int) -> Invalid:
+    """Make the problem that tells why a batch was not stored."""
+    errors = [
+        FieldError(f"counts.{one.place}.{one.error.field}", one.error.value, one.error.reason) for one in refused[:100]
+    ]
+    first = errors[0]
+    return Invalid(
+        f"{len(refused)} of {n} counts are refused, so none was stored; the first: {first.field}={first.value!r}, "
+        f"which {first.reason}",
+        errors,
+    )
+
+
+def _columns(rows: Sequence[PostedCount], places: Sequence[int] | None = None) -> Batch:
+    return Batch(
+        [row["link_id"] for row in rows],
+        [row["slot_start"] for row in rows],
+        [row["count"] for row in rows],
+        [QUALITY_PLACES[row["quality"]] if "quality" in row else 0 for row in rows],
+        places,
+    )
+
+
+def _plain_rows(body: bytes, language: str) -> list[Any]:
+    """Read rows without checking them yet."""
+    try:
+        if language == JSON:
+            return _rows_of(from_json(body, allow_inf_nan=False))
+        if language == JSON_LINES:
+            return [from_json(line, allow_inf_nan=False) for line in body.splitlines() if line.strip()]
+        return _csv_rows(body.decode("utf-8-sig"))
+    except ValueError as problem:
+        raise Invalid(f"the body cannot be read as {language}: {problem}") from None
+
+
+def _rows_of(document: Any) -> list[Any]:
+    if not isinstance(document, dict) or set(document) != {"counts"} or not isinstance(document["counts"], list):
+        shown = sorted(map(str, document))[:5] if isinstance(document, dict) else type(document).__name__
+        raise Invalid.field("body", shown, 'must be an object with one key, "counts", that holds a list')
+    return document["counts"]
+
+
+def _csv_rows(text: str) -> list[dict[str, Any]]:
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+            raise ValueError(f"its first line must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing")
+        return [_csv_row(row) for row in rows]
+    except csv.Error as problem:
+        raise ValueError(f"line {rows.line_num}: {problem}") from None
+
+
+def _csv_row(row: dict[str | Any, Any]) -> dict[str, Any]:
+    """Give a row as JSON would: counts as numbers, an empty quality left out."""
+    given = {name: value for name, value in row.items() if name is not None and value is not None}
+    if None in row:
+        given["column beyond the header"] = row[None]
+    count = given.get("count")
+    if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) <= 10:
+        given["count"] = int(count)
+    if not given.get("quality"):
+        given.pop("quality", None)
+    return given
+
+
+def _check_size(n: int, most: int) -> None:
+    if n > most:
+        raise TooLarge(f"{n} counts in one batch are refused; at most {most} are taken, send them in several")
+
+
+def _refused(place: int, row: Any, error: ErrorDetails) -> Refused:
+    name = str(error["loc"][0]) if error["loc"] else "row"
+    value = error["input"] if error["type"] != "missing" else "nothing"
+    rule = RULES.get(name, "must be an object of link_id, slot_start, count and perhaps quality")
+    if error["type"] == "extra_forbidden":
+        rule = f"is not known; known are {', '.join(PostedCount.__annotations__)}"
+    said = row if isinstance(row, dict) else {}
+    shown = _shown(value)
+    return Refused(
+        place, _shown(said.get("link_id", "")), _shown(said.get("slot_start", "")), FieldError(name, shown, rule)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,92 @@
+"""A link's counts slot by slot, gaps shown and corrections on request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from app.counts.importers.record import Quality
+from app.counts.queries import corrections_between, counts_between, newest_slots
+from app.counts.schemas import CorrectedCount, CountPage, ReplacedCount, SlotCount
+from app.counts.tables import QUALITIES
+from app.links.queries import LinkInfo, link_or_404
+from app.web.instants import instant_of
+from app.web.spans import SECONDS_A_DAY, Span, read_span
+
+HEADER = "slot_start,count,quality\n"
+
+
+def count_history(
+    session: Session,
+    link_id: str,
+    begin: datetime | None,
+    end: datetime | None,
+    *,
+    limit: int,
+    cursor: str | None,
+    corrections: bool,
+) -> CountPage:
+    """Give the slots from ``begin`` to ``end``; by default the last 24 hours up to the newest count."""
+    link = link_or_404(session, link_id)
+    newest = newest_slots(session, [link.link_key]).get(link.link_key)
+    newest_end = None if newest is None else newest + link.slot_seconds
+    span = read_span(begin, end, newest_end, SECONDS_A_DAY)
+    if span is None:
+        return _page(link, None, [], None)
+    # A cursor holds its own even when a default start has moved on with the newest count.
+    start = span.begin if cursor is None else max(int(cursor), span.begin if begin is not None else 0)
+    slots = Span(start, span.end).slots(link.slot_seconds)
+    page = slots[:limit]
+    next_cursor = str(page[-1] + link.slot_seconds) if len(slots) > limit else None
+    return _page(link, span, _slots(session, link, page, corrections), next_cursor)
+
+
+def as_csv(page: CountPage) -> str:
+    """Write the slots of a page as CSV; a gap is a row with its time alone."""
+    rows = (
+        f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ},{'' if slot.count is None else slot.count},{slot.quality or ''}\n"
+        for slot in page.counts
+    )
+    return HEADER + "".join(rows)
+
+
+def _page(
+    link: LinkInfo, span: Span | None, slots: list[SlotCount] | list[CorrectedCount], next_cursor: str | None
+) -> CountPage:
+    begin, end = (None, None) if span is None else (instant_of(span.begin), instant_of(span.end))
+    return CountPage.model_construct(
+        link_id=link.link_id,
+        slot_minutes=link.slot_minutes,
+        from_=begin,
+        to=end,
+        counts=slots,
+        next_cursor=next_cursor,
+    )
+
+
+def _slots(
+    session: Session, link: LinkInfo, starts: range, corrections: bool
+) -> list[SlotCount] | list[CorrectedCount]:
+    if not starts:
+        return []
+    rows = counts_between(session, [link.link_key], starts[0], starts[-1]).tolist()
+    known = {slot: (count, Quality(QUALITIES[quality])) for _, slot, count, quality in rows}
+    gap = (None, None)
+    plain = [(instant_of(slot), *known.get(slot, gap)) for slot in starts]
+    if not corrections:
+        return [SlotCount.model_construct(slot_start=at, count=count, quality=kind) for at, count, kind in plain]
+    replaced = _replaced(session, link, starts)
+    return [
+        CorrectedCount.model_construct(slot_start=at, count=count, quality=kind, corrections=replaced[slot])
+        for slot, (at, count, kind) in zip(starts, plain, strict=True)
+    ]
+
+
+def _replaced(session: Session, link: LinkInfo, starts: range) -> defaultdict[int, list[ReplacedCount]]:
+    found = defaultdict(list)
+    for row in corrections_between(session, link.link_key, starts[0], starts[-1]):
+        quality = Quality(QUALITIES[row.quality])
+        found[row.slot_start].append(ReplacedCount(count=row.count, quality=quality, replaced_at=row.replaced_at))
+    return found

@@ -1,0 +1,194 @@
+"""Take counts in: checked against their links and slot grids, then stored once, whatever is sent twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from app.clock import Clock
+from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
+from app.counts.importers.record import YEAR_RULE, YEARS
+from app.counts.queries import newest_slots
+from app.counts.storing import existing_counts, keep_corrections, lock_links, upsert_counts
+from app.exceptions import FieldError
+from app.links.queries import LinkInfo, links_by_id
+from app.slots import EPOCH
+
+Integers = NDArray[np.int64]
+
+# One number for a link and a slot: slots fit into 34 bits until the year 2514.
+SLOT_BITS = 34
+
+UNKNOWN_LINK = "must name a link that exists"
+FUTURE_RULE = "must not lie in the future"
+ONCE_RULE = "must come only once for a link in a batch"
+NOT_A_TIME = -1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Counts as they were sent, column by column; ``places`` says where each stood."""
+
+    link_ids: Sequence[str]
+    slot_starts: Sequence[str]
+    counts: Sequence[int]
+    qualities: Sequence[int]
+    places: Sequence[int] | None = None
+
+    def place(self, row: int) -> int:
+        """Where a row stood in what was sent."""
+        return row if self.places is None else self.places[row]
+
+
+class Refused(NamedTuple):
+    """One count that was not taken: where it stood, and the rule it broke."""
+
+    place: int
+    link_id: str
+    slot_start: str
+    error: FieldError
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Counts that may be stored, as arrays of one length, and those that may not."""
+
+    links: list[LinkInfo]
+    of_link: Integers  # which of the links each count belongs to
+    slots: Integers  # Unix seconds
+    counts: Integers
+    qualities: Integers
+    refused: list[Refused] = field(default_factory=list)
+
+
+class Stored(NamedTuple):
+    """What became of a batch, and the links whose newest slot moved forward."""
+
+    new: int
+    replaced: int
+    unchanged: int
+    moved: list[LinkInfo]
+
+
+def check_batch(session: Session, batch: Batch, clock: Clock) -> Checked:
+    """Check every count against its link and the slot grid; the fast way finds nothing to refuse."""
+    known = links_by_id(session, set(batch.link_ids))
+    links = list(known.values())
+    index = {link.link_id: i for i, link in enumerate(links)}
+    starts = {text: _unix_seconds(text) for text in set(batch.slot_starts)}
+    of_link = np.array([index.get(link_id, -1) for link_id in batch.link_ids], dtype=np.int64)
+    slots = np.array([starts[text] for text in batch.slot_starts], dtype=np.int64)
+    rules = _broken_rules(links, of_link, slots, clock)
+    good = ~np.logical_or.reduce([broken for broken, _, _ in rules]) if len(slots) else np.zeros(0, dtype=bool)
+    refused = [] if good.all() else [_refused(batch, int(row), rules) for row in np.flatnonzero(~good)]
+    return Checked(
+        links,
+        of_link[good],
+        slots[good],
+        np.array(batch.counts, dtype=np.int64)[good],
+        np.array(batch.qualities, dtype=np.int64)[good],
+        refused,
+    )
+
+
+def store_counts(session: Session, checked: Checked, now: datetime | None = None) -> Stored:
+    """Store what is new, replace what differs and keep the old in history, leave alone what is the same."""
+    links = checked.links
+    keys = np.array([link.link_key for link in links], dtype=np.int64)
+    used = np.unique(checked.of_link)
+    if not len(used):
+        return Stored(0, 0, 0, [])
+    lock_links(session, keys[used].tolist())
+    before = newest_slots(session, keys[used].tolist())
+    rows = np.column_stack([keys[checked.of_link], checked.slots, checked.counts, checked.qualities])
+    rows = rows[np.argsort(rows[:, 0] << SLOT_BITS | rows[:, 1], kind="stable")]
+    old = existing_counts(session, rows)
+    stored, there = _matching(rows, old)
+    changed = there & (old[stored][:, 2:] != rows[:, 2:]).any(axis=1) if len(old) else there
+    keep_corrections(session, old[stored[changed]], now or datetime.now(UTC))
+    upsert_counts(session, rows[~there | changed])
+    by_key = {link.link_key: link for link in links}
+    moved = [by_key[key] for key, slot in _newest(rows).items() if slot > before.get(key, -1)]
+    return Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved)
+
+
+def newest_end(checked: Checked) -> int:
+    """End of the newest slot of a batch, in Unix seconds; 0 for an empty one."""
+    seconds = np.array([link.slot_seconds for link in checked.links], dtype=np.int64)
+    return int((checked.slots + seconds[checked.of_link]).max(initial=0)) if len(checked.slots) else 0
+
+
+def _newest(rows: Integers) -> dict[int, int]:
+    last = np.flatnonzero(np.diff(rows[:, 0], append=-1))  # rows are sorted by link and slot
+    return {int(key): int(slot) for key, slot in rows[last, :2]}
+
+
+def _matching(rows: Integers, old: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Find each row's place among the old ones, sorted alike, and whether it is there at all."""
+    if not len(old):
+        return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
+    wanted, present = rows[:, 0] << SLOT_BITS | rows[:, 1], old[:, 0] << SLOT_BITS | old[:, 1]
+    place = np.minimum(np.searchsorted(present, wanted), len(old) - 1)
+    return place, present[place] == wanted
+
+
+def _broken_rules(
+    links: list[LinkInfo], of_link: Integers, slots: Integers, clock: Clock
+) -> list[tuple[NDArray[np.bool_], str, str]]:
+    """Say for every rule which counts break it, in the order in which a reader would want to hear of them."""
+    unknown = of_link < 0
+    seconds = np.array([link.slot_seconds for link in links] or [900], dtype=np.int64)[of_link]
+    off_grid = ~unknown & (slots >= 0) & (slots % seconds != 0)
+    ends = np.unique(slots + seconds)
+    early = ends[[clock.is_future(int(end)) for end in ends]] if len(ends) else ends
+    future = ~unknown & (slots >= 0) & np.isin(slots + seconds, early)
+    _, first = np.unique(of_link << SLOT_BITS | np.maximum(slots, 0), return_index=True)
+    again = np.ones(len(slots), dtype=bool)
+    again[first] = False
+    return [
+        (unknown, "link_id", UNKNOWN_LINK),
+        (slots < 0, "slot_start", ""),
+        (off_grid, "slot_start", "must lie on the link's grid of slots"),
+        (future, "slot_start", FUTURE_RULE),
+        (again & ~unknown & (slots >= 0), "slot_start", ONCE_RULE),
+    ]
+
+
+def _refused(batch: Batch, row: int, rules: list[tuple[NDArray[np.bool_], str, str]]) -> Refused:
+    name, rule = next((name, rule) for broken, name, rule in rules if broken[row])
+    link_id, slot_start = batch.link_ids[row], batch.slot_starts[row]
+    value = link_id if name == "link_id" else slot_start
+    reason = rule or _time_rule(slot_start)
+    return Refused(batch.place(row), link_id, slot_start, FieldError(name, value, reason))
+
+
+def _unix_seconds(text: str) -> int:
+    """Read an RFC 3339 time; what is none becomes ``NOT_A_TIME``."""
+    if _time_rule(text):
+        return NOT_A_TIME
+    moment = datetime.fromisoformat(text.upper())
+    rest = (moment - EPOCH).total_seconds()
+    # A fraction of a second is off every grid; half a slot further it cannot be mistaken for another.
+    return int(rest) if rest == int(rest) else int(rest) | 1
+
+
+def _time_rule(text: str) -> str:
+    """Say which rule a time breaks; empty when it breaks none."""
+    match = RFC_3339.fullmatch(text.upper())
+    if not match:
+        return SLOT_RULE
+    if not match[3]:
+        return OFFSET_RULE
+    try:
+        moment = datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except OverflowError:
+        return YEAR_RULE
+    except ValueError:
+        return SLOT_RULE
+    return "" if moment.year in YEARS else YEAR_RULE

@@ -1,0 +1,78 @@
+"""Counts in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.counts.tables import Count, CountCorrection
+from app.links.queries import MOST_IN_A_QUERY
+from app.links.tables import Link
+
+Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
+
+
+def newest_slots(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, int]:
+    """Start of the newest slot with a count, of some links or all; links without a count are left out."""
+    # A maximum a link walks one step down the primary key; GROUP BY would walk through every count.
+    newest = select(func.max(Count.slot_start)).where(Count.link_key == Link.link_key).scalar_subquery()
+    question = select(Link.link_key, newest)
+    found: dict[int, int] = {}
+    for part in _parts(link_keys):
+        rows = session.execute(question if part is None else question.where(Link.link_key.in_(part)))
+        found.update({key: slot for key, slot in rows if slot is not None})
+    return found
+
+
+def stored_span(session: Session, link_key: int) -> tuple[int | None, int | None]:
+    """Find the starts of a link's oldest and newest slot with a count; None twice where there is none."""
+    # Two questions, for each is one step down the primary key; SQLite would walk through all counts for both at once.
+    ends = select(
+        select(func.min(Count.slot_start)).where(Count.link_key == link_key).scalar_subquery(),
+        select(func.max(Count.slot_start)).where(Count.link_key == link_key).scalar_subquery(),
+    )
+    oldest, newest = session.execute(ends).one()
+    return oldest, newest
+
+
+def newest_slot_end(session: Session) -> int | None:
+    """End of the newest slot that any link has a count for, in Unix seconds."""
+    newest = newest_slots(session)
+    minutes = {row.link_key: row.slot_minutes for row in session.execute(select(Link.link_key, Link.slot_minutes))}
+    return max((slot + 60 * minutes[key] for key, slot in newest.items()), default=None)
+
+
+def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> Rows:
+    """Give the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
+    question = select(Count.link_key, Count.slot_start, Count.count, Count.quality)
+    question = question.where(Count.slot_start.between(first, last)).order_by(Count.link_key, Count.slot_start)
+    found: list[Any] = []
+    for part in _parts(link_keys):
+        # Over the connection: a session would look for objects in every row.
+        found += session.connection().execute(question if part is None else question.where(Count.link_key.in_(part)))
+    return as_rows(found)
+
+
+def as_rows(found: Sequence[Any]) -> Rows:
+    """Give database rows of link_key, slot_start, count and quality as an array."""
+    # numpy.array() would ask each row in turn whether it is an array: a hundred times slower.
+    return np.fromiter(chain.from_iterable(found), dtype=np.int64, count=4 * len(found)).reshape(-1, 4)
+
+
+def _parts(link_keys: Sequence[int] | None) -> list[Sequence[int] | None]:
+    if link_keys is None:
+        return [None]
+    return [link_keys[begin : begin + MOST_IN_A_QUERY] for begin in range(0, len(link_keys), MOST_IN_A_QUERY)]
+
+
+def corrections_between(session: Session, link_key: int, first: int, last: int) -> list[CountCorrection]:
+    """Give the replaced counts of a link's slots from ``first`` to ``last``, both included, the oldest first."""
+    question = select(CountCorrection).where(CountCorrection.link_key == link_key)
+    question = question.where(CountCorrection.slot_start.between(first, last))
+    return list(session.scalars(question.order_by(CountCorrection.slot_start, CountCorrection.id)))

@@ -1,0 +1,55 @@
+"""Reading counts over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from app.counts.history import as_csv, count_history
+from app.counts.schemas import CountPage
+from app.dependencies import ReadKey, ReadSession
+from app.links.schemas import LinkPath
+from app.web.media_types import preferred
+from app.web.pages import next_page
+from app.web.problems import problem_responses
+from app.web.spans import From, To
+
+router = APIRouter(prefix="/v1/links/{link_id}", tags=["counts"])
+
+CSV = "text/csv"
+CSV_ANSWER: dict[str, Any] = {
+    "content": {
+        CSV: {"schema": {"type": "string"}, "example": "slot_start,count,quality\n2025-09-01T08:00:00Z,121,observed\n"}
+    }
+}
+
+
+@router.get(
+    "/counts",
+    response_model=CountPage,
+    summary="Counts of a link",
+    responses={200: CSV_ANSWER, **problem_responses(404)},
+)
+def get_counts(
+    _key: ReadKey,
+    session: ReadSession,
+    request: Request,
+    link_id: LinkPath,
+    begin: From = None,
+    end: To = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9]{1,10}$", description="`next_cursor` of the page before, as it came")
+    ] = None,
+    corrections: Annotated[bool, Query(description="Show the counts that were replaced, too")] = False,
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> CountPage | Response:
+    """Show every slot from `from` to `to`, gaps as null; by default the last 24 hours up to the newest count.
+
+    `Accept: text/csv` answers in CSV, where a Link header leads to the next page.
+    """
+    page = count_history(session, link_id, begin, end, limit=limit, cursor=cursor, corrections=corrections)
+    if preferred(accept, ("application/json", CSV)) == CSV:
+        return Response(as_csv(page), media_type=CSV, headers=next_page(request, page.next_cursor))
+    return page

@@ -1,0 +1,101 @@
+"""``POST /v1/counts``: counts in."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
+from app.counts.ingest import Refused, check_batch, newest_end, store_counts
+from app.counts.ingest_schemas import IngestReport, RefusedCount
+from app.database import writing
+from app.dependencies import IngestKey, RuntimeDep
+from app.links.queries import LinkInfo
+from app.runtime import Runtime
+from app.web.metrics import counts_stored
+from app.web.problems import problem_responses
+
+log = logging.getLogger("flowcast.counts")
+router = APIRouter(prefix="/v1", tags=["counts"])
+
+_ROW = {"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}
+_LINES = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A batch of counts; gzip by `Content-Encoding` is welcome.",
+        "content": {
+            JSON: {"schema": batch_schema(), "example": {"counts": [_ROW]}},
+            JSON_LINES: {
+                "schema": {"type": "string"},
+                "example": '{"link_id": "0970-7", "slot_start": "…", "count": 42}',
+            },
+            CSV: {
+                "schema": {"type": "string"},
+                "example": "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n",
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "/counts", response_model=IngestReport, responses=problem_responses(413, 415), openapi_extra=_BODY, status_code=200
+)
+async def post_counts(
+    request: Request,
+    runtime: RuntimeDep,
+    caller: IngestKey,
+    partial: Annotated[bool, Query(description="Store the good counts and report each refused one")] = False,
+) -> IngestReport:
+    """Store a batch of counts, all or nothing; sent twice it changes nothing, a correction replaces.
+
+    The answer leaves after the commit. Forecasts are issued for every link whose newest slot moved forward.
+    """
+    body = await request.body()
+    media_type = request.headers.get("content-type", JSON)
+    return await run_in_threadpool(_ingest, runtime, body, media_type, partial)
+
+
+def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool) -> IngestReport:
+    batch, refused = read_batch(body, media_type, runtime.settings.max_batch, partial=partial)
+    with writing(runtime.engine) as session:
+        checked = check_batch(session, batch, runtime.clock)
+        if checked.refused and not partial:
+            raise refuse_all(checked.refused, len(batch.link_ids))
+        stored = store_counts(session, checked)
+    runtime.clock.seen(newest_end(checked))
+    counts_stored(stored.new + stored.replaced)
+    return IngestReport(
+        received=len(batch.link_ids) + len(refused),
+        stored=stored.new,
+        replaced=stored.replaced,
+        unchanged=stored.unchanged,
+        refused=_listed([*refused, *checked.refused]),
+        forecasts_issued=_issue(runtime, stored.moved),
+    )
+
+
+def _issue(runtime: Runtime, moved: list[LinkInfo]) -> int:
+    try:
+        return runtime.board.issue(moved) if moved else 0
+    except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
+        log.exception("forecasts were not issued")
+        return 0
+
+
+def _listed(refused: list[Refused]) -> list[RefusedCount]:
+    return [
+        RefusedCount(
+            index=one.place,
+            link_id=one.link_id,
+            slot_start=one.slot_start,
+            field=one.error.field,
+            value=one.error.value,
+            reason=one.error.reason,
+        )
+        for one in sorted(refused)
+    ]

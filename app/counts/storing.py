@@ -1,0 +1,75 @@
+"""The SQL of taking counts in, in each database's own quick way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from app.counts.queries import Rows, as_rows, counts_between
+from app.counts.tables import Count, CountCorrection
+from app.links.tables import Link
+
+MOST_SLOTS = 500  # in one question
+SPARSE = 4  # reading a whole span is quicker until it holds this many times the slots asked for
+
+_UPSERT = """
+    INSERT INTO counts (link_key, slot_start, count, quality) {rows}
+    ON CONFLICT (link_key, slot_start) DO UPDATE SET count = excluded.count, quality = excluded.quality
+"""
+_SQLITE = _UPSERT.format(rows="VALUES (?, ?, ?, ?)")
+# Four arrays travel and are planned once, where ten thousand rows of parameters would each be on their own.
+_POSTGRESQL = _UPSERT.format(rows="SELECT * FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::smallint[])")
+
+
+def lock_links(session: Session, link_keys: list[int]) -> None:
+    """Let others who store counts of the same links wait; in SQLite there is only one writer anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        question = select(Link.link_key).where(Link.link_key.in_(link_keys)).order_by(Link.link_key)
+        session.execute(question.with_for_update(key_share=True)).all()
+
+
+def existing_counts(session: Session, rows: Rows) -> Rows:
+    """Give the stored counts at the links and slots of ``rows``, which are sorted by both, and perhaps more."""
+    keys, begins, n = np.unique(rows[:, 0], return_index=True, return_counts=True)
+    first, last = int(rows[:, 1].min()), int(rows[:, 1].max())
+    shortest = int(np.diff(rows[:, 1])[np.diff(rows[:, 0]) == 0].min(initial=last - first + 1))
+    if len(keys) * (last - first) // shortest <= SPARSE * len(rows):
+        return counts_between(session, keys.tolist(), first, last)
+    found = [
+        _at_slots(session, int(key), rows[begin : begin + m, 1]) for key, begin, m in zip(keys, begins, n, strict=True)
+    ]
+    return np.concatenate(found)
+
+
+def _at_slots(session: Session, link_key: int, slots: NDArray[np.int64]) -> Rows:
+    question = select(Count.link_key, Count.slot_start, Count.count, Count.quality).order_by(Count.slot_start)
+    found: list[Any] = []
+    for begin in range(0, len(slots), MOST_SLOTS):
+        part = slots[begin : begin + MOST_SLOTS].tolist()
+        found += session.execute(question.where(Count.link_key == link_key, Count.slot_start.in_(part))).all()
+    return as_rows(found)
+
+
+def upsert_counts(session: Session, rows: Rows) -> None:
+    """Store counts, replacing those that are there."""
+    if not len(rows):
+        return
+    connection = session.connection()
+    columns = tuple(column.tolist() for column in rows.T)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_POSTGRESQL, columns)
+    else:
+        connection.exec_driver_sql(_SQLITE, list(zip(*columns, strict=True)))
+
+
+def keep_corrections(session: Session, replaced: Rows, now: datetime) -> None:
+    """Keep counts that are about to be replaced."""
+    if len(replaced):
+        names = ("link_key", "slot_start", "count", "quality")
+        rows = [dict(zip(names, row, strict=True)) | {"replaced_at": now} for row in replaced.tolist()]
+        session.execute(insert(CountCorrection), rows)

@@ -1,0 +1,196 @@
+"""``flowcast models`` and ``flowcast train --register``: onto the shelf and into use."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import cli
+from app.clock import FeedClock
+from app.counts.import_file import import_file
+from app.counts.importers import open_counts
+from app.database import open_database, reading, writing
+from app.demo.city import sample_city, write_csv
+from app.links.queries import all_links
+from app.links.schemas import LinkIn
+from app.links.store import store_links
+from app.registry.queries import shelved_models
+from app.schema import upgrade_schema
+from app.settings import settings_from_environment
+from tests.app.registry.artifacts import city_series, retold, trained
+
+LINKS = ("Ba", "Cf")
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    """The database of the settings, with the two links."""
+    url = f"sqlite:///{tmp_path}/flowcast.db"
+    monkeypatch.setenv("FLOWCAST_DATABASE_URL", url)
+    monkeypatch.setenv("FLOWCAST_MODEL_STORE", str(tmp_path / "store"))
+    settings_from_environment.cache_clear()
+    opened = open_database(url)
+    upgrade_schema(opened)
+    with writing(opened) as session:
+        store_links(session, [LinkIn(link_id=name, zone="Europe/Berlin", capacity=2000.0) for name in LINKS])
+    yield opened
+    opened.dispose()
+    settings_from_environment.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("artifacts")
+    for series in city_series(2):
+        trained(folder, series)
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
+def shelf(engine) -> dict[str, list[tuple[int, str]]]:
+    with reading(engine) as session:
+        return {
+            link.link_id: [(row.version, row.state) for row in shelved_models(session, link.link_key, None, 10)]
+            for link in all_links(session)
+        }
+
+
+class TestAdd:
+    def test_a_folder_of_artifacts(self, engine, artifacts):
+        done = run("models", "add", artifacts)
+        assert done.exit_code == 0, done.stderr
+        assert "shelf: 2 added, 0 already there, 0 refused" in done.stderr
+        assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": [(1, "candidate")]}
+
+    def test_one_artifact_made_active_and_again_already_there(self, engine, artifacts):
+        assert run("models", "add", artifacts / "Ba", "--activate").exit_code == 0
+        done = run("models", "add", artifacts / "Ba", "--json")
+        [told] = json.loads(done.stdout)
+        assert (told["link_id"], told["state"], told["version"]) == ("Ba", "there", 1)
+        assert shelf(engine)["Ba"] == [(1, "active")]
+
+    def test_a_link_that_does_not_exist_is_reported_and_the_others_are_added(self, engine, artifacts, tmp_path):
+        mixed = tmp_path / "mixed"
+        mixed.mkdir()
+        retold(artifacts / "Ba", mixed / "Ba", gaps=7)
+        retold(artifacts / "Ba", mixed / "Zz", link_id="Zz")
+        done = run("models", "add", mixed)
+        assert done.exit_code == 1
+        assert "link 'Zz' does not exist" in done.stderr
+        assert shelf(engine)["Ba"] == [(1, "candidate")]
+
+    def test_a_damaged_artifact_is_reported(self, engine, artifacts, tmp_path):
+        retold(artifacts / "Ba", tmp_path / "Ba")
+        (tmp_path / "Ba" / "memory.npy").write_bytes(b"")
+        done = run("models", "add", tmp_path / "Ba")
+        assert done.exit_code == 1
+        assert "memory.npy has 0 bytes" in done.stderr
+        assert shelf(engine)["Ba"] == []
+
+    @pytest.mark.parametrize("folder", ["nowhere", "."])
+    def test_no_artifact_at_all_is_refused(self, engine, tmp_path, monkeypatch, folder):
+        monkeypatch.chdir(tmp_path)
+        done = run("models", "add", folder)
+        assert done.exit_code == 2
+        assert "Traceback" not in done.stderr
+
+
+class TestActivate:
+    def test_the_newest_candidate_a_version_and_all(self, engine, artifacts, tmp_path):
+        run("models", "add", artifacts)
+        run("models", "add", retold(artifacts / "Ba", tmp_path / "Ba", gaps=7))
+        assert "link Ba: version 2 is active" in run("models", "activate", "Ba").stdout
+        assert run("models", "activate", "Ba", "1").exit_code == 0
+        assert shelf(engine)["Ba"] == [(2, "retired"), (1, "active")]
+        assert "link Cf: version 1 is active" in run("models", "activate", "--all").stdout
+        assert run("models", "activate", "--all").exit_code == 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "message", "code"),
+        [
+            ((), "name a LINK_ID, or give --all", 2),
+            (("Ba", "--all"), "name a LINK_ID, or give --all", 2),
+            (("Zz",), "link 'Zz' does not exist", 2),
+            (("Ba",), "has no candidate", 2),
+            (("Ba", "7"), "no trained model of version 7", 1),
+        ],
+    )
+    def test_what_cannot_be_done_is_said(self, engine, arguments, message, code):
+        done = run("models", "activate", *arguments)
+        assert done.exit_code == code
+        assert message in done.stderr
+
+
+class TestList:
+    def test_in_words_and_for_machines(self, engine, artifacts):
+        assert "the shelf is empty" in run("models", "list").stdout
+        run("models", "add", artifacts, "--activate")
+        assert "active" in run("models", "list").stdout
+        [told] = json.loads(run("models", "list", "--link", "Cf", "--json").stdout)
+        assert (told["link_id"], told["models"][0]["version"]) == ("Cf", 1)
+        assert run("models", "list", "--link", "Zz").exit_code == 2
+
+
+class TestTrainRegister:
+    QUICK = ("--algorithm", "KR", "--lags", 12, "--held-out-days", 4, "--jobs", 1)
+
+    @pytest.fixture
+    def counts(self, tmp_path) -> Path:
+        write_csv(sample_city(links=3, days=14), tmp_path / "city.csv")
+        return tmp_path / "city.csv"
+
+    def test_from_files_onto_the_shelf_without_an_output(self, engine, counts):
+        done = run("train", counts, "--zone", "Europe/Berlin", "--register", "--activate", *self.QUICK)
+        assert done.exit_code == 1  # Fe has no link
+        assert "left out: link 'Fe' does not exist" in done.stderr
+        assert "shelf: 2 added, 0 already there, 0 refused" in done.stderr
+        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
+
+    def test_links_of_another_zone_are_not_even_trained(self, engine, counts):
+        done = run("train", counts, "--register", *self.QUICK)
+        assert done.exit_code == 2
+        assert "zone='UTC' is refused; it must be that of link 'Ba', 'Europe/Berlin'" in done.stderr
+        assert shelf(engine) == {"Ba": [], "Cf": []}
+
+    def test_from_the_database(self, engine, counts, tmp_path):
+        with open_counts(counts) as reader:
+            import_file(engine, reader, FeedClock())
+        options = ("--from-database", "--register", "--links", "Ba", "--days", 12, "--json", *self.QUICK)
+        done = run("train", *options, "--output", tmp_path / "kept")
+        assert done.exit_code == 0, done.stderr
+        [told] = json.loads(done.stdout)
+        assert (told["link_id"], told["state"], told["shelf"]["version"]) == ("Ba", "trained", 1)
+        assert told["about"]["trained_from"] == "2025-09-02T22:00:00+00:00"
+        assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": []}
+        [again] = json.loads(run("train", *options, "--output", tmp_path / "kept", "--resume").stdout)
+        assert (again["state"], again["shelf"]["state"]) == ("kept", "there")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--output", "o"), "name count files, or give --from-database"),
+            (("x.csv", "--from-database", "--register"), "one of the two"),
+            (("x.csv",), "--output is needed"),
+            (("x.csv", "--output", "o", "--activate"), "--activate needs --register"),
+            (("x.csv", "--output", "o", "--days", "3"), "--links and --days need --from-database"),
+            (("--from-database", "--register", "--links", "Zz"), "link 'Zz' does not exist"),
+            (("--from-database", "--register"), "no counts in the database"),
+        ],
+    )
+    def test_options_that_do_not_fit(self, engine, tmp_path, monkeypatch, options, message):
+        monkeypatch.chdir(tmp_path)
+        done = run("train", *options)
+        assert done.exit_code == 2
+        assert message in done.stderr.replace("\n", " ")
+
+    def test_without_a_schema_nothing_is_trained(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("FLOWCAST_DATABASE_URL", f"sqlite:///{tmp_path}/empty.db")
+        settings_from_environment.cache_clear()
+        done = run("train", "--from-database", "--register")
+        settings_from_environment.cache_clear()
+        assert done.exit_code == 2
+        assert "flowcast db upgrade" in done.stderr

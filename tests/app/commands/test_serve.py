@@ -1,0 +1,151 @@
+"""``flowcast serve``, as a process of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+FLOWCAST = Path(sys.executable).with_name("flowcast")
+START_SECONDS = 60
+ADMIN_KEY = "a-key-from-the-environment"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Served:
+    """A running service."""
+
+    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "log.jsonl"
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("FLOWCAST_")}
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                [FLOWCAST, "serve", "--port", str(self.port), *options],
+                env=variables | {"FLOWCAST_MODEL_STORE": str(folder / "models")} | environment,
+                cwd=folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/livez").status_code == 200
+        return False
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def logged(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*options: str, **environment: str) -> Served:
+            served = Served(tmp_path, *options, **environment)
+            stack.callback(served.process.wait, 30)
+            stack.callback(served.process.terminate)
+            return served
+
+        yield start
+
+
+def test_a_first_start_migrates_and_leaves_a_key_for_its_owner(serve, tmp_path):
+    served = serve()
+    key_file = tmp_path / "admin.key"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    key = key_file.read_text().strip()
+    with httpx.Client(base_url=served.url) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert "server" not in ready.headers
+        assert client.get("/v1/admin/keys").status_code == 401
+        assert client.get("/v1/admin/keys", headers={"X-API-Key": key}).status_code == 200
+    served.stop()
+    written = served.log.read_text()
+    assert str(key_file) in written
+    assert key not in written
+    [line] = [line for line in served.logged() if line.get("path") == "/readyz"]
+    assert (line["status"], line["client"]) == (200, "127.0.0.1")
+    assert key_file.read_text().strip() == key
+
+
+def test_sigterm_finishes_what_is_under_way(serve):
+    served = serve(FLOWCAST_ADMIN_KEY=ADMIN_KEY)
+    body = json.dumps({"name": "slow", "scopes": ["read"]}).encode()
+    head = (
+        f"POST /v1/admin/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(head.encode() + body[:5])
+        time.sleep(0.3)
+        served.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        connection.sendall(body[5:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201")
+    served.process.wait(30)
+
+
+def test_a_port_in_use_is_said_in_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        refused = subprocess.run(
+            [FLOWCAST, "serve", "--port", str(port)], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+    assert refused.returncode == 2
+    assert refused.stderr == f"flowcast serve: cannot listen on 127.0.0.1 port {port}: address already in use\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
+    served = serve("--workers", "2", "--root-path", "/flowcast", TMPDIR=str(tmp_path))
+    [shared] = tmp_path.glob("flowcast-metrics-*")
+    key = (tmp_path / "admin.key").read_text().strip()
+
+    def ask(n: int) -> None:
+        for _ in range(n):  # a connection each, so that both processes have their share
+            assert httpx.get(f"{served.url}/v1/links", headers={"X-API-Key": key}).status_code == 200
+
+    threads = [threading.Thread(target=ask, args=(10,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = 'flowcast_requests_total{method="GET",route="/v1/links",status="2xx"} 40.0'
+    assert expected in httpx.get(f"{served.url}/metrics").text
+    assert httpx.get(f"{served.url}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]
+    assert served.stop() == 0
+    assert not shared.exists()
+
+
+def test_without_upgrade_an_old_schema_is_refused(tmp_path):
+    refused = subprocess.run(
+        [FLOWCAST, "serve", "--port", "0", "--no-upgrade"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert refused.returncode == 2
+    assert "flowcast db upgrade" in refused.stderr

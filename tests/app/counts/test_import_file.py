@@ -1,0 +1,266 @@
+"""Files of counts into the database: every value accounted for, in one transaction."""
+
+import gzip
+import io
+import zipfile
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+
+from app.clock import FeedClock, WallClock
+from app.counts import import_spool
+from app.counts.import_file import import_file
+from app.counts.importers import CountFileError, ImportedLink, open_counts
+from app.counts.intake import as_link
+from app.counts.queries import counts_between
+from app.counts.tables import CountCorrection
+from app.database import reading, writing
+from app.links.queries import all_links, links_by_id
+from app.links.schemas import LinkIn
+from app.links.store import store_links
+from app.links.tables import Link
+from app.slots import SlotGrid, zone_named
+from tests.app.counts.importers.reading import SURVEY_HEADER, survey_row
+
+HEADER = "link_id,slot_start,count,quality\n"
+MIDNIGHT = datetime(2025, 9, 1, tzinfo=UTC)
+
+
+def row(link_id="A", slot=0, count="4", quality=""):
+    return f"{link_id},{(MIDNIGHT + timedelta(minutes=15 * slot)).isoformat()},{count},{quality}\n"
+
+
+def add_links(engine, *link_ids, **fields):
+    with writing(engine) as session:
+        store_links(session, [LinkIn(link_id=link_id, **fields) for link_id in link_ids])
+
+
+def run(engine, text, clock=None, grid=None, **options):
+    body = text.encode() if isinstance(text, str) else text
+    with open_counts(io.BytesIO(body), grid=grid or SlotGrid()) as reader:
+        return import_file(engine, reader, clock or FeedClock(), **options)
+
+
+def stored(engine, link_id="A"):
+    """Give the stored counts of a link by slot of the first day."""
+    with reading(engine) as session:
+        key = links_by_id(session, [link_id])[link_id].link_key
+        rows = counts_between(session, [key], 0, 2**33)
+    return {(int(slot) - int(MIDNIGHT.timestamp())) // 900: int(count) for _, slot, count, _ in rows}
+
+
+def adds_up(told):
+    taken = told.stored + told.replaced + told.unchanged + told.repeated
+    return told.values == taken + told.gaps + told.refused
+
+
+@pytest.fixture
+def engine(runtime):
+    return runtime.engine
+
+
+class TestStoring:
+    def test_every_value_is_accounted_for(self, engine):
+        add_links(engine, "A", "B")
+        text = HEADER + row() + row(slot=1, count="") + row(slot=2, count="-1") + row("B", 0, "7", "suspect")
+        done = run(engine, text + row("B", 1, "8", "imputed"))
+        told = done.told
+        assert (told.rows, told.values, told.stored, told.gaps, told.refused) == (5, 5, 3, 1, 1)
+        assert (told.suspect, told.imputed, told.links) == (1, 1, 2)
+        assert (told.refusals[0].line, told.refusals[0].field, told.refusals[0].value) == (4, "count", "-1")
+        assert sum(told.reasons.values()) == 1
+        assert adds_up(told)
+        assert sorted(link.link_id for link in done.moved) == ["A", "B"]
+        assert done.newest_end == int(MIDNIGHT.timestamp()) + 1800
+        assert stored(engine) == {0: 4}
+        assert stored(engine, "B") == {0: 7, 1: 8}
+        assert (told.first_slot, told.last_slot) == (MIDNIGHT, MIDNIGHT + timedelta(minutes=15))
+
+    def test_the_same_file_twice_changes_nothing(self, engine):
+        add_links(engine, "A")
+        text = HEADER + row() + row(slot=1)
+        run(engine, text)
+        done = run(engine, text)
+        assert (done.told.stored, done.told.replaced, done.told.unchanged, done.moved) == (0, 0, 2, [])
+
+    def test_a_correction_replaces_and_is_kept_in_history(self, engine):
+        add_links(engine, "A")
+        run(engine, HEADER + row(count="4"))
+        done = run(engine, HEADER + row(count="5"))
+        assert (done.told.replaced, done.moved) == (1, [])
+        with reading(engine) as session:
+            assert [old.count for old in session.scalars(select(CountCorrection))] == [4]
+
+    def test_of_several_for_one_slot_the_last_one_is_kept(self, engine):
+        add_links(engine, "A")
+        done = run(engine, HEADER + row(count="9") + row(slot=1) + row(count="5") + row(count="6"))
+        assert stored(engine) == {0: 6, 1: 4}
+        assert (done.told.stored, done.told.repeated) == (2, 2)
+        assert adds_up(done.told)
+        with reading(engine) as session:
+            assert not session.scalars(select(CountCorrection)).all()
+
+    def test_many_links_come_in_groups_that_change_nothing_of_it(self, engine, monkeypatch):
+        monkeypatch.setattr(import_spool, "WRITTEN_AT_ONCE", 7)
+        monkeypatch.setattr(import_spool.Spool.groups, "__defaults__", (10,))
+        links = [f"L{i}" for i in range(9)]
+        add_links(engine, *links)
+        notes: list[tuple[int, int]] = []
+        text = "".join(row(link, slot, str(slot)) for slot in (3, 1, 0, 2, 1) for link in links)
+        done = run(engine, HEADER + text, note=lambda *told: notes.append(told))
+        assert (done.told.stored, done.told.repeated) == (36, 9)
+        assert all(stored(engine, link) == {0: 0, 1: 1, 2: 2, 3: 3} for link in links)
+        assert len(notes) > 1
+        assert notes[-1] == (45, 45)
+        assert len(done.moved) == 9
+
+    def test_a_file_without_a_single_count(self, engine):
+        add_links(engine, "A")
+        done = run(engine, HEADER + row(count=""))
+        assert (done.told.stored, done.told.gaps, done.told.first_slot, done.newest_end) == (0, 1, None, 0)
+
+
+class TestRefused:
+    def test_unknown_links_by_name(self, engine):
+        add_links(engine, "A")
+        told = run(engine, HEADER + row() + row("X") + row("X", 1) + row("Y")).told
+        assert (told.stored, told.refused, told.unknown_links) == (1, 3, ["X", "Y"])
+        assert told.reasons == {"must name a link that exists": 3}
+        assert [(one.field, one.value, one.line, one.values) for one in told.refusals] == [
+            ("link_id", "X", None, 2),
+            ("link_id", "Y", None, 1),
+        ]
+        assert adds_up(told)
+
+    def test_future_slots_by_name(self, engine):
+        add_links(engine, "A")
+        now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        past, future = now - timedelta(hours=1), now + timedelta(hours=2)
+        text = HEADER + f"A,{past.isoformat()},1,\nA,{future.isoformat()},2,\nA,{future.isoformat()},3,\n"
+        told = run(engine, text, WallClock()).told
+        assert (told.stored, told.refused) == (1, 2)
+        assert told.reasons == {"must not lie in the future": 2}
+        assert told.refusals[0].value == f"{future:%Y-%m-%dT%H:%M:%SZ} of A"
+        assert adds_up(told)
+
+    def test_another_slot_length_than_the_links(self, engine):
+        add_links(engine, "A", slot_minutes=5)
+        told = run(engine, HEADER + row()).told
+        assert (told.stored, told.refused) == (0, 1)
+        assert told.reasons == {"must be that of the link, 5": 1}
+
+    def test_a_file_that_breaks_off_stores_nothing(self, engine):
+        add_links(engine, "A")
+        packed = gzip.compress((HEADER + "".join(row(slot=slot) for slot in range(5000))).encode(), 0)
+        with pytest.raises(CountFileError, match="truncated"):
+            run(engine, packed[:-1000])
+        assert stored(engine) == {}
+
+
+class TestDryRun:
+    def test_tells_the_same_and_stores_nothing(self, engine):
+        add_links(engine, "A")
+        run(engine, HEADER + row(count="3"))
+        text = HEADER + row() + row(slot=1) + row("New", 0)
+        dry = run(engine, text, create_links=True, dry_run=True).told
+        assert dry.dry_run
+        assert stored(engine) == {0: 3}
+        with reading(engine) as session:
+            assert [link.link_id for link in all_links(session)] == ["A"]
+        assert run(engine, text, create_links=True).told == dry.model_copy(update={"dry_run": False})
+        assert (dry.stored, dry.replaced, dry.links_created) == (2, 1, 1)
+
+
+class TestCreateLinks:
+    def test_links_are_as_the_file_describes_them(self, engine):
+        text = SURVEY_HEADER + "\n" + survey_row("2006-10-02", [4] * 96)
+        done = run(engine, text, create_links=True)
+        assert (done.told.links_created, done.told.stored) == (1, 96)
+        with reading(engine) as session:
+            [link] = session.scalars(select(Link)).all()
+        assert link.zone == "Australia/Melbourne"
+        assert link.geometry is not None
+        assert link.geometry["type"] == "Point"
+        assert link.slot_minutes == 15
+
+    def test_links_that_are_there_stay_as_they_are(self, engine):
+        add_links(engine, "A", name="Main St", zone="Europe/Berlin")
+        done = run(engine, HEADER + row() + row("B"), create_links=True)
+        assert done.told.links_created == 1
+        with reading(engine) as session:
+            assert {link.link_id: link.name for link in all_links(session)} == {"A": "Main St", "B": "B"}
+
+    def test_a_name_too_long_and_a_position_off_the_earth_do_not_stop_it(self):
+        made = as_link(ImportedLink("A", "x\x00" * 300, zone_named("UTC"), 95.0, 10.0), SlotGrid(5))
+        assert (made.name, made.geometry, made.slot_minutes) == ("x" * 200, None, 5)
+
+
+class TestPostImport:
+    def test_stores_a_file_and_issues_forecasts(self, client, put_link):
+        put_link("A")
+        answer = client.post("/v1/import", content=HEADER + row() + row(slot=1))
+        assert answer.status_code == 200
+        assert (answer.json()["stored"], answer.json()["forecasts_issued"]) == (2, 1)
+        forecast = client.get("/v1/links/A/forecast").json()
+        assert forecast["forecasts"][0]["as_of_slot"] == "2025-09-01T00:15:00Z"
+
+    @pytest.mark.parametrize("packing", ["gzip", "zip", "content-encoding"])
+    def test_packed_files_are_welcome(self, client, put_link, packing):
+        put_link("A")
+        body, headers = (HEADER + row()).encode(), {}
+        if packing == "zip":
+            archive = io.BytesIO()
+            with zipfile.ZipFile(archive, "w") as out:
+                out.writestr("a.csv", body)
+                out.writestr("b.csv", HEADER + row(slot=1))
+            content = archive.getvalue()
+        else:
+            content = gzip.compress(body)
+            headers = {"Content-Encoding": "gzip"} if packing == "content-encoding" else {}
+        answer = client.post("/v1/import", content=content, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["stored"] == (2 if packing == "zip" else 1)
+
+    def test_a_dry_run_issues_nothing(self, client, put_link):
+        put_link("A")
+        told = client.post("/v1/import?dry_run=true", content=HEADER + row()).json()
+        assert (told["dry_run"], told["stored"], told["forecasts_issued"]) == (True, 1, 0)
+        assert client.get("/v1/links/A/counts").json()["counts"] == []
+
+    def test_links_are_created_when_asked_for(self, client):
+        told = client.post("/v1/import?create_links=true", content=HEADER + row("New")).json()
+        assert (told["links_created"], told["stored"]) == (1, 1)
+        assert client.get("/v1/links/New").status_code == 200
+
+    def test_creating_links_needs_the_scope_admin(self, client):
+        made = client.post("/v1/admin/keys", json={"name": "feed", "scopes": ["ingest"]})
+        assert made.status_code == 201, made.text
+        key = {"X-API-Key": made.json()["key"]}
+        assert client.post("/v1/import?create_links=true", content=HEADER + row(), headers=key).status_code == 403
+        assert client.post("/v1/import", content=HEADER + row(), headers=key).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("query", "body", "message"),
+        [
+            ("", b"", "is empty"),
+            ("", b"\x00\x01\x02", "is binary"),
+            ("", b"hello", "unknown layout"),
+            ("?format=scats-survey", (HEADER + row()).encode(), "has no column"),
+            ("", gzip.compress(b"link_id,slot_start,count\n" * 100, mtime=0)[:-9], "truncated"),
+            ("", b"PK\x03\x04 and then nothing", "cannot be read"),
+            ("?format=papyrus", b"x", "it must be auto or one of"),
+            ("?zone=Mars/Olympus", b"x", "Mars/Olympus"),
+            ("?slot_minutes=7", b"x", "divides a day"),
+            ("?dry_run=perhaps", b"x", "perhaps"),
+        ],
+    )
+    def test_what_cannot_be_read_is_refused_with_the_reason(self, client, query, body, message):
+        answer = client.post(f"/v1/import{query}", content=body)
+        assert answer.status_code == 422, answer.text
+        assert message in answer.text
+        assert "/tmp" not in answer.text
+
+    def test_a_file_past_the_limit_is_too_large(self, client, monkeypatch):
+        answer = client.post("/v1/import", content=b"x", headers={"Content-Length": str(2**31)})
+        assert answer.status_code == 413
