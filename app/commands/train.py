@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from sqlalchemy import Engine
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
+from app.commands.console import FAILED, INTERRUPTED, notes, progress_bar, refuse
 from app.commands.count_files import read_links
+from app.commands.current_schema import current_database
+from app.commands.service import settings_or_refuse
+from app.commands.shelving import ShelvingOutcome, shelve_one, tell
+from app.commands.training_report import as_documents, print_summary
+from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
+from app.links.folders import folder_name
+from app.registry.store import ModelStore
 from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
 from model.training import TrainingPlan
 
 
 def train_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Count files, also .gz and .zip; - for stdin.")],
-    output: Annotated[Path, typer.Option(help="Folder for the artifacts, one a link.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE...]", help="Count files, also .gz and .zip; - for stdin.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the artifacts, one a link; with --register it may be left out.")
+    ] = None,
     algorithm: Annotated[str, typer.Option(help="KR_SML, MLKR, KR or KR_PCA.")] = "KR_SML",
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
     neighbors: Annotated[int, typer.Option(help="Neighbours a forecast is made of.")] = 20,
@@ -31,57 +43,103 @@ def train_command(
     slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     resume: Annotated[bool, typer.Option("--resume", help="Keep links already trained on the same counts.")] = False,
+    register: Annotated[bool, typer.Option("--register", help="Put the models onto the service's shelf.")] = False,
+    activates: Annotated[bool, typer.Option("--activate", help="And make them active; with --register.")] = False,
+    from_database: Annotated[
+        bool, typer.Option("--from-database", help="Learn from the service's stored counts instead of files.")
+    ] = False,
+    links: Annotated[str | None, typer.Option(help="Links, comma-separated; with --from-database.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Last days to learn from; with --from-database.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Train a model for every link in the files."""
+    """Train a model for every link in the files, or in the database."""
     try:
         plan = TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
-        if jobs == 0:
-            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
-        output.mkdir(parents=True, exist_ok=True)
-        links = read_links(files, layout, zone, SlotGrid(slot_minutes))
-    except (CountFileError, ValueError, OSError) as problem:
+        _check_options(files, output, jobs, register, activates, from_database, links, days)
+    except ValueError as problem:
         refuse("train", problem)
-    outcomes: list[LinkOutcome] = []
-    try:
-        with progress_bar() as progress:
-            bar = progress.add_task("training", total=len(links))
-            for outcome in train_links(links.values(), output, plan, jobs=jobs, resume=resume):
-                outcomes.append(outcome)
-                progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
-                if not notes.is_terminal and len(outcomes) % 10 == 0:
-                    notes.print(f"{len(outcomes)} of {len(links)} links done")
-    except KeyboardInterrupt:
-        notes.print(f"interrupted: {len(outcomes)} of {len(links)} links are done; --resume goes on from here")
-        raise typer.Exit(INTERRUPTED) from None
-    outcomes.sort(key=lambda outcome: outcome.link_id)
+    with ExitStack() as stack:
+        shelf = Shelving(stack, activates) if register or from_database else None
+        try:
+            folder = output or Path(stack.enter_context(TemporaryDirectory(prefix="flowcast-train-")))
+            folder.mkdir(parents=True, exist_ok=True)
+            if shelf is not None and from_database:
+                work = stored_work(shelf.engine, None if links is None else _names(links), days)
+            else:
+                series = read_links(files or [], layout, zone, SlotGrid(slot_minutes))
+                work = TrainingWork(series.values(), len(series)) if shelf is None else known_work(shelf.engine, series)
+        except (CountFileError, ValueError, OSError) as problem:
+            refuse("train", problem)
+        outcomes = train_work(work, folder, plan, jobs, resume, shelf if register else None)
+    shelved = [] if shelf is None else shelf.outcomes
     if as_json:
-        typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        typer.echo(json.dumps(as_documents(outcomes, shelved if register else None), indent=2))
     else:
         print_summary(outcomes)
-    if all(outcome.state == "failed" for outcome in outcomes):
+    if register:
+        tell(shelved)
+    refused = any(outcome.state == "refused" for outcome in shelved)
+    if refused or work.left_out or all(outcome.state == "failed" for outcome in outcomes):
         raise typer.Exit(FAILED)
 
 
-def print_summary(outcomes: list[LinkOutcome]) -> None:
-    """Print one line a link: how good it was on the held-out days, beside others."""
-    table = Table(title="RMSE one slot ahead on the held-out days")
-    for heading in ("link", "", "model", "KR", "profile", "last week", "within 90 %", "rank", "suspect", "s"):
-        table.add_column(heading, justify="left" if heading in ("link", "") else "right")
-    for outcome in outcomes:
-        if outcome.about is None:
-            table.add_row(escape(outcome.link_id), f"[red]failed[/]: {escape(outcome.reason)}")
-            continue
-        held = outcome.about["held_out"]
-        errors = [_shown(held[method]["rmse"]["value"]) for method in ("candidate", "KR", "profile", "last_week")]
-        inside = held["candidate"]["coverage"]["value"]
-        rank, suspect = outcome.about["rank"], outcome.about["suspect"]
-        cells = [*errors, _shown(None if inside is None else 100 * inside, " %"), f"{rank}", f"{suspect}"]
-        table.add_row(escape(outcome.link_id), outcome.state, *cells, f"{outcome.seconds:.1f}")
-    out.print(table)
-    states = [outcome.state for outcome in outcomes]
-    out.print(f"{states.count('trained')} trained, {states.count('kept')} kept, {states.count('failed')} failed")
+class Shelving:
+    """The service's shelf, open for a training run."""
+
+    def __init__(self, stack: ExitStack, activates: bool) -> None:
+        settings = settings_or_refuse("train")
+        self.engine: Engine = stack.enter_context(current_database("train", settings))
+        self._store, self._activates = ModelStore(settings.model_store), activates
+        self.outcomes: list[ShelvingOutcome] = []
+
+    def add(self, folder: Path) -> None:
+        """Shelve one artifact."""
+        self.outcomes.append(shelve_one(self.engine, self._store, folder, activates=self._activates))
 
 
-def _shown(value: float | None, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.1f}{unit}"
+def train_work(
+    work: TrainingWork, folder: Path, plan: TrainingPlan, jobs: int, resume: bool, shelf: Shelving | None
+) -> list[LinkOutcome]:
+    """Train links under a progress bar, and shelve each as it comes: an interruption keeps what is done."""
+    outcomes: list[LinkOutcome] = []
+    try:
+        with progress_bar() as progress:
+            bar = progress.add_task("training", total=work.n)
+            for outcome in train_links(work.links, folder, plan, jobs=jobs, resume=resume, capacities=work.capacities):
+                outcomes.append(outcome)
+                if shelf is not None and outcome.state != "failed":
+                    shelf.add(folder / folder_name(outcome.link_id))
+                progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
+                if not notes.is_terminal and len(outcomes) % 10 == 0:
+                    notes.print(f"{len(outcomes)} of {work.n} links done")
+    except KeyboardInterrupt:
+        rest = "--resume goes on from here" if shelf is None else f"{len(shelf.outcomes)} of them are on the shelf"
+        notes.print(f"interrupted: {len(outcomes)} of {work.n} links are done; {rest}")
+        raise typer.Exit(INTERRUPTED) from None
+    return sorted(outcomes, key=lambda outcome: outcome.link_id)
+
+
+def _check_options(
+    files: list[str] | None,
+    output: Path | None,
+    jobs: int,
+    register: bool,
+    activates: bool,
+    from_database: bool,
+    links: str | None,
+    days: int | None,
+) -> None:
+    if jobs == 0:
+        raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+    if bool(files) == from_database:
+        raise ValueError("name count files, or give --from-database, one of the two")
+    if output is None and not register:
+        raise ValueError("--output is needed, unless --register puts the models onto the shelf")
+    if activates and not register:
+        raise ValueError("--activate needs --register")
+    if not from_database and (links is not None or days is not None):
+        raise ValueError("--links and --days need --from-database")
+
+
+def _names(links: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in links.split(",") if name.strip()))

@@ -1,0 +1,131 @@
+"""``flowcast models``: the shelf of trained models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from sqlalchemy import Engine
+
+from app.commands.console import FAILED, notes, out, refuse
+from app.commands.current_schema import current_database
+from app.commands.service import settings_or_refuse
+from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
+from app.database import reading, writing
+from app.exceptions import NotYet, Problem
+from app.links.queries import LinkInfo, all_links
+from app.registry.activate import activate
+from app.registry.loaded import LoadedModels
+from app.registry.queries import newest_candidates
+from app.registry.schemas import LARGEST_VERSION, Shelf
+from app.registry.shelf import show_shelf
+from app.registry.store import ModelStore
+
+models = typer.Typer(help="The shelf of trained models.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+MOST = 1000
+
+
+@models.command("list")
+def list_command(
+    link: Annotated[str | None, typer.Option(help="Only this link's.")] = None, as_json: AsJson = False
+) -> None:
+    """List trained models, link by link, the newest first."""
+    settings = settings_or_refuse("models list")
+    with current_database("models list", settings) as engine:
+        loaded = LoadedModels(settings.model_store, most=1)
+        wanted = [link_named(engine, link)] if link is not None else None
+        with reading(engine) as session:
+            shelves = [show_shelf(session, loaded, one, None, MOST) for one in wanted or all_links(session)]
+    if as_json:
+        typer.echo(json.dumps([shelf.model_dump(mode="json") for shelf in shelves if shelf.models or link], indent=2))
+    else:
+        print_shelves(shelves)
+
+
+@models.command("add")
+def add_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact's folder, or a folder of them.")],
+    activates: Annotated[bool, typer.Option("--activate", help="Make each the active model of its link.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put artifacts onto the shelf, each for the link it names."""
+    settings = settings_or_refuse("models add")
+    try:
+        folders = artifact_folders(folder)
+    except OSError as problem:
+        refuse("models add", problem)
+    with current_database("models add", settings) as engine:
+        outcomes = shelve_all(engine, ModelStore(settings.model_store), folders, activates=activates)
+    if as_json:
+        typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+    tell(outcomes)
+    if any(outcome.state == "refused" for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+@models.command("activate")
+def activate_command(
+    link_id: Annotated[str | None, typer.Argument(metavar="[LINK_ID]", help="Whose.")] = None,
+    version: Annotated[
+        int | None,
+        typer.Argument(min=1, max=LARGEST_VERSION, metavar="[VERSION]", help="The newest candidate if none."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="The newest candidate of every link.")] = False,
+) -> None:
+    """Make a version the active one, newer or older; the one before is retired and can be activated again."""
+    if every == (link_id is not None):
+        refuse("models activate", "name a LINK_ID, or give --all")
+    settings = settings_or_refuse("models activate")
+    with current_database("models activate", settings) as engine:
+        chosen = _chosen(engine, link_id, version)
+        store, failed = ModelStore(settings.model_store), 0
+        for link, number in chosen:
+            try:
+                with writing(engine) as session:
+                    activate(session, store, link, number)
+                out.print(f"link {escape(link.link_id)}: version {number} is active")
+            except Problem as problem:
+                failed += 1
+                notes.print(escape(problem.detail), style="red", soft_wrap=True)
+    if not chosen:
+        notes.print("no link has a candidate")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:
+    with reading(engine) as session:
+        newest = newest_candidates(session)
+        links = all_links(session)
+    if link_id is None:
+        return [(link, newest[link.link_key]) for link in links if link.link_key in newest]
+    link = link_named(engine, link_id)
+    if version is None and link.link_key not in newest:
+        raise NotYet(f"link {link_id!r} has no candidate; name a version")
+    return [(link, newest[link.link_key] if version is None else version)]
+
+
+def print_shelves(shelves: list[Shelf]) -> None:
+    """Print one line a trained model."""
+    table = Table("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "damaged")
+    for shelf in shelves:
+        for model in shelf.models:
+            errors = [model.held_out.get(method, {}).get("rmse") for method in ("candidate", "profile")]
+            table.add_row(
+                escape(shelf.link_id),
+                f"{model.version}",
+                f"[bold]{model.state}[/]" if model.state == "active" else model.state,
+                model.algorithm,
+                f"{model.rank}",
+                f"{model.trained_from:%Y-%m-%d} to {model.trained_to:%Y-%m-%d}",
+                *("-" if error is None else f"{error:.1f}" for error in errors),
+                escape(model.damaged or ""),
+            )
+    out.print(table if table.row_count else "the shelf is empty")

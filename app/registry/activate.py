@@ -1,0 +1,65 @@
+"""Make one version of a link's trained model the active one, forwards or back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
+
+from app.exceptions import FieldError, NotFound, NotYet
+from app.links.queries import LinkInfo
+from app.registry.queries import active_model, lock_shelf, shelved_model
+from app.registry.store import ModelStore
+from app.registry.tables import ShelvedModel
+from model.artifact import DamagedArtifact
+from model.stored_model import load_model
+
+
+def activate(
+    session: Session, store: ModelStore, link: LinkInfo, version: int, *, now: datetime | None = None
+) -> ShelvedModel:
+    """Retire the active version and activate another; rolling back to a retired one is the same.
+
+    Raises
+    ------
+    NotFound
+        The link has no such version.
+    NotYet
+        The version's artifact cannot be loaded.
+    """
+    moment = now or datetime.now(UTC)
+    lock_shelf(session, link.link_key)
+    chosen = version_or_404(session, link, version)
+    _require_sound(store, link, chosen)
+    chosen.damaged = None
+    active = active_model(session, link.link_key)
+    if active is chosen:
+        return chosen
+    if active is not None:
+        active.state, active.retired_at = "retired", moment
+        session.flush()  # before the other is activated: the index allows one active version at any moment
+    chosen.state, chosen.activated_at, chosen.retired_at = "active", moment, None
+    session.flush()
+    return chosen
+
+
+def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedModel:
+    """Give one version of a link's trained model, or the problem that it does not exist."""
+    found = shelved_model(session, link.link_key, version)
+    if found is None:
+        raise NotFound(
+            f"link {link.link_id!r} has no trained model of version {version}",
+            [FieldError("version", str(version), "must name a version on the link's shelf")],
+        )
+    return found
+
+
+def _require_sound(store: ModelStore, link: LinkInfo, chosen: ShelvedModel) -> None:
+    try:
+        load_model(store.path(chosen.folder), fingerprint=chosen.fingerprint)
+    except (DamagedArtifact, OSError) as damage:
+        reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__
+        raise NotYet(
+            f"version {chosen.version} of link {link.link_id!r} is not activated; its artifact is damaged: {reason}",
+            [FieldError("version", str(chosen.version), f"must have a sound artifact: {reason}")],
+        ) from None

@@ -1,0 +1,90 @@
+"""The shelf in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.links.queries import MOST_IN_A_QUERY
+from app.links.tables import Link
+from app.registry.tables import ShelvedModel
+
+
+class Place(NamedTuple):
+    """Where the artifact of one version of a link's model lies, and what it must be."""
+
+    link_key: int
+    version: int
+    folder: str
+    fingerprint: str
+
+
+_PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder, ShelvedModel.fingerprint)
+
+
+def active_models(session: Session, link_keys: Sequence[int]) -> dict[int, Place]:
+    """Give the active version of each link that has one."""
+    found: dict[int, Place] = {}
+    question = _PLACE.where(ShelvedModel.state == "active")
+    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
+        part = link_keys[begin : begin + MOST_IN_A_QUERY]
+        rows = session.execute(question.where(ShelvedModel.link_key.in_(part)))
+        found.update({row.link_key: Place(*row) for row in rows})
+    return found
+
+
+def once_active(session: Session, link_key: int) -> list[Place]:
+    """Give the versions that were active before, the latest first."""
+    question = _PLACE.where(ShelvedModel.link_key == link_key, ShelvedModel.state == "retired")
+    question = question.where(ShelvedModel.activated_at.is_not(None)).order_by(ShelvedModel.activated_at.desc())
+    return [Place(*row) for row in session.execute(question)]
+
+
+def shelved_model(session: Session, link_key: int, version: int) -> ShelvedModel | None:
+    """Give one version of a link's trained model, if there is such."""
+    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.version == version)
+    return session.scalars(question).one_or_none()
+
+
+def shelved_models(session: Session, link_key: int, before: int | None, most: int) -> list[ShelvedModel]:
+    """Give a link's trained models, the newest first, those with a version below ``before`` if given."""
+    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key)
+    if before is not None:
+        question = question.where(ShelvedModel.version < before)
+    return list(session.scalars(question.order_by(ShelvedModel.version.desc()).limit(most)))
+
+
+def with_fingerprint(session: Session, link_key: int, fingerprint: str) -> ShelvedModel | None:
+    """Find the trained model of a link that has this very artifact, if it is on the shelf."""
+    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.fingerprint == fingerprint)
+    return session.scalars(question.order_by(ShelvedModel.version).limit(1)).one_or_none()
+
+
+def newest_version(session: Session, link_key: int) -> int:
+    """Give the highest version on a link's shelf, 0 where it is empty."""
+    newest = session.scalar(select(func.max(ShelvedModel.version)).where(ShelvedModel.link_key == link_key))
+    return newest or 0
+
+
+def active_model(session: Session, link_key: int) -> ShelvedModel | None:
+    """Give the active version of a link, if it has one."""
+    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.state == "active")
+    return session.scalars(question).one_or_none()
+
+
+def newest_candidates(session: Session) -> dict[int, int]:
+    """Give the newest candidate of every link that has one, by link key."""
+    question = select(ShelvedModel.link_key, func.max(ShelvedModel.version)).where(ShelvedModel.state == "candidate")
+    rows = session.execute(question.group_by(ShelvedModel.link_key))
+    return {row.link_key: row[1] for row in rows}
+
+
+def lock_shelf(session: Session, link_key: int) -> None:
+    """Let others who change a link's shelf wait; in SQLite there is only one writer anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        # Without the key: whoever stores counts that refer to the link need not wait.
+        question = select(Link.link_key).where(Link.link_key == link_key)
+        session.execute(question.with_for_update(key_share=True)).all()

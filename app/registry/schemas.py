@@ -1,0 +1,101 @@
+"""The shelf as it goes out, and what an artifact must say about itself to come in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+LARGEST_VERSION = 2**31 - 1
+
+
+class StoredMeasure(BaseModel):
+    """A measure as training writes it: its value, and how many slots it was made of."""
+
+    model_config = ConfigDict(extra="allow")
+
+    value: float | None
+    n_used: int
+
+
+class ModelVerdict(BaseModel):
+    """One thing that was found wrong with the training counts."""
+
+    name: str = Field(description="`dead`, `stuck`, `impossible` or `too_few`", examples=["stuck"])
+    reason: str = Field(description="What was found, in words")
+    first: int = Field(description="First slot it concerns, counted from `trained_from`")
+    last: int = Field(description="Last slot it concerns, counted from `trained_from`")
+
+
+class ArtifactAbout(BaseModel):
+    """What an artifact says of itself: its link, how it was learnt and how good it was."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    link_id: str
+    zone: str
+    slot_minutes: int
+    trained_from: AwareDatetime
+    trained_to: AwareDatetime
+    plan: dict[str, Any]
+    held_out: dict[str, dict[str, StoredMeasure]]
+    verdicts: list[ModelVerdict]
+    suspect: int
+    gaps: int
+    mu: float | None = None
+    n_iter: int | None = None
+    data_fingerprint: str
+
+
+class ShelvedModelOut(BaseModel):
+    """A trained model on the shelf."""
+
+    version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
+    state: Literal["candidate", "active", "retired"] = Field(description="`active` answers; one at most does")
+    algorithm: str = Field(examples=["KR_SML"])
+    parameters: dict[str, Any] = Field(
+        description="How it was trained: lags, neighbours, held-out days and so on", examples=[{"lags": 45}]
+    )
+    trained_from: datetime = Field(description="Start of the first slot it was trained on")
+    trained_to: datetime = Field(description="End of the last slot it was trained on")
+    rank: int = Field(description="Rank of the learnt metric", examples=[12])
+    held_out: dict[str, dict[str, float | None]] = Field(
+        description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile` and "
+        "`last_week`, each by measure; null where a measure is undefined",
+        examples=[{"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}}],
+    )
+    created_at: datetime = Field(description="When it came onto the shelf")
+    activated_at: datetime | None = Field(description="When it last became the active one")
+    retired_at: datetime | None = Field(description="When another took its place")
+    damaged: str | None = Field(description="What is wrong with its artifact; null as far as is known nothing")
+
+
+class LagWeight(BaseModel):
+    """How much one lag matters to the learnt metric."""
+
+    lag: int = Field(description="Slots back, from 1 for the newest count", ge=1)
+    weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
+
+
+class ShelvedModelDetail(ShelvedModelOut):
+    """A trained model with what was found while it was learnt."""
+
+    mu: float | None = Field(description="Strength of the penalty that was chosen; null where the algorithm has none")
+    n_iter: int | None = Field(description="Steps that were taken; null where the algorithm takes none")
+    gaps: int = Field(description="Slots without a count in the training span")
+    suspect: int = Field(description="Counts in the training span that were not learnt from")
+    verdicts: list[ModelVerdict] = Field(description="What was found wrong with the training counts")
+    data_fingerprint: str = Field(description="SHA-256 of the counts it was learnt from")
+    fingerprint: str = Field(description="SHA-256 of its artifact's manifest")
+    lag_weights: list[LagWeight] | None = Field(
+        description="The lags that matter, the weightiest first; null where the artifact cannot be read"
+    )
+
+
+class Shelf(BaseModel):
+    """The trained models of a link, the newest first, a page of them."""
+
+    link_id: str = Field(examples=["0970-7"])
+    models: list[ShelvedModelOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

@@ -1,0 +1,82 @@
+"""Show the shelf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from app.links.queries import LinkInfo
+from app.registry.activate import version_or_404
+from app.registry.loaded import LoadedModels
+from app.registry.queries import Place, shelved_models
+from app.registry.schemas import LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
+from app.registry.tables import ShelvedModel
+from model.artifact import DamagedArtifact
+from model.trained_model import TrainedModel
+
+DECIMALS = 6
+KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint")
+
+
+def show_shelf(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> Shelf:
+    """List a link's trained models, the newest first."""
+    found = shelved_models(session, link.link_key, int(cursor) if cursor else None, most + 1)
+    damaged = models.damaged()
+    shown = [
+        ShelvedModelOut(**_facts(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
+        for row in found[:most]
+    ]
+    return Shelf(link_id=link.link_id, models=shown, next_cursor=str(shown[-1].version) if len(found) > most else None)
+
+
+def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ShelvedModelDetail:
+    """Show one version with what was found while it was learnt; its artifact is looked at, too."""
+    row = version_or_404(session, link, version)
+    weights, damage = None, None
+    try:
+        loaded = models.get(Place(row.link_key, row.version, row.folder, row.fingerprint))
+        weights = lag_weights(loaded.model)
+    except DamagedArtifact as damaged:
+        damage = damaged.reason
+    return ShelvedModelDetail(
+        **_facts(row),
+        **_findings(row),
+        fingerprint=row.fingerprint,
+        damaged=damage,
+        lag_weights=weights,
+    )
+
+
+def lag_weights(model: TrainedModel) -> list[LagWeight]:
+    """Say how much each lag matters: its share of the trace of the metric, A.T @ A."""
+    diagonal = np.sum(np.square(np.asarray(model.components, dtype=np.float64)), axis=0)
+    total = float(diagonal.sum())
+    shares = diagonal / total if total > 0.0 else np.zeros_like(diagonal)
+    ranked = sorted(zip(model.window.lags, shares.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return [LagWeight(lag=int(lag), weight=round(share, DECIMALS)) for lag, share in ranked]
+
+
+def _findings(row: ShelvedModel) -> dict[str, Any]:
+    return {name: row.about.get(name) for name in KEPT}
+
+
+def _facts(row: ShelvedModel) -> dict[str, Any]:
+    held_out = {
+        method: {name: measure["value"] for name, measure in measures.items()}
+        for method, measures in row.about["held_out"].items()
+    }
+    return {
+        "version": row.version,
+        "state": row.state,
+        "algorithm": row.algorithm,
+        "parameters": row.about["plan"],
+        "trained_from": row.trained_from,
+        "trained_to": row.trained_to,
+        "rank": row.rank,
+        "held_out": held_out,
+        "created_at": row.created_at,
+        "activated_at": row.activated_at,
+        "retired_at": row.retired_at,
+    }

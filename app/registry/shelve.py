@@ -1,0 +1,150 @@
+"""Put a trained model onto the shelf: its artifact into the store, then its row, or neither."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from app.exceptions import Invalid
+from app.links.queries import LinkInfo
+from app.registry.queries import lock_shelf, newest_version, with_fingerprint
+from app.registry.schemas import ArtifactAbout
+from app.registry.store import ModelStore, place_of
+from app.registry.tables import ShelvedModel
+from model.artifact import DamagedArtifact, read_artifact
+from model.stored_model import load_model
+from model.trained_model import ALGORITHMS, TrainedModel
+
+LEAST_HORIZONS = 4  # so many slots ahead are served; a test holds it to app.forecasts, a room below this one
+KEPT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")
+
+
+class Shelved(NamedTuple):
+    """Which version a trained model is, and whether it is new on the shelf."""
+
+    version: int
+    new: bool
+
+
+class _Checked(NamedTuple):
+    model: TrainedModel
+    about: ArtifactAbout
+    kept: dict[str, Any]
+    fingerprint: str
+
+
+def shelve(
+    session: Session, store: ModelStore, link: LinkInfo, folder: Path, *, now: datetime | None = None
+) -> Shelved:
+    """Put an artifact onto its link's shelf as a candidate; one that is there already is only told so.
+
+    Raises
+    ------
+    Invalid
+        The artifact is damaged, or not one of this link's.
+    """
+    checked = check_artifact(link, folder)
+    lock_shelf(session, link.link_key)
+    there = with_fingerprint(session, link.link_key, checked.fingerprint)
+    if there is not None:
+        _mend(store, there, folder)
+        return Shelved(there.version, new=False)
+    version = newest_version(session, link.link_key) + 1
+    place = place_of(link.link_id, version)
+    store.add(folder, place, checked.fingerprint)
+    _remove_unless_committed(session, store, place)
+    session.add(_row(link, version, place, checked, now or datetime.now(UTC)))
+    session.flush()
+    return Shelved(version, new=True)
+
+
+def check_artifact(link: LinkInfo, folder: Path) -> _Checked:
+    """Read an artifact, and refuse by name what cannot serve this link."""
+    try:
+        fingerprint = read_artifact(folder, verify=False).fingerprint
+        model, described = load_model(folder, fingerprint=fingerprint)
+        about = ArtifactAbout.model_validate(described)
+    except DamagedArtifact as damage:
+        raise Invalid.field("folder", folder, f"must be a sound artifact: {damage.reason}") from None
+    except OSError as problem:
+        raise Invalid.field("folder", folder, f"must be a readable artifact: {problem.strerror}") from None
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        name = ".".join(map(str, ("about", *first["loc"])))
+        raise Invalid.field(name, first["input"], f"is not as training writes it: {first['msg']}") from None
+    _check_link(link, about)
+    _check_model(link, model)
+    return _Checked(model, about, {name: described[name] for name in KEPT if name in described}, fingerprint)
+
+
+def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
+    """Say why counts of another zone or slot length cannot teach a link's model; None when they are the link's."""
+    if slot_minutes != link.slot_minutes:
+        rule = f"must be that of link {link.link_id!r}, {link.slot_minutes}"
+        return Invalid.field("slot_minutes", slot_minutes, rule)
+    if zone != link.zone_name:  # its weekdays and times of day would not be the link's
+        return Invalid.field("zone", zone, f"must be that of link {link.link_id!r}, {link.zone_name!r}")
+    return None
+
+
+def _check_link(link: LinkInfo, about: ArtifactAbout) -> None:
+    if about.link_id != link.link_id:
+        raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is shelved for")
+    if (other := mismatch(link, about.zone, about.slot_minutes)) is not None:
+        raise other
+
+
+def _check_model(link: LinkInfo, model: TrainedModel) -> None:
+    if model.algorithm not in ALGORITHMS:
+        raise Invalid.field("algorithm", model.algorithm, f"must be one of {', '.join(ALGORITHMS)}")
+    if (horizons := len(model.level_shares)) < LEAST_HORIZONS:
+        raise Invalid.field("horizons", horizons, f"must be at least {LEAST_HORIZONS}, the slots ahead that are served")
+    shape, week = model.profile.expected_counts.shape, (7, link.grid.slots_per_day)
+    if shape != week:
+        raise Invalid.field("profile", shape, f"must have the shape {week}, weekdays by slots of a day")
+
+
+def _row(link: LinkInfo, version: int, place: str, checked: _Checked, now: datetime) -> ShelvedModel:
+    return ShelvedModel(
+        link_key=link.link_key,
+        version=version,
+        state="candidate",
+        algorithm=checked.model.algorithm,
+        folder=place,
+        fingerprint=checked.fingerprint,
+        rank=checked.model.rank,
+        trained_from=checked.about.trained_from,
+        trained_to=checked.about.trained_to,
+        about=checked.kept,
+        created_at=now,
+    )
+
+
+def _mend(store: ModelStore, there: ShelvedModel, folder: Path) -> None:
+    """Put the artifact in place again where the one in the store was damaged or lost."""
+    try:
+        load_model(store.path(there.folder), fingerprint=there.fingerprint)
+    except (DamagedArtifact, OSError):
+        store.add(folder, there.folder, there.fingerprint)
+    there.damaged = None
+
+
+def _remove_unless_committed(session: Session, store: ModelStore, place: str) -> None:
+    """Take an artifact out of the store again if its row's transaction does not end well."""
+    committed = False
+
+    def after_commit(_session: Session) -> None:
+        nonlocal committed
+        committed = True
+
+    def after_rollback(_session: Session) -> None:
+        if not committed:
+            store.remove(place)
+
+    event.listen(session, "after_commit", after_commit)
+    event.listen(session, "after_rollback", after_rollback)

@@ -1,0 +1,41 @@
+"""Artifacts to shelve: trained quickly, on the sample city."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.counts.series import LinkSeries
+from app.demo.city import sample_city
+from app.links.folders import folder_name
+from app.slots import zone_named
+from app.train import train_link
+from model.stored_model import load_model, save_model
+from model.training import TrainingPlan
+
+QUICK = TrainingPlan(algorithm="KR", lags=12, n_neighbors=8, held_out_days=4)
+
+
+def city_series(links: int = 2, days: int = 14) -> list[LinkSeries]:
+    city = sample_city(links=links, days=days)
+    return [
+        LinkSeries(
+            link_id, city.grid, zone_named(city.zone), city.first_slot, counts, np.zeros(len(counts), dtype=bool)
+        )
+        for link_id, counts in city.counts.items()
+    ]
+
+
+def trained(folder: Path, series: LinkSeries, plan: TrainingPlan = QUICK) -> Path:
+    """Train one link below a folder, and give its artifact."""
+    folder.mkdir(parents=True, exist_ok=True)
+    outcome = train_link(series, folder, plan, resume=False)
+    assert outcome.state == "trained", outcome.reason
+    return folder / folder_name(series.link_id)
+
+
+def retold(artifact: Path, target: Path, **about: Any) -> Path:
+    """Copy an artifact, with something else said about it."""
+    model, told = load_model(artifact)
+    save_model(target, model, told | about)
+    return target

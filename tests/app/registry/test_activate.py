@@ -1,0 +1,76 @@
+"""One active version at any moment, forwards and back."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.database import reading, writing
+from app.exceptions import NotFound, NotYet
+from app.registry.activate import activate
+from app.registry.queries import active_models, newest_candidates, once_active, shelved_model
+from app.registry.shelve import shelve
+
+NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def shelf(engine, store, link, artifact, second_artifact):
+    """Two candidates."""
+    for folder in (artifact, second_artifact):
+        with writing(engine) as session:
+            shelve(session, store, link, folder)
+
+    def choose(version, hours=0):
+        with writing(engine) as session:
+            activate(session, store, link, version, now=NOW + timedelta(hours=hours))
+
+    return choose
+
+
+def states(engine, link):
+    with reading(engine) as session:
+        rows = [shelved_model(session, link.link_key, version) for version in (1, 2)]
+        return [(row.state, row.activated_at, row.retired_at) for row in rows]
+
+
+class TestActivate:
+    def test_the_active_one_is_retired_and_the_other_takes_its_place(self, engine, link, shelf):
+        shelf(1)
+        assert states(engine, link) == [("active", NOW, None), ("candidate", None, None)]
+        shelf(2, hours=1)
+        later = NOW + timedelta(hours=1)
+        assert states(engine, link) == [("retired", NOW, later), ("active", later, None)]
+        with reading(engine) as session:
+            assert active_models(session, [link.link_key])[link.link_key].version == 2
+            assert [place.version for place in once_active(session, link.link_key)] == [1]
+
+    def test_rolling_back_is_the_same_call(self, engine, link, shelf):
+        for hours, version in enumerate((1, 2, 1)):
+            shelf(version, hours)
+        one, two = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
+        assert states(engine, link) == [("active", two, None), ("retired", one, two)]
+
+    def test_activating_the_active_one_changes_nothing(self, engine, link, shelf):
+        shelf(1)
+        shelf(1, hours=1)
+        assert states(engine, link)[0] == ("active", NOW, None)
+
+    def test_the_newest_candidate_of_each_link_is_known(self, engine, link, shelf):
+        with reading(engine) as session:
+            assert newest_candidates(session) == {link.link_key: 2}
+        shelf(2)
+        with reading(engine) as session:
+            assert newest_candidates(session) == {link.link_key: 1}
+
+
+class TestRefused:
+    def test_a_version_that_does_not_exist(self, shelf):
+        with pytest.raises(NotFound, match="link 'Ba' has no trained model of version 7"):
+            shelf(7)
+
+    def test_a_damaged_artifact_leaves_the_active_one_in_place(self, engine, store, link, shelf):
+        shelf(1)
+        (store.path("Ba/2") / "manifest.json").unlink()
+        with pytest.raises(NotYet, match=r"version 2 of link 'Ba' is not activated.*manifest\.json is missing"):
+            shelf(2, hours=1)
+        assert [state for state, _, _ in states(engine, link)] == ["active", "candidate"]
