@@ -1,0 +1,128 @@
+"""Put forecasts into answers: one link, explained, or the whole network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from app.database import reading
+from app.exceptions import Invalid, NotYet, no_link
+from app.forecasts.board import Entry, ForecastBoard, Rendered
+from app.forecasts.explain import explain as explain_statement
+from app.forecasts.issue import LAST_COUNT, PROFILE
+from app.links.geometry import Box
+from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
+from app.runtime import Runtime
+from app.web.instants import unix_seconds
+
+BOX_RULE = "must be west,south,east,north in degrees, with south below north"
+
+
+def link_forecast(board: ForecastBoard, entry: Entry, horizons: int) -> bytes:
+    """Give one link's answer."""
+    rendered, age = board.rendered(entry)
+    if rendered is None:
+        raise NotYet(f"link {entry.basis.link.link_id!r} has no counts yet; post some to /v1/counts")
+    return rendered.body(horizons, age)
+
+
+def explained(runtime: Runtime, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool) -> bytes:
+    """Give one link's answer with its reasons, or as of a past slot; what was not said then is not stored."""
+    board = runtime.board
+    entry = board.look_up([link_id]).get(link_id)
+    if entry is None:
+        raise no_link(link_id)
+    with reading(runtime.engine) as session:
+        if as_of is None:
+            rendered, age = board.rendered(entry)
+            if rendered is None:
+                raise NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+        else:
+            link = link_or_404(session, link_id)
+            slot = _past_slot(entry, as_of)
+            rendered = Rendered(board.issuer.state(session, [link], {link.link_key: slot})[0])
+            age = max(0, int(runtime.clock.now().timestamp()) - slot - link.slot_seconds)
+        body = rendered.body(horizons, age)
+        if not with_reasons:
+            return body
+        explanation = explain_statement(session, board.issuer, rendered.said)
+    reasons = "null" if explanation is None else explanation.model_dump_json()
+    return body[:-1] + b',"explanation":' + reasons.encode() + b"}"
+
+
+def _past_slot(entry: Entry, as_of: datetime) -> int:
+    slot, link, newest = unix_seconds(as_of), entry.basis.link, entry.basis.as_of
+    if slot % link.slot_seconds or as_of.microsecond:
+        raise Invalid.field(
+            "as_of", as_of.isoformat(), f"must lie on the link's grid of {link.slot_minutes}-minute slots"
+        )
+    if newest is None:
+        raise NotYet(f"link {link.link_id!r} has no counts yet; post some to /v1/counts")
+    if slot > newest:
+        raise NotYet(f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}")
+    return slot
+
+
+def network_forecast(board: ForecastBoard, entries: Mapping[str, Entry], horizons: int) -> tuple[bytes, str]:
+    """Give the answer for many links, and a tag that changes when one of their forecasts does."""
+    parts, digest = [], hashlib.sha1(b"%d" % horizons, usedforsecurity=False)
+    for link_id, entry in sorted(entries.items()):
+        rendered, age = board.rendered(entry)
+        status = _status(rendered)
+        said = (rendered.said.as_of, rendered.said.model_version, rendered.said.issued_at) if rendered else ()
+        digest.update(repr((link_id, entry.basis.link.link_key, status, said)).encode())
+        forecasts = rendered.forecasts(horizons, age) if rendered else b""
+        head = b'{"link_id":%s,"status":"%s","forecasts":[' % (json.dumps(link_id).encode(), status.encode())
+        parts.append(head + forecasts + b"]}")
+    return b'{"links":[' + b",".join(parts) + b"]}", f'W/"{digest.hexdigest()}"'
+
+
+def _status(rendered: Rendered | None) -> str:
+    if rendered is None:
+        return "no_counts"
+    said = rendered.said
+    return "degraded" if said.degraded_reason or said.method in (PROFILE, LAST_COUNT) else "ok"
+
+
+def wanted_links(runtime: Runtime, links: str | None, bbox: str | None, upstream: str | None) -> set[str] | None:
+    """Give the ids that a caller's filters leave; None for all."""
+    wanted: set[str] | None = None
+    if links is not None:
+        wanted = {name for name in (part.strip() for part in links.split(",")) if name}
+    if bbox is None and upstream is None:
+        return wanted
+    with reading(runtime.engine) as session:
+        names = {link.link_key: link.link_id for link in all_links(session)}
+        if bbox is not None:
+            wanted = _both(wanted, {names[key] for key in _touching(link_boxes(session), _box(bbox))})
+        if upstream is not None:
+            wanted = _both(wanted, {names[key] for key in upstream_of(session, upstream)})
+    return wanted
+
+
+def _touching(
+    boxes: Mapping[int, tuple[float, float, float, float]], box: tuple[float, float, float, float]
+) -> list[int]:
+    west, south, east, north = box
+    spans = any if west > east else all  # across the 180th meridian a box is two, and either will do
+    return [
+        key
+        for key, (left, low, right, high) in boxes.items()
+        if spans((left <= east, right >= west)) and low <= north and high >= south
+    ]
+
+
+def _both(one: set[str] | None, other: set[str]) -> set[str]:
+    return other if one is None else one & other
+
+
+def _box(text: str) -> Box:
+    try:
+        west, south, east, north = (float(part) for part in text.split(","))
+    except ValueError:
+        raise Invalid.field("bbox", text, BOX_RULE) from None
+    if not (-180 <= west <= 180 and -180 <= east <= 180 and -90 <= south <= north <= 90):
+        raise Invalid.field("bbox", text, BOX_RULE)
+    return west, south, east, north

@@ -1,0 +1,53 @@
+"""Why a forecast says what it says: when it looked like this before, and which lags matter."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from app.forecasts.issue import HORIZONS, Issuer, Statement
+from app.forecasts.schemas import Explanation, LagWeight, Neighbour
+from model.kernel import Array, Rows
+from model.trained_model import TrainedModel, level_of
+
+MOST_NEIGHBOURS = 12
+MOST_LAGS = 12
+
+
+def explain(session: Session, issuer: Issuer, said: Statement) -> Explanation | None:
+    """Explain a statement; None where no trained model spoke."""
+    found = issuer.window_of(session, said)
+    if found is None:
+        return None
+    loaded, window = found
+    model = loaded.model
+    rows, weights = model.neighbors(window)
+    began = datetime.fromisoformat(loaded.trained_from)
+    followed = _continuations(model, window, rows[0])
+    order = np.argsort(-weights[0], kind="stable")[:MOST_NEIGHBOURS]
+    length = timedelta(seconds=said.link.slot_seconds)
+    neighbours = [
+        Neighbour(
+            slot_start=began + int(model.positions[rows[0][i]]) * length,
+            weight=round(float(weights[0][i]), 6),
+            counts=[None if np.isnan(value) else round(float(value), 3) for value in followed[i]],
+        )
+        for i in order
+    ]
+    return Explanation(neighbours=neighbours, lags=_lags(model), rank=model.rank)
+
+
+def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
+    """Give the counts that each neighbour lends to the forecast, (k, horizons), its level exchanged for today's."""
+    level = level_of((window - model.center) / model.scale, model.window)
+    followed = model.continuations.values(rows) + level[:, None] * model.level_shares
+    return np.asarray(np.maximum(followed * model.scale + model.center, 0.0)[:, :HORIZONS])
+
+
+def _lags(model: TrainedModel) -> list[LagWeight]:
+    diagonal = np.einsum("ij,ij->j", model.components, model.components)  # of M = A.T A
+    shares = diagonal / max(float(diagonal.sum()), np.finfo(float).tiny)
+    order = np.argsort(-shares, kind="stable")[:MOST_LAGS]
+    return [LagWeight(lag=model.window.lags[i], weight=round(float(shares[i]), 6)) for i in order]

@@ -1,0 +1,120 @@
+"""Forecasts out: of one link, of all, and of the past."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.dependencies import ReadKey, ReadSession, RuntimeDep
+from app.exceptions import NotYet, no_link
+from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
+from app.forecasts.board import Entry
+from app.forecasts.history import CURSOR, read_history
+from app.forecasts.issue import HORIZONS
+from app.forecasts.ready import JsonBytes, ReadyRoute
+from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
+from app.links.schemas import LinkPath
+from app.runtime import Runtime
+from app.web.instants import Instant
+from app.web.pages import next_page
+from app.web.problems import problem_responses
+from app.web.spans import From, To
+
+router = APIRouter(prefix="/v1", tags=["forecasts"])
+
+Horizons = Annotated[int, Query(ge=1, le=HORIZONS, description="How many slots ahead: horizons 1 to this")]
+
+
+async def get_forecast(
+    link_id: LinkPath,
+    runtime: RuntimeDep,
+    caller: ReadKey,
+    horizon: Horizons = 1,
+    explain: Annotated[bool, Query(description="Add the neighbours and the lags that matter")] = False,
+    as_of: Annotated[
+        Instant | None, Query(description="A past slot: what would have been said then; nothing is stored")
+    ] = None,
+) -> Response:
+    """Give what is expected of the slots after the link's newest count."""
+    if explain or as_of is not None:
+        return JsonBytes(await run_in_threadpool(explained, runtime, link_id, horizon, as_of, explain))
+    entry = runtime.board.ready(link_id)
+    if entry is None:
+        entry = await run_in_threadpool(_look_up, runtime, link_id)
+    return JsonBytes(link_forecast(runtime.board, entry, horizon))
+
+
+router.add_api_route(
+    "/links/{link_id}/forecast",
+    get_forecast,
+    methods=["GET"],
+    responses={200: {"model": LinkForecast | ExplainedForecast}, **problem_responses(404, 409)},
+    route_class_override=ReadyRoute,
+)
+
+
+@router.get(
+    "/forecasts",
+    responses={200: {"model": NetworkForecast}, 304: {"description": "Nothing changed"}, **problem_responses(404)},
+)
+async def get_forecasts(
+    request: Request,
+    runtime: RuntimeDep,
+    caller: ReadKey,
+    horizon: Horizons = 1,
+    links: Annotated[str | None, Query(max_length=100_000, description="Only these, comma-separated")] = None,
+    bbox: Annotated[
+        str | None,
+        Query(
+            max_length=200,
+            description="Only links that touch west,south,east,north, in degrees; west may lie east of east, across 180°",
+            json_schema_extra={"format": "bounding-box"},
+            examples=["144.9,-37.9,145.2,-37.8"],
+        ),
+    ] = None,
+    upstream_of: Annotated[
+        str | None, Query(max_length=64, description="Only links whose traffic runs into this one")
+    ] = None,
+) -> Response:
+    """Give the forecasts of all links in one call; a link that has none never spoils the answer."""
+
+    def answer() -> Response:
+        wanted = wanted_links(runtime, links, bbox, upstream_of)
+        body, tag = network_forecast(runtime.board, runtime.board.look_up(wanted), horizon)
+        headers = {"ETag": tag, "Cache-Control": "no-cache, private"}
+        if tag in [known.strip() for known in request.headers.get("if-none-match", "").split(",")]:
+            return Response(status_code=304, headers=headers)
+        return JsonBytes(body, headers=headers)
+
+    return await run_in_threadpool(answer)
+
+
+@router.get("/links/{link_id}/forecasts", response_model=PastForecasts, responses=problem_responses(404))
+def get_past_forecasts(
+    link_id: LinkPath,
+    request: Request,
+    response: Response,
+    session: ReadSession,
+    caller: ReadKey,
+    begin: From = None,
+    end: To = None,
+    horizon: Annotated[int | None, Query(ge=1, le=HORIZONS, description="Only this horizon")] = None,
+    model_version: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this version; 0 for none")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
+) -> PastForecasts:
+    """Give what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise."""
+    page = read_history(session, link_id, (begin, end), (horizon, model_version), limit, cursor)
+    response.headers.update(next_page(request, page.next_cursor))
+    return page
+
+
+def _look_up(runtime: Runtime, link_id: str) -> Entry:
+    entry = runtime.board.look_up([link_id]).get(link_id)
+    if entry is None:
+        raise no_link(link_id)
+    if entry.stated is None:
+        raise NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+    return entry

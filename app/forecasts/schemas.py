@@ -1,0 +1,109 @@
+"""Forecasts as they go out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
+
+
+class ForecastOut(BaseModel):
+    """What is expected of one slot."""
+
+    horizon: int = Field(description="Slots ahead of the newest count, from 1", examples=[1])
+    slot_start: datetime = Field(description="Start of the slot that is forecast")
+    expected_count: float = Field(description="Vehicles expected in the slot", examples=[87.4])
+    lower: float | None = Field(description="Lower end of the interval, or null", examples=[71.0])
+    upper: float | None = Field(description="Upper end of the interval", examples=[104.2])
+    level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.9])
+    flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
+    as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
+    issued_at: datetime = Field(description="When it was said")
+    method: Method = Field(description="Who says it: a trained model, the link's profile, or the last count")
+    degraded_reason: str | None = Field(description="Why not the active model; null when it speaks")
+    filled_lags: int = Field(description="Gaps in the lag window that the profile filled", examples=[0])
+    data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
+    model_version: int | None = Field(description="Version of the trained model; null where none speaks", examples=[3])
+
+
+class Neighbour(BaseModel):
+    """A moment in the link's past that looked like now."""
+
+    slot_start: datetime = Field(description="The slot that followed it")
+    weight: float = Field(description="Its share of the forecast", examples=[0.11])
+    counts: list[float | None] = Field(description="What came then, horizon by horizon; null where nothing is known")
+
+
+class LagWeight(BaseModel):
+    """How much a lag counts in the learnt metric."""
+
+    lag: int = Field(description="Slots before the forecast one", examples=[1])
+    weight: float = Field(description="Its share of the metric's diagonal", examples=[0.21])
+
+
+class Explanation(BaseModel):
+    """Why a forecast says what it says."""
+
+    neighbours: list[Neighbour] = Field(description="When it looked like this before, the heaviest first")
+    lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first")
+    rank: int = Field(description="Rank of the learnt metric", examples=[24])
+
+
+class LinkForecast(BaseModel):
+    """A link's forecasts, nearest first."""
+
+    link_id: str = Field(examples=["0970-7"])
+    forecasts: list[ForecastOut]
+
+
+class ExplainedForecast(LinkForecast):
+    """The same, with its reasons; ``explanation`` is null where no trained model spoke."""
+
+    explanation: Explanation | None
+
+
+class LinkStatus(BaseModel):
+    """One link's part in the answer for all."""
+
+    link_id: str = Field(examples=["0970-7"])
+    status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
+        description="ok: its active model speaks; degraded: another method does; no_counts, failed: nothing can be said"
+    )
+    forecasts: list[ForecastOut]
+
+
+class NetworkForecast(BaseModel):
+    """Forecasts of many links, by link_id."""
+
+    links: list[LinkStatus]
+
+
+class PastForecastOut(BaseModel):
+    """What was forecast, and what came."""
+
+    slot_start: datetime
+    horizon: int
+    expected_count: float
+    lower: float | None
+    upper: float | None
+    level: float
+    count: int | None = Field(description="The count that came; null while there is none")
+    quality: Literal["observed", "imputed", "suspect"] | None
+    realised_error: float | None = Field(description="expected_count - count: positive when too many were expected")
+    as_of_slot: datetime
+    issued_at: datetime
+    method: Method
+    degraded_reason: str | None
+    filled_lags: int
+    model_version: int | None
+
+
+class PastForecasts(BaseModel):
+    """A page of past forecasts, in order of slots."""
+
+    link_id: str
+    forecasts: list[PastForecastOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
