@@ -1,0 +1,45 @@
+"""Health of detectors over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.dependencies import ReadKey, ReadSession, RuntimeDep
+from app.health.examine import link_health
+from app.health.feed import Now
+from app.health.schemas import LinkHealth, NetworkHealth
+from app.health.survey import network_health
+from app.links.schemas import LINK_ID_PATTERN, LinkPath
+from app.web.problems import problem_responses
+
+router = APIRouter(prefix="/v1", tags=["health"])
+
+
+@router.get("/links/{link_id}/health", summary="Health of a link's detector", responses=problem_responses(404))
+def get_link_health(
+    _key: ReadKey,
+    session: ReadSession,
+    runtime: RuntimeDep,
+    link_id: LinkPath,
+    days: Annotated[int, Query(ge=1, le=366, description="Local days, the last that of the newest count")] = 28,
+) -> LinkHealth:
+    """Say what is wrong with a link's counts, how complete they are and how old the newest is."""
+    now = Now.at(runtime.clock.now(), runtime.settings.stale_after_minutes)
+    return link_health(session, link_id, days, now)
+
+
+@router.get("/health", summary="Health of all detectors")
+def get_health(
+    _key: ReadKey,
+    session: ReadSession,
+    runtime: RuntimeDep,
+    limit: Annotated[int, Query(ge=1, le=500, description="Links in a page, at most")] = 100,
+    cursor: Annotated[
+        str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
+    ] = None,
+) -> NetworkHealth:
+    """Count links by the age of their newest count, and examine a page of them."""
+    now = Now.at(runtime.clock.now(), runtime.settings.stale_after_minutes)
+    return network_health(session, cursor, limit, now)

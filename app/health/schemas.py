@@ -1,0 +1,94 @@
+"""Health as it goes out."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, Field
+
+
+class State(StrEnum):
+    """How a link's feed is, in one word."""
+
+    OK = "ok"
+    SUSPECT = "suspect"
+    STALE = "stale"
+    SILENT = "silent"
+
+
+class VerdictName(StrEnum):
+    """What can be wrong with counts."""
+
+    DEAD = "dead"
+    STUCK = "stuck"
+    IMPOSSIBLE = "impossible"
+    TOO_FEW = "too_few"
+
+
+class HealthVerdict(BaseModel):
+    """One thing found wrong, with the slots it concerns."""
+
+    name: VerdictName
+    reason: str = Field(examples=["40 slots of zero where about 2210 vehicles are usual"])
+    from_: datetime = Field(serialization_alias="from", description="Start of the first slot it concerns")
+    to: datetime = Field(description="End of the last slot it concerns")
+    slots: int = Field(description="How many slots it concerns", examples=[40])
+
+
+class DayCompleteness(BaseModel):
+    """How complete one local day is; what is neither counted nor missing has not happened yet."""
+
+    day: date = Field(description="The day by the link's own clock", examples=["2025-09-01"])
+    expected: int = Field(description="Slots of the day: 92, 96 or 100 of 15 minutes", examples=[96])
+    observed: int = Field(description="Counts that were observed", examples=[94])
+    imputed: int = Field(description="Counts that were imputed", examples=[0])
+    suspect: int = Field(description="Counts stored as suspect", examples=[0])
+    missing: int = Field(description="Slots that are over and have no count", examples=[2])
+
+
+class Feed(BaseModel):
+    """How fresh a link's counts are."""
+
+    link_id: str = Field(examples=["0970-7"])
+    state: State = Field(
+        description="`silent` without any count, `stale` when the newest is too old, `suspect` when a verdict "
+        "touches the last 24 hours of counts, else `ok`"
+    )
+    newest_slot: datetime | None = Field(description="Start of the newest slot with a count")
+    data_age_seconds: int | None = Field(description="Seconds since the end of that slot", examples=[320])
+
+
+class LinkHealth(Feed):
+    """Health of one link."""
+
+    stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
+    verdicts: list[HealthVerdict] = Field(description="What was found wrong, the oldest first")
+    days: list[DayCompleteness] = Field(description="Completeness by local day, up to that of the newest count")
+
+
+class LinkState(Feed):
+    """Health of one link among others."""
+
+    completeness: float | None = Field(
+        description="Share of the last 24 hours' slots up to now that have a count", examples=[0.99]
+    )
+    verdicts: list[VerdictName] = Field(description="What was found wrong in the last 8 days of counts")
+
+
+class FeedTotals(BaseModel):
+    """How many links there are, by the age of their newest count."""
+
+    links: int = Field(examples=[1000])
+    live: int = Field(description="Newest count young enough; `ok` or `suspect`", examples=[991])
+    stale: int = Field(examples=[7])
+    silent: int = Field(examples=[2])
+
+
+class NetworkHealth(BaseModel):
+    """Health of all links, and of each in a page."""
+
+    totals: FeedTotals
+    stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
+    links: list[LinkState] = Field(description="A page of links, by id")
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

@@ -1,0 +1,54 @@
+"""Survey the health of all links: totals by the age of their counts, and a page of them examined."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from app.counts.queries import Rows, counts_between, newest_slots
+from app.health.examine import LEAST_DAYS, in_doubt, verdicts_on
+from app.health.feed import Now
+from app.health.schemas import FeedTotals, LinkState, NetworkHealth, State, VerdictName
+from app.links.queries import LinkInfo, all_links
+from app.web.spans import SECONDS_A_DAY, Span
+
+
+def network_health(session: Session, after: str | None, limit: int, now: Now) -> NetworkHealth:
+    """Examine the links that follow an id, and count all by the age of their newest count."""
+    # In Python's order, by which the cursor is compared; a database may sort by its language.
+    links, newest = sorted(all_links(session), key=lambda link: link.link_id), newest_slots(session)
+    states = Counter(now.state(link, newest.get(link.link_key)) for link in links)
+    left = links if after is None else [link for link in links if link.link_id > after]
+    page = left[:limit]
+    return NetworkHealth(
+        totals=FeedTotals(
+            links=len(links), live=states[State.OK], stale=states[State.STALE], silent=states[State.SILENT]
+        ),
+        stale_after_minutes=now.stale_after // 60,
+        links=[_examined(session, link, newest.get(link.link_key), now) for link in page],
+        next_cursor=page[-1].link_id if len(left) > limit else None,
+    )
+
+
+def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) -> LinkState:
+    if newest is None:
+        return LinkState(**now.feed(link, None, False), completeness=None, verdicts=[])
+    last = newest // link.slot_seconds
+    slots = range(max(0, last + 1 - LEAST_DAYS * link.grid.slots_per_day), last + 1)
+    rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, newest)
+    verdicts = verdicts_on(link, rows, slots)
+    names = [name for name in VerdictName if name in {verdict.name for verdict in verdicts}]
+    return LinkState(
+        **now.feed(link, newest, in_doubt(link, verdicts, slots)),
+        completeness=_completeness(link, rows, now),
+        verdicts=names,
+    )
+
+
+def _completeness(link: LinkInfo, rows: Rows, now: Now) -> float:
+    """Give the share of the last 24 hours' slots that have a count, among those that are over."""
+    end = max(now.second // link.slot_seconds * link.slot_seconds, int(rows[-1, 1]) + link.slot_seconds)
+    due = Span(end - SECONDS_A_DAY, end).slots(link.slot_seconds)
+    return float(np.count_nonzero(rows[:, 1] >= due.start)) / len(due)
