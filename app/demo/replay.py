@@ -1,0 +1,100 @@
+"""Replay the sample city over REST, slot by slot, as a traffic-control system would send it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+import numpy as np
+
+from app.demo.city import City
+
+TIMEOUT_SECONDS = 30.0
+RETRY_SECONDS = 0.5
+FAILED = 500  # from this status on it may be better next time
+
+
+class Feed:
+    """Speaks to the service as its clients do."""
+
+    def __init__(self, address: str, key: str, still_there: Callable[[], None] = lambda: None) -> None:
+        self._address, self._key, self._still_there = address, key, still_there
+        self._opener = build_opener(ProxyHandler({}))  # the service is on this machine, whatever proxy is set
+
+    def is_ready(self) -> bool:
+        """Tell whether the service says that it is ready."""
+        try:
+            self._ask("/readyz")
+        except OSError:
+            return False
+        return True
+
+    def get(self, path: str) -> Any:
+        """Read an answer."""
+        return self._ask(path)
+
+    def post_counts(self, counts: list[dict[str, Any]]) -> Any:
+        """Send a batch of counts, again if the service is away for a moment; sent twice it changes nothing."""
+        body = json.dumps({"counts": counts}).encode()
+        while True:
+            try:
+                return self._ask("/v1/counts", body)
+            except HTTPError as refused:
+                if refused.code < FAILED:
+                    raise
+            except (URLError, OSError):
+                pass
+            self._still_there()
+            time.sleep(RETRY_SECONDS)
+
+    def _ask(self, path: str, body: bytes | None = None) -> Any:
+        headers = {"X-API-Key": self._key, "Content-Type": "application/json"}
+        request = Request(self._address + path, data=body, headers=headers)
+        with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            return json.load(answer)
+
+
+def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
+    """Give a slot's counts as they are posted; a link whose detector is silent has none."""
+    start = city.grid.start(slot).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = ((link_id, series[slot - city.first_slot]) for link_id, series in city.counts.items())
+    return [
+        {"link_id": link_id, "slot_start": start, "count": int(count)}
+        for link_id, count in found
+        if not np.isnan(count)
+    ]
+
+
+def last_slot(city: City) -> int:
+    """Give the number of the city's last slot."""
+    return city.first_slot + len(next(iter(city.counts.values()))) - 1
+
+
+def replay(
+    city: City,
+    feed: Feed,
+    first: int,
+    *,
+    per_minute: float,
+    until: float | None = None,
+    note: Callable[[int], None] = lambda slot: None,
+) -> bool:
+    """Send slot after slot at a steady pace; tell whether the city's counts are used up.
+
+    ``until`` is a reading of the monotonic clock at which to stop; ``note`` hears of each slot sent.
+    """
+    due = time.monotonic()
+    for slot in range(first, last_slot(city) + 1):
+        if until is not None and due >= until:
+            time.sleep(max(0.0, until - time.monotonic()))
+            return False
+        time.sleep(max(0.0, due - time.monotonic()))
+        if counts := counts_of(city, slot):
+            feed.post_counts(counts)
+        note(slot)
+        due = max(due + 60 / per_minute, time.monotonic())  # what is late is not made up for in a burst
+    return True

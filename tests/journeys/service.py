@@ -1,0 +1,70 @@
+"""A service as a real process, as a stranger would start it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+KEY = "an-admin-key-for-tests-only"
+
+
+class Service:
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process, self.port = process, port
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
+        question = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(question, timeout=30) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as problem:
+            return problem.code, json.loads(problem.read() or b"null")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=30)
+
+
+@contextmanager
+def running_service(database_url: str, folder: Path, *arguments: str) -> Iterator[Service]:
+    """Start ``flowcast serve`` and wait until it is ready; stop it at the end if it still runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    environment = os.environ | {
+        "FLOWCAST_DATABASE_URL": database_url,
+        "FLOWCAST_MODEL_STORE": str(folder / "models"),
+        "FLOWCAST_CLOCK": "feed",
+        "FLOWCAST_ADMIN_KEY": KEY,
+    }
+    command = [sys.executable, "-m", "app", "serve", "--port", str(port), *arguments]
+    with (folder / f"service-{port}.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    service = Service(process, port)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if service.ask("GET", "/readyz")[0] == 200:
+                    break
+            except OSError:
+                pass
+            assert process.poll() is None, (folder / f"service-{port}.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield service
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(timeout=60)

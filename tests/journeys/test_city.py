@@ -1,0 +1,88 @@
+"""The journey of a city: links in, counts in, models trained and activated, days posted slot by slot."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from app.demo.city import City, links_geojson, sample_city, write_csv
+from tests.journeys.service import KEY, running_service
+
+DAYS, TRAINED_DAYS, SLOTS = 28, 25, 96
+LINKS = 2
+
+
+@pytest.fixture(scope="module")
+def city() -> City:
+    return sample_city(links=LINKS, days=DAYS, seed=11)
+
+
+def flowcast(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-m", "app", *arguments]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
+    environment = {
+        "FLOWCAST_DATABASE_URL": database_url,
+        "FLOWCAST_MODEL_STORE": str(tmp_path / "models"),
+        "FLOWCAST_ADMIN_KEY": KEY,
+        "FLOWCAST_CLOCK": "feed",
+    }
+    history = tmp_path / "history.csv.gz"
+    cut = TRAINED_DAYS * SLOTS
+    first = {link_id: counts[:cut] for link_id, counts in city.counts.items()}
+    write_csv(City(**{**city.__dict__, "counts": first}), history)
+    with running_service(database_url, tmp_path) as service:
+        assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+        flowcast(environment, "import", str(history))
+        flowcast(environment, "train", str(history), "--zone", city.zone, "--register", "--activate", "--jobs", "1")
+        said = {link_id: [] for link_id in city.counts}
+        for i in range(cut, DAYS * SLOTS):
+            start = city.grid.start(city.first_slot + i).strftime("%Y-%m-%dT%H:%M:%SZ")
+            rows = [
+                {"link_id": link_id, "slot_start": start, "count": int(counts[i])}
+                for link_id, counts in city.counts.items()
+                if not math.isnan(counts[i])
+            ]
+            for link_id in city.counts:
+                status, answer = service.ask("GET", f"/v1/links/{link_id}/forecast")
+                assert status == 200
+                said[link_id].append(answer["forecasts"][0])
+            if rows:
+                assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
+        for link_id, counts in city.counts.items():
+            pairs = compare(city, said[link_id], counts)
+            assert len(pairs) > 2.5 * SLOTS
+            errors = np.array([expected - came for expected, came in pairs])
+            actual = np.array([came for _, came in pairs])
+            _, accuracy = service.ask("GET", f"/v1/links/{link_id}/accuracy?window=72h")
+            assert accuracy["n_used"] == len(pairs)
+            assert accuracy["rmse"] == pytest.approx(math.sqrt(np.mean(errors**2)), abs=1e-9)
+            floor = actual >= 1
+            assert accuracy["mare"] == pytest.approx(np.mean(np.abs(errors[floor]) / actual[floor]), abs=1e-9)
+            assert accuracy["bias"] == pytest.approx(errors.mean(), abs=1e-9)
+            assert list(accuracy)[:2] == ["rmse", "mare"]
+            assert {one["method"] for one in said[link_id]} >= {"KR_SML"}
+        _, network = service.ask("GET", "/v1/accuracy?window=72h")
+        assert len(network["links"]) == LINKS
+        assert json.dumps(network).find("NaN") < 0
+
+
+def compare(city, said, counts):
+    """Join what was answered to what came, outside the service; a slot forecast anew after a gap counts once."""
+    latest = {}
+    for one in said:
+        latest[one["slot_start"]] = one["expected_count"]
+    pairs = []
+    for i in range(TRAINED_DAYS * SLOTS, DAYS * SLOTS):
+        start = city.grid.start(city.first_slot + i).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if start in latest and not math.isnan(counts[i]):
+            pairs.append((latest[start], counts[i]))
+    return pairs
