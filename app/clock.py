@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -41,14 +42,19 @@ class WallClock:
 
 
 class FeedClock:
-    """Now is the end of the newest slot seen; before the first count, the start of 1970."""
+    """Now is the end of the newest slot that any process took in; before the first count, the start of 1970."""
 
-    def __init__(self, newest_end: int = 0) -> None:
-        self._newest_end = newest_end
+    def __init__(self, newest_end: Callable[[], int | None], stamp: Callable[[], object]) -> None:
+        self._read, self._stamp = newest_end, stamp
+        self._newest_end, self._known_at = 0, object()
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Give the end of the newest slot seen."""
+        """Give the end of the newest slot; it is looked up again after something was written."""
+        stamp = self._stamp()
+        if stamp != self._known_at:
+            self.seen(self._read() or 0)
+            self._known_at = stamp
         return datetime.fromtimestamp(self._newest_end, UTC) if self._newest_end else EPOCH
 
     def seen(self, end: int) -> None:

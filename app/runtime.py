@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from app.changes import Changes, watch_changes
 from app.clock import Clock, FeedClock, WallClock
 from app.counts.queries import newest_slot_end
 from app.database import open_database, reading
@@ -21,6 +22,7 @@ class Runtime:
 
     settings: Settings
     engine: Engine
+    changes: Changes
     clock: Clock
     models: LoadedModels
     board: ForecastBoard
@@ -28,17 +30,27 @@ class Runtime:
 
     def close(self) -> None:
         """Let go of the database."""
-        self.board.close()
+        self.changes.close()
         self.engine.dispose()
 
 
 def open_runtime(settings: Settings) -> Runtime:
     """Open the database and get ready to serve; the schema must be up to date."""
     engine = open_database(settings.database_url)
-    clock: Clock = WallClock()
-    if settings.clock is ClockKind.FEED:
-        with reading(engine) as session:
-            clock = FeedClock(newest_slot_end(session) or 0)
+    changes = watch_changes(engine)
+    clock = clock_of(engine, changes, settings)
     models = LoadedModels(settings.model_store, most=settings.models_in_memory)
-    board = ForecastBoard(engine, clock, models, settings)
-    return Runtime(settings, engine, clock, models, board, KeyRing(engine, settings))
+    board = ForecastBoard(engine, changes, clock, models, settings)
+    return Runtime(settings, engine, changes, clock, models, board, KeyRing(engine, settings))
+
+
+def clock_of(engine: Engine, changes: Changes, settings: Settings) -> Clock:
+    """Give the clock that the settings name."""
+    if settings.clock is ClockKind.WALL:
+        return WallClock()
+
+    def newest_end() -> int | None:
+        with reading(engine) as session:
+            return newest_slot_end(session)
+
+    return FeedClock(newest_end, changes.stamp)

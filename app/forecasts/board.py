@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.changes import watch_changes
+from app.changes import Changes
 from app.clock import Clock
 from app.counts.queries import newest_slots
 from app.database import reading, writing
@@ -75,17 +75,14 @@ class Rendered:
 class ForecastBoard:
     """Gives the latest forecasts from memory, and sees to it that they are the latest."""
 
-    def __init__(self, engine: Engine, clock: Clock, models: LoadedModels, settings: Settings) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(
+        self, engine: Engine, changes: Changes, clock: Clock, models: LoadedModels, settings: Settings
+    ) -> None:
+        self._engine, self._changes, self._clock = engine, changes, clock
         self._late_after = 60 * settings.stale_after_minutes
         self.issuer = Issuer(models)
-        self._changes = watch_changes(engine)
         self._entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Stop watching the database."""
-        self._changes.close()
 
     def ready(self, link_id: str) -> Entry | None:
         """Give a link's entry if it can be sent as it is; otherwise it must be looked up."""

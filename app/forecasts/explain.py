@@ -8,7 +8,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from app.forecasts.issue import HORIZONS, Issuer, Statement
-from app.forecasts.schemas import Explanation, LagWeight, Neighbour
+from app.forecasts.schemas import Explanation, Neighbour
+from app.registry.shelf import lag_weights
 from model.kernel import Array, Rows
 from model.trained_model import TrainedModel, level_of
 
@@ -36,7 +37,7 @@ def explain(session: Session, issuer: Issuer, said: Statement) -> Explanation | 
         )
         for i in order
     ]
-    return Explanation(neighbours=neighbours, lags=_lags(model), rank=model.rank)
+    return Explanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
 
 
 def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
@@ -44,10 +45,3 @@ def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
     level = level_of((window - model.center) / model.scale, model.window)
     followed = model.continuations.values(rows) + level[:, None] * model.level_shares
     return np.asarray(np.maximum(followed * model.scale + model.center, 0.0)[:, :HORIZONS])
-
-
-def _lags(model: TrainedModel) -> list[LagWeight]:
-    diagonal = np.einsum("ij,ij->j", model.components, model.components)  # of M = A.T A
-    shares = diagonal / max(float(diagonal.sum()), np.finfo(float).tiny)
-    order = np.argsort(-shares, kind="stable")[:MOST_LAGS]
-    return [LagWeight(lag=model.window.lags[i], weight=round(float(shares[i]), 6)) for i in order]

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from app.registry.schemas import LagWeight
+
 Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
 
 
@@ -35,13 +37,6 @@ class Neighbour(BaseModel):
     slot_start: datetime = Field(description="The slot that followed it")
     weight: float = Field(description="Its share of the forecast", examples=[0.11])
     counts: list[float | None] = Field(description="What came then, horizon by horizon; null where nothing is known")
-
-
-class LagWeight(BaseModel):
-    """How much a lag counts in the learnt metric."""
-
-    lag: int = Field(description="Slots before the forecast one", examples=[1])
-    weight: float = Field(description="Its share of the metric's diagonal", examples=[0.21])
 
 
 class Explanation(BaseModel):

@@ -13,8 +13,9 @@ import pytest
 
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
+from app.links.folders import folder_name
 from app.slots import SlotGrid, zone_named
-from app.train import folder_name, train_link, train_links
+from app.train import train_link, train_links
 from model.stored_model import load_model
 from model.training import TrainingPlan
 

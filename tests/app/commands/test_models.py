@@ -158,7 +158,7 @@ class TestTrainRegister:
 
     def test_from_the_database(self, engine, counts, tmp_path):
         with open_counts(counts) as reader:
-            import_file(engine, reader, FeedClock())
+            import_file(engine, reader, FeedClock(lambda: None, lambda: 0))
         options = ("--from-database", "--register", "--links", "Ba", "--days", 12, "--json", *self.QUICK)
         done = run("train", *options, "--output", tmp_path / "kept")
         assert done.exit_code == 0, done.stderr

@@ -39,7 +39,7 @@ def add_links(engine, *link_ids, **fields):
 def run(engine, text, clock=None, grid=None, **options):
     body = text.encode() if isinstance(text, str) else text
     with open_counts(io.BytesIO(body), grid=grid or SlotGrid()) as reader:
-        return import_file(engine, reader, clock or FeedClock(), **options)
+        return import_file(engine, reader, clock or FeedClock(lambda: None, lambda: 0), **options)
 
 
 def stored(engine, link_id="A"):

@@ -163,6 +163,14 @@ class TestDegrading:
         assert "90 minutes" in one["degraded_reason"]
         assert one["slot_start"] == slot_start(city, NOW)  # still the slot after the newest count
 
+    def test_the_feeds_clock_goes_on_with_what_another_process_took(self, client, settings, city, link_id):
+        assert forecast(client, link_id)["forecasts"][0]["data_age_seconds"] == 0
+        with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as other:
+            post(other, rows(city, NOW, NOW + 2, [list(city.counts)[1]]))
+        deadline = datetime.now(UTC) + timedelta(seconds=2)
+        while forecast(client, link_id)["forecasts"][0]["data_age_seconds"] != 2 * 900:
+            assert datetime.now(UTC) < deadline
+
     def test_a_feed_just_in_time_is_still_the_models(self, client, city, link_id):
         post(client, rows(city, NOW, NOW + 6, [list(city.counts)[1]]))
         assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
