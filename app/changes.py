@@ -7,13 +7,12 @@ write transaction notifies, and whoever listens hears of it when it is committed
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import sqlite3
 import threading
 from typing import Protocol
 
-import psycopg
 from sqlalchemy import Engine
 
 from app.database import CHANNEL, is_sqlite, writes_here
@@ -82,16 +81,21 @@ class PostgreSQLChanges:
         self._ended.close()
 
     def _listen(self) -> None:
+        import psycopg  # here, for a service on SQLite needs none of it
+
         while not self._closed.is_set():
             try:
                 with psycopg.connect(self._address, autocommit=True, connect_timeout=5) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._heard += 1  # whatever was missed before
                     self._listening = True
-                    while not self._closed.is_set():
-                        select.select([connection.fileno(), self._ended.fileno()], [], [])
-                        self._heard += sum(1 for _ in connection.notifies(timeout=0))
-            except psycopg.Error as problem:
+                    with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
+                        either.register(connection.fileno(), selectors.EVENT_READ)
+                        either.register(self._ended.fileno(), selectors.EVENT_READ)
+                        while not self._closed.is_set():
+                            either.select()
+                            self._heard += sum(1 for _ in connection.notifies(timeout=0))
+            except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
             finally:
                 self._listening = False

@@ -46,7 +46,7 @@ def open_runtime(settings: Settings) -> Runtime:
 
 def clock_of(engine: Engine, changes: Changes, settings: Settings) -> Clock:
     """Give the clock that the settings name."""
-    if settings.clock is ClockKind.WALL:
+    if settings.clock == ClockKind.WALL:
         return WallClock()
 
     def newest_end() -> int | None:

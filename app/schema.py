@@ -1,32 +1,43 @@
-"""The state of the database's schema: which step it is at, and how to bring it up to date."""
+"""The state of the database's schema: which step it is at, and how to bring it up to date.
+
+Alembic is loaded when a step is taken: a process that serves only needs to know where it stands.
+"""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect, text
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
+NEWEST_STEP = "0001"  # of the migrations; a test holds it to them
 
 _alone = threading.Lock()
-MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 
 def upgrade_schema(engine: Engine, to: str = "head") -> None:
     """Bring the schema up to a step; of several processes that do so at once, one works and the others wait."""
+    from alembic import command
+
     _run(engine, command.upgrade, to)
 
 
 def downgrade_schema(engine: Engine, to: str) -> None:
     """Take the schema back to a step."""
+    from alembic import command
+
     _run(engine, command.downgrade, to)
 
 
 def check_schema(engine: Engine) -> None:
     """Fail when the tables in the code and the migrations tell different stories."""
+    from alembic import command
+
     config = _config()
     with _alone, engine.connect() as connection:
         config.attributes["connection"] = connection
@@ -36,15 +47,19 @@ def check_schema(engine: Engine) -> None:
 def schema_step(engine: Engine) -> str | None:
     """Which step the database is at; None before the first."""
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def newest_step() -> str | None:
+def newest_step() -> str:
     """Which step the code expects."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
+    return NEWEST_STEP
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     return config

@@ -85,6 +85,8 @@ class Settings(BaseSettings):
             return "postgresql+psycopg://" + url.split("://", 1)[1]
         if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
             raise ValueError("it must begin with sqlite:/// or postgresql://")
+        if url in ("sqlite:///", "sqlite:///:memory:"):  # each connection would have a database of its own
+            raise ValueError("it must name a file after sqlite:///")
         return url
 
     @field_validator("log_level")

@@ -109,7 +109,8 @@ def _dead(series: CountSeries, suspect: Flags) -> list[Verdict]:
     for first, last in _runs(series.counts == 0):
         missed = float(expected[first : last + 1].sum())
         if missed >= ZERO_RUN_EXPECTED:
-            reason = f"{last - first + 1} slots of zero where about {missed:.0f} vehicles are usual"
+            usual = f"about {missed:.0f} vehicles are usual" if np.isfinite(missed) else "no vehicle was ever counted"
+            reason = f"{last - first + 1} slots of zero where {usual}"
             found.append(Verdict("dead", reason, first, last))
     return found
 

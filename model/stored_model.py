@@ -19,6 +19,7 @@ from model.profile import Profile
 from model.trained_model import TrainedModel
 
 KIND = "link-model"
+SMALL = 4096  # bytes
 
 
 def save_model(folder: Path, model: TrainedModel, about: Mapping[str, Any]) -> str:
@@ -92,8 +93,11 @@ def _check(model: TrainedModel) -> None:
 
 
 def _put_together(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:
-    # Plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one.
-    arrays = {name: np.asarray(array) for name, array in artifact.arrays.items()}
+    # Plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one. A small array
+    # is copied: mapped it would take a whole page.
+    arrays = {
+        name: np.array(array) if array.nbytes < SMALL else np.asarray(array) for name, array in artifact.arrays.items()
+    }
     return TrainedModel(
         algorithm=contents["algorithm"],
         window=LagWindow(contents["lags"]),

@@ -116,6 +116,13 @@ class TrainedModel:
         """Return which remembered windows look most alike, and their weights, (m, k) each."""
         return self._neighbors(self._scaled(windows))
 
+    def nearest(self, window: ArrayLike) -> tuple[Rows, Array, Array]:
+        """Return the rows nearest to one window, (1, d), nearest first, their squared distances, and it scaled."""
+        scaled = self._scaled(window)
+        query = (scaled @ self.components.T)[0]
+        most = neighborhood_sizes(self.neighborhood.n_neighbors)[-1]
+        return *nearest_rows(self.memory, self._square_norms, query, most), scaled
+
     def _scaled(self, windows: ArrayLike) -> Array:
         counts = np.asarray(windows, dtype=np.float64)
         if counts.ndim != 2 or counts.shape[1] != len(self.window) or len(counts) == 0:

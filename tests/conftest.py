@@ -1,18 +1,54 @@
 """Fixtures shared by all tests."""
 
+import contextlib
 import os
 import shutil
+import signal
+import tempfile
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
 # scikit-learn's conformance suite skips its array-API checks unless SciPy was imported with this set.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+# Tests run on every core at once: more threads in each would only wait for one another, for minutes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+
 from benchmarks.data import MissingData, data_directory, running_in_ci
+
+RUN = "FLOWCAST_TEST_RUN"  # in the environment: what all processes of one run of the tests share
+
+
+def server_prefix() -> str:
+    """How the folders of this run's PostgreSQL servers begin."""
+    return f"flowcast-postgresql-{os.environ[RUN]}-"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the run, before its workers start."""
+    if not hasattr(config, "workerinput"):
+        os.environ[RUN] = uuid.uuid4().hex[:12]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop and remove the servers of workers that ended too early to do it themselves."""
+    if hasattr(config, "workerinput"):
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{server_prefix()}*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            server = int((folder / "postmaster.pid").read_text().splitlines()[0])
+            os.kill(server, signal.SIGINT)  # PostgreSQL's fast shutdown
+            deadline = time.monotonic() + 10
+            while (folder / "postmaster.pid").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import typer
 
 from app.cli import cli
 from app.counts.importers import layouts
+from app.main import create_app
+from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -44,6 +46,17 @@ def test_readme_documents_every_setting():
     settings = set(re.findall(r"FLOWCAST_[A-Z_]+", text))
     assert "FLOWCAST_TEST_DATA" in settings
     assert not [name for name in settings if name not in README]
+
+
+def test_readme_documents_every_field_of_the_settings():
+    assert not [name for name in Settings.model_fields if f"FLOWCAST_{name.upper()}" not in README]
+
+
+def test_readme_documents_every_endpoint():
+    paths = create_app(Settings()).openapi()["paths"]
+    endpoints = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
+    assert len(endpoints) > 20
+    assert not [endpoint for endpoint in endpoints if f"`{endpoint}`" not in README and f"`{endpoint}?" not in README]
 
 
 def test_readme_documents_every_make_target():

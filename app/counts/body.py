@@ -66,7 +66,20 @@ class PostedCounts(TypedDict):
     counts: list[PostedCount]
 
 
-_BATCH = TypeAdapter(PostedCounts)
+@with_config(ConfigDict(extra="forbid"))
+class _PlainCount(TypedDict):
+    link_id: str  # that it is a link's is checked once a link
+    slot_start: str  # that it is a time, once a time
+    count: _Digits
+    quality: NotRequired[Literal["observed", "imputed", "suspect"]]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _PlainCounts(TypedDict):
+    counts: list[_PlainCount]
+
+
+_BATCH = TypeAdapter(_PlainCounts)  # the quick way; what it refuses is read row by row
 _ROW = TypeAdapter(PostedCount)
 
 

@@ -57,7 +57,6 @@ Layout = Annotated[
 Zone = Annotated[
     str | None,
     Query(
-        max_length=64,
         description="IANA time zone of the links, for layouts with local times; left out, each layout has its own",
         json_schema_extra={"format": "iana-time-zone"},
         examples=["Australia/Melbourne"],

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import Clock
 from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
-from app.counts.importers.record import YEAR_RULE, YEARS
+from app.counts.importers.record import LINK_ID, LINK_ID_RULE, YEAR_RULE, YEARS, shortened
 from app.counts.queries import newest_slots
 from app.counts.storing import existing_counts, keep_corrections, lock_links, upsert_counts
 from app.exceptions import FieldError
@@ -74,11 +74,12 @@ class Stored(NamedTuple):
     replaced: int
     unchanged: int
     moved: list[LinkInfo]
+    rows: Integers  # as they are in the database now: link_key, slot_start, count, quality, by link and slot
 
 
 def check_batch(session: Session, batch: Batch, clock: Clock) -> Checked:
     """Check every count against its link and the slot grid; the fast way finds nothing to refuse."""
-    known = links_by_id(session, set(batch.link_ids))
+    known = links_by_id(session, [link_id for link_id in set(batch.link_ids) if LINK_ID.fullmatch(link_id)])
     links = list(known.values())
     index = {link.link_id: i for i, link in enumerate(links)}
     starts = {text: _unix_seconds(text) for text in set(batch.slot_starts)}
@@ -103,7 +104,7 @@ def store_counts(session: Session, checked: Checked, now: datetime | None = None
     keys = np.array([link.link_key for link in links], dtype=np.int64)
     used = np.unique(checked.of_link)
     if not len(used):
-        return Stored(0, 0, 0, [])
+        return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
     lock_links(session, keys[used].tolist())
     before = newest_slots(session, keys[used].tolist())
     rows = np.column_stack([keys[checked.of_link], checked.slots, checked.counts, checked.qualities])
@@ -115,7 +116,7 @@ def store_counts(session: Session, checked: Checked, now: datetime | None = None
     upsert_counts(session, rows[~there | changed])
     by_key = {link.link_key: link for link in links}
     moved = [by_key[key] for key, slot in _newest(rows).items() if slot > before.get(key, -1)]
-    return Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved)
+    return Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved, rows)
 
 
 def newest_end(checked: Checked) -> int:
@@ -165,7 +166,11 @@ def _refused(batch: Batch, row: int, rules: list[tuple[NDArray[np.bool_], str, s
     link_id, slot_start = batch.link_ids[row], batch.slot_starts[row]
     value = link_id if name == "link_id" else slot_start
     reason = rule or _time_rule(slot_start)
-    return Refused(batch.place(row), link_id, slot_start, FieldError(name, value, reason))
+    if name == "link_id" and not LINK_ID.fullmatch(link_id):
+        reason = LINK_ID_RULE
+    return Refused(
+        batch.place(row), shortened(link_id), shortened(slot_start), FieldError(name, shortened(value), reason)
+    )
 
 
 def _unix_seconds(text: str) -> int:

@@ -55,7 +55,8 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
     found: list[Any] = []
     for part in _parts(link_keys):
         # Over the connection: a session would look for objects in every row.
-        found += session.connection().execute(question if part is None else question.where(Count.link_key.in_(part)))
+        asked = question if part is None else question.where(Count.link_key.in_(part))
+        found += session.connection().execute(asked).all()
     return as_rows(found)
 
 

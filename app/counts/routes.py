@@ -9,11 +9,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
-from app.counts.ingest import Refused, check_batch, newest_end, store_counts
+from app.counts.ingest import Refused, Stored, check_batch, newest_end, store_counts
 from app.counts.ingest_schemas import IngestReport, RefusedCount
 from app.database import writing
 from app.dependencies import IngestKey, RuntimeDep
-from app.links.queries import LinkInfo
 from app.runtime import Runtime
 from app.web.metrics import counts_stored
 from app.web.problems import problem_responses
@@ -30,11 +29,11 @@ _BODY: dict[str, Any] = {
         "content": {
             JSON: {"schema": batch_schema(), "example": {"counts": [_ROW]}},
             JSON_LINES: {
-                "schema": {"type": "string"},
-                "example": '{"link_id": "0970-7", "slot_start": "…", "count": 42}',
+                "schema": {"type": "string", "format": "counts-jsonl", "description": "A count on each line"},
+                "example": '{"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}',
             },
             CSV: {
-                "schema": {"type": "string"},
+                "schema": {"type": "string", "format": "counts-csv", "description": "Its first line names the columns"},
                 "example": "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n",
             },
         },
@@ -75,13 +74,13 @@ def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool) -> In
         replaced=stored.replaced,
         unchanged=stored.unchanged,
         refused=_listed([*refused, *checked.refused]),
-        forecasts_issued=_issue(runtime, stored.moved),
+        forecasts_issued=_issue(runtime, stored),
     )
 
 
-def _issue(runtime: Runtime, moved: list[LinkInfo]) -> int:
+def _issue(runtime: Runtime, stored: Stored) -> int:
     try:
-        return runtime.board.issue(moved) if moved else 0
+        return runtime.board.issue(stored.moved, stored.rows) if stored.moved else 0
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
         return 0

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from app.database import reading
-from app.exceptions import Invalid, NotYet, no_link
+from app.exceptions import Invalid, NotYet, Problem, Unavailable, no_link
 from app.forecasts.board import Entry, ForecastBoard, Rendered
 from app.forecasts.explain import explain as explain_statement
 from app.forecasts.issue import LAST_COUNT, PROFILE
@@ -24,8 +24,16 @@ def link_forecast(board: ForecastBoard, entry: Entry, horizons: int) -> bytes:
     """Give one link's answer."""
     rendered, age = board.rendered(entry)
     if rendered is None:
-        raise NotYet(f"link {entry.basis.link.link_id!r} has no counts yet; post some to /v1/counts")
+        raise silence_of(entry)
     return rendered.body(horizons, age)
+
+
+def silence_of(entry: Entry) -> Problem:
+    """Say why there is nothing to say about a link."""
+    link_id = entry.basis.link.link_id
+    if entry.basis.as_of is None:
+        return NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+    return Unavailable(f"the forecast of link {link_id!r} failed; the service's log says why")
 
 
 def explained(runtime: Runtime, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool) -> bytes:
@@ -38,11 +46,14 @@ def explained(runtime: Runtime, link_id: str, horizons: int, as_of: datetime | N
         if as_of is None:
             rendered, age = board.rendered(entry)
             if rendered is None:
-                raise NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+                raise silence_of(entry)
         else:
             link = link_or_404(session, link_id)
             slot = _past_slot(entry, as_of)
-            rendered = Rendered(board.issuer.state(session, [link], {link.link_key: slot})[0])
+            stated = board.issuer.state(session, [link], {link.link_key: slot})
+            if not stated:
+                raise silence_of(entry)
+            rendered = Rendered(stated[0])
             age = max(0, int(runtime.clock.now().timestamp()) - slot - link.slot_seconds)
         body = rendered.body(horizons, age)
         if not with_reasons:
@@ -70,7 +81,7 @@ def network_forecast(board: ForecastBoard, entries: Mapping[str, Entry], horizon
     parts, digest = [], hashlib.sha1(b"%d" % horizons, usedforsecurity=False)
     for link_id, entry in sorted(entries.items()):
         rendered, age = board.rendered(entry)
-        status = _status(rendered)
+        status = _status(entry, rendered)
         said = (rendered.said.as_of, rendered.said.model_version, rendered.said.issued_at) if rendered else ()
         digest.update(repr((link_id, entry.basis.link.link_key, status, said)).encode())
         forecasts = rendered.forecasts(horizons, age) if rendered else b""
@@ -79,9 +90,9 @@ def network_forecast(board: ForecastBoard, entries: Mapping[str, Entry], horizon
     return b'{"links":[' + b",".join(parts) + b"]}", f'W/"{digest.hexdigest()}"'
 
 
-def _status(rendered: Rendered | None) -> str:
+def _status(entry: Entry, rendered: Rendered | None) -> str:
     if rendered is None:
-        return "no_counts"
+        return "no_counts" if entry.basis.as_of is None else "failed"
     said = rendered.said
     return "degraded" if said.degraded_reason or said.method in (PROFILE, LAST_COUNT) else "ok"
 

@@ -8,6 +8,7 @@ again, and only links for which one of them changed are read anew.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,19 +17,23 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.changes import Changes
 from app.clock import Clock
-from app.counts.queries import newest_slots
+from app.counts.queries import Rows, newest_slots
 from app.database import reading, writing
-from app.forecasts.issue import HORIZONS, Issuer, Statement
+from app.forecasts.issue import Issuer, Statement
 from app.forecasts.queries import save_forecasts, stored_statements
+from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.loaded import LoadedModels
 from app.registry.queries import active_models
 from app.settings import Settings
 from app.web import metrics
+
+log = logging.getLogger("flowcast.forecasts")
 
 
 class Basis(NamedTuple):
@@ -119,11 +124,14 @@ class ForecastBoard:
             self._entries.update(entries)
         return entries
 
-    def issue(self, links: Sequence[LinkInfo]) -> int:
-        """Issue forecasts of links whose newest slot moved forward, and store them; say how many links."""
+    def issue(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
+        """Issue forecasts of links whose newest slot moved forward, and store them; say how many links.
+
+        ``stored`` are the counts that moved them, by link and slot, to spare reading them again.
+        """
         with reading(self._engine) as session:
             newest = newest_slots(session, [link.link_key for link in links])
-            statements = self.issuer.state(session, links, newest)
+            statements = self.issuer.state(session, links, newest, stored)
         with writing(self._engine, derived=True) as session:
             save_forecasts(session, statements)
         _tell(statements)
@@ -159,9 +167,13 @@ class ForecastBoard:
         """Add what is to be said of a link whose counts stopped coming, when that is due."""
         if entry.stated is None or entry.late is not None or self.rendered(entry)[0] is not None:
             return entry
-        with reading(self._engine) as session:
-            said = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
-        entry.late = Rendered(said)
+        try:
+            with reading(self._engine) as session:
+                entry.late = Rendered(self.issuer.state_late(session, entry.stated.said, self._late_after // 60))
+        except SQLAlchemyError:
+            raise
+        except Exception:  # one bad link must not spoil the others' answer
+            log.exception("a link's late forecast failed", extra={"link": entry.basis.link.link_id})
         return entry
 
 
@@ -171,7 +183,8 @@ def _tell(statements: Sequence[Statement]) -> None:
 
 
 def _same(entry: Entry | None, basis: Basis) -> bool:
-    return entry is not None and entry.basis == basis
+    """Tell whether an entry still holds; one that failed is tried again."""
+    return entry is not None and entry.basis == basis and (entry.stated is not None or basis.as_of is None)
 
 
 def _bases(session: Session, links: Sequence[LinkInfo]) -> list[Basis]:

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.forecasts.issue import HORIZONS, Issuer, Statement
+from app.forecasts.issue import Issuer, Statement
 from app.forecasts.schemas import Explanation, Neighbour
+from app.forecasts.windows import HORIZONS
 from app.registry.shelf import lag_weights
 from model.kernel import Array, Rows
 from model.trained_model import TrainedModel, level_of

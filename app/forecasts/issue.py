@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.counts.queries import counts_between
+from app.counts.queries import Rows
+from app.exceptions import NotYet
 from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
+from app.forecasts.windows import HORIZONS, Windows
 from app.links.queries import LinkInfo
 from app.registry.loaded import Loaded, LoadedModels
 from app.registry.queries import Place, active_models, once_active
-from app.slots import Calendar
 from model.artifact import DamagedArtifact
+from model.forecast_each import forecast_each
 from model.lag_window import TooManyGaps
 
 Array = NDArray[np.float64]
 
-HORIZONS = 4  # slots ahead that are served
 PROFILE, LAST_COUNT = "profile", "last_count"
 DECIMALS = 3
 NO_MODEL = "the link has no trained model"
+
+Chosen = tuple[Loaded | None, str | None]  # a sound model, and why it is not the active one
+
+log = logging.getLogger("flowcast.forecasts")
 
 
 class Statement(NamedTuple):
@@ -68,19 +75,64 @@ class Issuer:
     models: LoadedModels
     usual: UsualCounts = field(default_factory=UsualCounts)
 
-    def state(self, session: Session, links: Sequence[LinkInfo], as_of: dict[int, int]) -> list[Statement]:
-        """State the forecasts of links from their slots ``as_of``, by link key; links without one are left out."""
+    def state(
+        self, session: Session, links: Sequence[LinkInfo], as_of: dict[int, int], stored: Rows | None = None
+    ) -> list[Statement]:
+        """State the forecasts of links from their slots ``as_of``, by link key; links without one are left out.
+
+        ``stored`` are counts known to be in the database just so, which need not be read again.
+        """
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
         chosen = {link.link_key: self._model(session, active.get(link.link_key)) for link in links}
-        windows = _Windows(session, links, as_of, chosen)
+        windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         issued_at = time.time_ns() // 1000
-        return [
-            self._state(session, link, as_of[link.link_key], chosen[link.link_key], windows, issued_at)
-            for link in links
-        ]
+        asked, reasons = self._ask(links, as_of, chosen, windows)
+        statements = []
+        for link in links:
+            key = link.link_key
+            try:
+                spoken = asked.get(key) or self._without_window(session, link, as_of[key], chosen[key][0], reasons[key])
+                statements.append(_statement(link, as_of[key], spoken, issued_at))
+            except (NotYet, SQLAlchemyError):
+                raise
+            except Exception:  # one bad link must not spoil the others' answer
+                log.exception("a link's forecast failed", extra={"link": link.link_id})
+        return statements
 
-    def _model(self, session: Session, place: Place | None) -> tuple[Loaded | None, str | None]:
+    def _ask(
+        self, links: Sequence[LinkInfo], as_of: dict[int, int], chosen: Mapping[int, Chosen], windows: Windows
+    ) -> tuple[dict[int, Spoken], dict[int, str | None]]:
+        """Let the models speak, all at once; give what they say, and for the other links the reason why not."""
+        ready, reasons = [], {key: reason for key, (_, reason) in chosen.items()}
+        for link in links:
+            loaded = chosen[link.link_key][0]
+            if loaded is None:
+                continue
+            try:
+                newest = as_of[link.link_key]
+                ready.append((link, loaded, windows.usual(link, newest, loaded), *windows.latest(link, newest, loaded)))
+            except TooManyGaps as gaps:
+                reasons[link.link_key] = str(gaps)
+            except Exception as problem:
+                log.exception("a link's window failed", extra={"link": link.link_id})
+                reasons[link.link_key] = f"its window failed: {type(problem).__name__}"
+        forecasts = forecast_each([one[1].model for one in ready], [one[3] for one in ready])
+        spoken = {}
+        for (link, loaded, usual, _, filled), said in zip(ready, forecasts, strict=True):
+            assert loaded.model.bands is not None
+            spoken[link.link_key] = Spoken(
+                loaded.version,
+                loaded.model.algorithm,
+                reasons[link.link_key],
+                filled,
+                loaded.model.bands.level,
+                Said(said.expected[0], said.lower[0], said.upper[0]),
+                usual,
+            )
+        return spoken, reasons
+
+    def _model(self, session: Session, place: Place | None) -> Chosen:
         """Find a sound model: the active one, or the last before it, with the reason for the second best."""
         if place is None:
             return None, NO_MODEL
@@ -95,25 +147,6 @@ class Issuer:
                 continue
         return None, reason
 
-    def _state(
-        self,
-        session: Session,
-        link: LinkInfo,
-        newest: int,
-        chosen: tuple[Loaded | None, str | None],
-        windows: _Windows,
-        issued_at: int,
-    ) -> Statement:
-        loaded, reason = chosen
-        spoken = None
-        if loaded is not None:
-            try:
-                spoken = windows.spoken(link, newest, loaded, reason)
-            except TooManyGaps as gaps:
-                reason = str(gaps)
-        spoken = spoken or self._without_window(session, link, newest, loaded, reason)
-        return _statement(link, newest, spoken, issued_at)
-
     def window_of(self, session: Session, said: Statement) -> tuple[Loaded, Array] | None:
         """Give the model that made a statement, and the lag window it looked at; None where no model spoke."""
         key = said.link.link_key
@@ -121,7 +154,7 @@ class Issuer:
         loaded = chosen[0]
         if loaded is None or loaded.version != said.model_version or said.method == PROFILE:
             return None
-        windows = _Windows(session, [said.link], {key: said.as_of}, {key: chosen})
+        windows = Windows(session, [said.link], {key: said.as_of}, {key: loaded})
         try:
             return loaded, windows.latest(said.link, said.as_of, loaded)[0]
         except TooManyGaps:  # counts were corrected away since
@@ -146,59 +179,6 @@ class Issuer:
             return Spoken(0, LAST_COUNT, reason, 0, LEVEL, said, None)
         said = usual.at(link, newest + link.slot_seconds, HORIZONS)
         return Spoken(version, PROFILE, reason, 0, LEVEL, said, said.expected)
-
-
-class _Windows:
-    """The latest counts of several links, fetched at once."""
-
-    def __init__(
-        self,
-        session: Session,
-        links: Sequence[LinkInfo],
-        as_of: dict[int, int],
-        chosen: dict[int, tuple[Loaded | None, str | None]],
-    ) -> None:
-        self._calendars: dict[tuple[str, int, int, int], Calendar] = {}
-        self._series: dict[int, Array] = {}
-        alike: dict[tuple[int, int, int], list[LinkInfo]] = {}
-        for link in links:
-            loaded = chosen[link.link_key][0]
-            if loaded is not None:
-                reach = max(loaded.model.window.lags)
-                alike.setdefault((as_of[link.link_key], link.slot_seconds, reach), []).append(link)
-        for (newest, seconds, reach), group in alike.items():
-            first = newest - (reach - 1) * seconds
-            rows = counts_between(session, [link.link_key for link in group], first, newest)
-            table = np.full((len(group), reach), np.nan)
-            order = np.argsort([link.link_key for link in group])
-            keys = np.array([group[i].link_key for i in order])
-            table[order[np.searchsorted(keys, rows[:, 0])], (rows[:, 1] - first) // seconds] = rows[:, 2]
-            self._series.update({link.link_key: row for link, row in zip(group, table, strict=True)})
-
-    def spoken(self, link: LinkInfo, newest: int, loaded: Loaded, reason: str | None) -> Spoken:
-        """Let a model speak; with more gaps in its window than may be filled, say so by ``TooManyGaps``."""
-        window, filled = self.latest(link, newest, loaded)
-        forecasts, bands = loaded.model.forecast(window), loaded.model.bands
-        assert bands is not None
-        said = Said(forecasts.expected[0], forecasts.lower[0], forecasts.upper[0])
-        calendar = self._calendar(link, newest + link.slot_seconds, HORIZONS)
-        usual = loaded.model.profile.at(calendar.weekday, calendar.slot_of_day)
-        return Spoken(loaded.version, loaded.model.algorithm, reason, filled, bands.level, said, usual)
-
-    def latest(self, link: LinkInfo, newest: int, loaded: Loaded) -> tuple[Array, int]:
-        """Give the lag window, (1, d), gaps filled with what is usual, and how many were."""
-        series, window = self._series[link.link_key], loaded.model.window
-        if not np.isnan(series).any():
-            return series[-np.array(window.lags)][None, :], 0
-        calendar = self._calendar(link, newest - (len(series) - 1) * link.slot_seconds, len(series))
-        latest = window.latest(series, fill=loaded.model.profile.at(calendar.weekday, calendar.slot_of_day))
-        return latest.window, latest.filled_lags
-
-    def _calendar(self, link: LinkInfo, first: int, n: int) -> Calendar:
-        key = (link.zone_name, link.slot_minutes, first, n)  # mostly the same for all links of a city
-        if key not in self._calendars:
-            self._calendars[key] = link.grid.calendar(first // link.slot_seconds, n, link.zone)
-        return self._calendars[key]
 
 
 def _statement(link: LinkInfo, newest: int, spoken: Spoken, issued_at: int) -> Statement:

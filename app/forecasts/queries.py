@@ -9,8 +9,9 @@ from sqlalchemy import and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from app.counts.tables import Count
-from app.forecasts.issue import HORIZONS, Statement
+from app.forecasts.issue import Statement
 from app.forecasts.tables import METHODS, Forecast
+from app.forecasts.windows import HORIZONS
 from app.links.queries import MOST_IN_A_QUERY, LinkInfo
 from app.web.spans import Span
 

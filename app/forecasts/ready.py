@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from app.dependencies import READ
-from app.forecasts.issue import HORIZONS
+from app.forecasts.windows import HORIZONS
 from app.runtime import Runtime
 
 # The plain questions, as they are asked; every other goes the usual way.

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
-from app.exceptions import NotYet, no_link
+from app.exceptions import no_link
 from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
 from app.forecasts.board import Entry
 from app.forecasts.history import CURSOR, read_history
-from app.forecasts.issue import HORIZONS
 from app.forecasts.ready import JsonBytes, ReadyRoute
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
-from app.links.schemas import LinkPath
+from app.forecasts.windows import HORIZONS
+from app.links.schemas import LINK_ID_PATTERN, LinkPath
 from app.runtime import Runtime
 from app.web.instants import Instant
 from app.web.pages import next_page
@@ -64,18 +64,25 @@ async def get_forecasts(
     runtime: RuntimeDep,
     caller: ReadKey,
     horizon: Horizons = 1,
-    links: Annotated[str | None, Query(max_length=100_000, description="Only these, comma-separated")] = None,
+    links: Annotated[
+        str | None,
+        Query(
+            max_length=100_000,
+            pattern=r"^[A-Za-z0-9._:, -]*$",
+            description="Only these, comma-separated",
+            examples=["0970-7,0970-1"],
+        ),
+    ] = None,
     bbox: Annotated[
         str | None,
         Query(
-            max_length=200,
-            description="Only links that touch west,south,east,north, in degrees; west may lie east of east, across 180°",
+            description="Only links that touch west,south,east,north, in degrees; across 180° west exceeds east",
             json_schema_extra={"format": "bounding-box"},
             examples=["144.9,-37.9,145.2,-37.8"],
         ),
     ] = None,
     upstream_of: Annotated[
-        str | None, Query(max_length=64, description="Only links whose traffic runs into this one")
+        str | None, Query(pattern=LINK_ID_PATTERN, description="Only links whose traffic runs into this one")
     ] = None,
 ) -> Response:
     """Give the forecasts of all links in one call; a link that has none never spoils the answer."""
@@ -84,7 +91,8 @@ async def get_forecasts(
         wanted = wanted_links(runtime, links, bbox, upstream_of)
         body, tag = network_forecast(runtime.board, runtime.board.look_up(wanted), horizon)
         headers = {"ETag": tag, "Cache-Control": "no-cache, private"}
-        if tag in [known.strip() for known in request.headers.get("if-none-match", "").split(",")]:
+        known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
+        if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
             return Response(status_code=304, headers=headers)
         return JsonBytes(body, headers=headers)
 
@@ -115,6 +123,4 @@ def _look_up(runtime: Runtime, link_id: str) -> Entry:
     entry = runtime.board.look_up([link_id]).get(link_id)
     if entry is None:
         raise no_link(link_id)
-    if entry.stated is None:
-        raise NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
     return entry

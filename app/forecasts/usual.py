@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session
 
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
+from app.exceptions import NotYet
 from app.links.queries import LinkInfo
+from app.web.instants import instant_of
 from model.bands import Bands
 from model.profile import Profile
 
@@ -48,7 +50,7 @@ class UsualCounts:
     """Profiles of links, learnt from their latest weeks and kept for a day of their own time."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int, int], Usual | None] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int], tuple[int, Usual]] = OrderedDict()  # with the slot it ends at
         self._lock = threading.Lock()
 
     def of(self, session: Session, link: LinkInfo, newest: int, profile: Profile | None, version: int) -> Usual | None:
@@ -58,13 +60,15 @@ class UsualCounts:
         """
         key = (link.link_key, newest // 86400, version)
         with self._lock:
-            if key in self._kept:
-                return self._kept[key]
+            kept = self._kept.get(key)
+        if kept is not None and kept[0] <= newest:  # else it knows more than was known at that slot
+            return kept[1]
         usual = _learn(stored_series(session, link, newest - DAYS * 86400, newest), profile)
-        with self._lock:
-            self._kept[key] = usual
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+        if usual is not None:  # of a link with too few counts, the past may come in at any moment
+            with self._lock:
+                self._kept.setdefault(key, (newest, usual))
+                while len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
         return usual
 
 
@@ -72,7 +76,10 @@ def last_count(session: Session, link: LinkInfo, newest: int, n: int) -> Said:
     """Say that the next n slots will be like the last, within what such a guess missed by before."""
     series = stored_series(session, link, newest - DAYS * 86400, newest)
     counts = series.counts
-    expected = np.full(n, counts[-1])
+    known = counts[~np.isnan(counts)]
+    if not len(known):  # asked as of a slot that no count came near
+        raise NotYet(f"link {link.link_id!r} has no count in the {DAYS} days up to {instant_of(newest).isoformat()}")
+    expected = np.full(n, known[-1])
     came = np.full((len(counts), n), np.nan)
     for horizon in range(1, n + 1):
         came[: len(counts) - horizon, horizon - 1] = counts[horizon:]

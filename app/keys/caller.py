@@ -33,4 +33,4 @@ class Caller:
         """Refuse a call whose scope the key has not."""
         if scope not in self.scopes:
             held = ", ".join(sorted(self.scopes)) or "none"
-            raise Forbidden(f"this call needs the scope {scope!r}; key {self.key_id} has {held}")
+            raise Forbidden(f"this call needs the scope {str(scope)!r}; key {self.key_id} has {held}")

@@ -44,7 +44,7 @@ LinkPath = Annotated[
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL)]
 Zone = Annotated[
     str,
-    Field(max_length=64, json_schema_extra={"format": "iana-time-zone"}, examples=["Europe/Berlin"]),
+    Field(json_schema_extra={"format": "iana-time-zone"}, examples=["Europe/Berlin"]),
     AfterValidator(_known_zone),
 ]
 SlotMinutes = Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.utils import get_flat_params
@@ -10,6 +11,8 @@ from fastapi.params import Query
 from fastapi.routing import APIRoute
 
 from app.exceptions import Invalid
+
+_KNOWN: dict[Callable[..., Any], frozenset[str]] = {}  # by the function that answers
 
 
 def refuse_unknown(request: Request) -> None:
@@ -23,8 +26,10 @@ def refuse_unknown(request: Request) -> None:
             raise Invalid.field(name[:100], value, rule)
 
 
-@cache  # a service has some thirty routes
 def _known(route: APIRoute) -> frozenset[str]:
     """Give the parameters that a call declares."""
-    fields = get_flat_params(route.dependant)
-    return frozenset(field.alias for field in fields if isinstance(field.field_info, Query))
+    known = _KNOWN.get(route.endpoint)
+    if known is None:
+        fields = get_flat_params(route.dependant)
+        known = _KNOWN[route.endpoint] = frozenset(f.alias for f in fields if isinstance(f.field_info, Query))
+    return known

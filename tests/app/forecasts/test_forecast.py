@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -120,6 +121,18 @@ class TestForecast:
         forecast(client, link_id, status, **query)
 
 
+def _cut_short(folder):
+    for file in folder.glob("*.npy"):
+        os.truncate(file, 100)
+
+
+def _overwrite(folder):
+    for file in folder.glob("*.npy"):
+        with file.open("r+b") as opened:
+            opened.seek(-8, os.SEEK_END)
+            opened.write(b"\1" * 8)
+
+
 class TestDegrading:
     def test_without_a_model_the_profile_speaks(self, client, trained):
         city, _ = trained
@@ -195,6 +208,22 @@ class TestDegrading:
             assert "version 2 is damaged" in one["degraded_reason"]
             assert "damaged" in json.dumps(fresh.get("/readyz").json())
 
+    @pytest.mark.parametrize("harm", [_cut_short, _overwrite, shutil.rmtree])
+    def test_an_artifact_damaged_while_it_is_in_memory_is_noticed(self, client, settings, city, link_id, harm):
+        assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
+        harm(settings.model_store / link_id / "1")
+        post(client, rows(city, NOW, NOW + 1, [link_id]))
+        one = forecast(client, link_id)["forecasts"][0]
+        assert one["method"] == "profile"
+        assert "version 1 is damaged" in one["degraded_reason"]
+        assert client.get("/readyz").json()["models"]["damaged"][0]["link_id"] == link_id
+
+    def test_an_artifact_that_was_only_touched_is_read_again(self, client, settings, city, link_id):
+        for file in (settings.model_store / link_id / "1").iterdir():
+            os.utime(file, ns=(0, 0))
+        post(client, rows(city, NOW, NOW + 1, [link_id]))
+        assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
+
 
 class TestActivation:
     def test_a_newly_activated_model_speaks_for_the_same_slot(self, client, city, link_id, tmp_path):
@@ -227,17 +256,23 @@ class TestNetwork:
         assert asked(links=f"{ids[1]}, nowhere") == [ids[1]]
         assert asked(bbox="-180,-90,180,90") == ids
         assert asked(bbox="0,0,0.1,0.1") == []
+        assert asked(bbox="170,-90,-170,90") == []  # across the 180th meridian
+        assert asked(bbox="0.1,-90,0,90") == ids  # all of the world but a tenth of a degree
         upstream = {link.link_id: set(link.upstream) for link in city.links}
         for link_id in ids:
             assert asked(upstream_of=link_id) == sorted(upstream[link_id])
         for bad in ("1,2,3", "a,b,c,d", "0,10,0,-10", "nan,0,1,1"):
             assert client.get("/v1/forecasts", params={"bbox": bad}).status_code == 422
+        for unreadable in ({"links": "a;b"}, {"upstream_of": "a b"}):
+            assert client.get("/v1/forecasts", params=unreadable).status_code == 422
         assert client.get("/v1/forecasts", params={"upstream_of": "nowhere"}).status_code == 404
 
     def test_an_etag_spares_what_did_not_change(self, client, city, link_id):
         first = client.get("/v1/forecasts")
-        again = client.get("/v1/forecasts", headers={"If-None-Match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+        tag = first.headers["etag"]
+        for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+            again = client.get("/v1/forecasts", headers={"If-None-Match": known})
+            assert (again.status_code, again.content) == (304, b"")
         post(client, rows(city, NOW, NOW + 1, [link_id]))
         moved = client.get("/v1/forecasts", headers={"If-None-Match": first.headers["etag"]})
         assert moved.status_code == 200
@@ -252,6 +287,20 @@ class TestNetwork:
             by_id = {one["link_id"]: one["status"] for one in fresh.get("/v1/forecasts").json()["links"]}
         assert by_id.pop(link_id) == "degraded"
         assert set(by_id.values()) == {"ok"}
+
+    def test_an_unexpected_failure_stays_with_its_link(self, client, city, link_id):
+        from sqlalchemy import text
+
+        from app.database import writing
+
+        with writing(client.app.state.runtime.engine) as session:
+            session.execute(text("UPDATE links SET zone = 'Mars/Olympus' WHERE link_id = :id"), {"id": link_id})
+        report = post(client, rows(city, NOW, NOW + 1))
+        assert report["forecasts_issued"] >= len(city.counts) - 1
+        by_id = {one["link_id"]: one["status"] for one in client.get("/v1/forecasts").json()["links"]}
+        assert by_id.pop(link_id) in ("failed", "degraded")
+        assert set(by_id.values()) == {"ok"}
+        assert client.get(f"/v1/links/{link_id}/forecast").status_code in (200, 503)
 
 
 class TestPastForecasts:

@@ -8,6 +8,7 @@ import pytest
 from app.database import open_database, writing
 from app.exceptions import Forbidden, TooMany, Unauthorized
 from app.keys import ring as ring_module
+from app.keys.caller import Scope
 from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import key_with_id
 from app.keys.ring import KeyRing
@@ -163,4 +164,4 @@ def test_no_scope_implies_another(ring, issued):
     caller = look_up(ring, issued[1])
     caller.may("read")
     with pytest.raises(Forbidden, match=f"needs the scope 'admin'; key {issued[0]} has ingest, read"):
-        caller.may("admin")
+        caller.may(Scope.ADMIN)  # in its own words, not in Python's

@@ -50,6 +50,13 @@ class TestPutLink:
         fields = {"name": "x", "geometry": LINE, "capacity": 0.5}
         assert put_link("A", **fields) == put_link("A", **fields)
 
+    def test_a_whole_number_may_be_written_as_a_fraction(self, put_link):
+        assert put_link("A", slot_minutes=5.0)["slot_minutes"] == 5
+
+    def test_a_refused_zone_is_named_once(self, client):
+        (error,) = client.put("/v1/links/A", json={"zone": "Mars/Olympus"}).json()["errors"]
+        assert error["reason"] == "must be an IANA name such as Europe/Berlin"
+
     @pytest.mark.parametrize(
         ("fields", "name"),
         [

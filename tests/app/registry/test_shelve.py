@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.database import reading, writing
 from app.exceptions import Invalid
-from app.forecasts.issue import HORIZONS
+from app.forecasts.windows import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import shelved_models
 from app.registry.shelve import LEAST_HORIZONS, shelve

@@ -1,0 +1,60 @@
+"""What is said where no trained model can speak: from the counts that are there, and only from those."""
+
+import pytest
+
+from tests.app.stored import MONDAY, SLOT, put_counts, utc
+
+DAY = 96
+
+
+def counts(first: int, last: int, level: int = 40) -> dict[int, int]:
+    """A count for every slot from one to before another, counted from Monday; each day is like the others."""
+    return {MONDAY + i * SLOT: level + i % DAY for i in range(first, last)}
+
+
+def post_count(client, slot: int, count: int) -> None:
+    row = {"link_id": "A", "slot_start": utc(slot), "count": count}
+    answer = client.post("/v1/counts", json={"counts": [row]})
+    assert answer.json()["forecasts_issued"] == 1, answer.text
+
+
+def asked(client, status: int = 200, **query):
+    answer = client.get("/v1/links/A/forecast", params=query)
+    assert answer.status_code == status, answer.text
+    return answer.json()["forecasts"][0] if status == 200 else answer.json()
+
+
+@pytest.fixture(autouse=True)
+def link(put_link):
+    return put_link("A", zone="UTC")
+
+
+def test_as_of_a_gap_the_last_count_before_it_speaks(client):
+    put_counts(client, "A", counts(0, 4) | counts(5, 8))
+    one = asked(client, as_of=utc(MONDAY + 4 * SLOT))
+    assert (one["method"], one["expected_count"]) == ("last_count", 43.0)
+
+
+def test_as_of_a_slot_before_all_counts_nothing_can_be_said_yet(client):
+    put_counts(client, "A", counts(0, 4))
+    assert "no count in the 28 days" in asked(client, 409, as_of=utc(MONDAY - SLOT))["detail"]
+
+
+def test_a_past_that_comes_in_later_brings_the_profile_at_once(client):
+    post_count(client, MONDAY + 10 * DAY * SLOT, 7)
+    assert asked(client)["method"] == "last_count"
+    put_counts(client, "A", counts(0, 10 * DAY))
+    post_count(client, MONDAY + (10 * DAY + 1) * SLOT, 7)
+    assert asked(client)["method"] == "profile"
+
+
+def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
+    start = 14 * DAY
+    put_counts(client, "A", counts(0, start + 1))
+    then = asked(client, as_of=utc(MONDAY + start * SLOT))
+    put_counts(client, "A", counts(start + 1, start + 12, level=900))
+    client.app.state.runtime.board.issuer.usual.__init__()  # as in a process that was just started
+    asked(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
+    again = asked(client, as_of=utc(MONDAY + start * SLOT))
+    assert again["method"] == "profile"
+    assert {**again, "issued_at": 0, "data_age_seconds": 0} == {**then, "issued_at": 0, "data_age_seconds": 0}

@@ -1,0 +1,240 @@
+"""schemathesis over the whole OpenAPI document, with all its checks, against a service that holds a small city.
+
+Everything is seeded. What the service refuses although its schema allows it is listed below, rule by rule.
+"""
+
+import gzip
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import available_timezones
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import strategies as st
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import Status, events, from_schema
+from schemathesis.python.asgi import shutdown_lifespans
+from starlette.testclient import TestClient
+
+from app.counts.importers.record import YEAR_RULE
+from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
+from app.settings import Settings
+from tests.app.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, small_city, train_city
+from tests.app.conftest import ADMIN_KEY
+
+EXAMPLES = 20  # drawn for each operation, beside the examples of the document and every boundary of its schema
+CITY = small_city()  # here, for what is drawn names its links
+LINK_IDS = sorted(CITY.counts)
+NEWEST = TRAINED_DAYS * SLOTS
+FILES = ("text/csv", "application/x-ndjson", "application/octet-stream", "application/gzip", "application/zip")
+SPARE = ["spare-1", "spare-2"]  # links that may be deleted
+PHASES = {"examples", "coverage", "fuzzing", "stateful"}
+CHECKS = {
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+    "response_schema_conformance", "negative_data_rejection", "positive_data_acceptance", "missing_required_header",
+    "unsupported_method", "use_after_free", "ensure_resource_availability", "ignored_auth", "allow_header_conformance",
+}  # fmt: skip
+# Rules that no schema can state, and where an answer may name them to refuse what the schema allows.
+SPAN = "must lie before to="
+BEYOND_SCHEMAS = {
+    # A schema knows neither the links of a city nor their grids, and JSON Schema has no "unique by these fields".
+    "POST /v1/counts": f"{UNKNOWN_LINK}|{ONCE_RULE}|{YEAR_RULE}|must lie on the link's grid",
+    # A file may have any layout, whatever format= says of it.
+    "POST /v1/import": "must be a file of counts: ",
+    "GET /v1/links/{link_id}/forecast": "must lie on the link's grid",
+    "GET /v1/links/{link_id}/forecasts": SPAN,
+    "GET /v1/links/{link_id}/counts": SPAN,
+    "GET /v1/links/{link_id}/accuracy": SPAN,
+}
+
+
+# ---------------------------------------------------------------- what the generator cannot know by itself
+
+
+def boxes() -> st.SearchStrategy[str]:
+    longitude, latitude = st.integers(-180, 180), st.integers(-90, 90)
+    drawn = st.tuples(longitude, st.lists(latitude, min_size=2, max_size=2).map(sorted), longitude)
+    return drawn.map(lambda box: f"{box[0]},{box[1][0]},{box[2]},{box[1][1]}")
+
+
+def count_rows() -> st.SearchStrategy[list[dict[str, Any]]]:
+    row = st.fixed_dictionaries(
+        {
+            "link_id": st.sampled_from(LINK_IDS),
+            "slot_start": st.integers(0, NEWEST).map(lambda i: slot_start(CITY, i)),
+            "count": st.integers(0, 2000),
+        },
+        optional={"quality": st.sampled_from(["observed", "imputed", "suspect"])},
+    )
+    return st.lists(row, min_size=1, max_size=5, unique_by=lambda one: (one["link_id"], one["slot_start"]))
+
+
+def as_csv(counts: list[dict[str, Any]]) -> str:
+    names = ("link_id", "slot_start", "count", "quality")
+    lines = [",".join(names), *(",".join(str(row.get(name, "")) for name in names) for row in counts)]
+    return "\n".join([*lines, ""])
+
+
+def as_json_lines(counts: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in counts)
+
+
+def packed(value: Any, media_type: str) -> bytes:
+    """Write a file in its media type; what is no text was never meant to be right."""
+    data = value.encode("utf-8", "replace") if isinstance(value, str) else json.dumps(value, default=str).encode()
+    if media_type == "application/gzip":
+        return gzip.compress(data, mtime=0)
+    if media_type == "application/zip":
+        archived = io.BytesIO()
+        with zipfile.ZipFile(archived, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("counts.csv"), data)
+        return archived.getvalue()
+    return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _languages() -> None:
+    schemathesis.openapi.format("iana-time-zone", st.sampled_from(sorted(available_timezones())))
+    schemathesis.openapi.format("bounding-box", boxes())
+    csv, lines = count_rows().map(as_csv), count_rows().map(as_json_lines)
+    schemathesis.openapi.format("counts-csv", csv)
+    schemathesis.openapi.format("counts-jsonl", lines)
+    schemathesis.openapi.format("count-file", csv | lines)
+
+    @schemathesis.serializer(*FILES)
+    def as_file(context: Any, value: Any) -> bytes:
+        return packed(value, context.case.media_type)
+
+
+def close_rings(value: Any) -> None:
+    """Let every ring of a polygon in a body end where it begins, which JSON Schema cannot ask for."""
+    if isinstance(value, list):
+        for part in value:
+            close_rings(part)
+    elif isinstance(value, dict):
+        try:
+            nested = {"Polygon": [value["coordinates"]], "MultiPolygon": value["coordinates"]}.get(value["type"], [])
+            for polygon in nested:
+                for ring in polygon:
+                    ring[-1] = ring[0]
+        except (LookupError, TypeError):  # not a geometry, or none that is meant to be right
+            pass
+        for part in value.values():
+            close_rings(part)
+
+
+def is_beyond_schemas(failure: Any, case: Any, response: Any) -> bool:
+    """Tell whether a refusal, or an acceptance, follows a rule that no schema can state."""
+    label, status = case.operation.label, response.status_code
+    if "positive_data_acceptance" in failure.checks and status == 422 and label in BEYOND_SCHEMAS:
+        reasons = [error["reason"] for error in response.json()["errors"]]
+        return bool(reasons) and all(re.match(BEYOND_SCHEMAS[label], reason) for reason in reasons)
+    # With partial=true bad counts are refused one by one, and the answer says so.
+    refused_in_part = label == "POST /v1/counts" and "negative_data_rejection" in failure.checks
+    return refused_in_part and bool(response.json()["refused"])
+
+
+def configuration() -> SchemathesisConfig:
+    link = {"dictionary": "links", "probability": 0.8}
+    return SchemathesisConfig.from_dict(
+        {
+            "seed": 5,
+            "cache": {"enabled": False},
+            "continue-on-failure": True,
+            "headers": {"X-API-Key": ADMIN_KEY},
+            "dictionaries": {"links": {"values": LINK_IDS}, "spare": {"values": SPARE}},
+            "parameters": {"path.link_id": link, "query.upstream_of": link, "body.counts[*].link_id": link},
+            "generation": {"deterministic": True, "database": "none", "max-examples": EXAMPLES, "no-shrink": True},
+            "phases": {
+                # Without these, what is drawn would depend on times and keys in earlier answers.
+                "fuzzing": {"extra-data-sources": {"responses": False}, "error-feedback": {"enabled": False}},
+            },
+            "checks": {"enabled": True},
+            "operations": [
+                {  # the city must outlive the test
+                    "include-name": "DELETE /v1/links/{link_id}",
+                    "parameters": {"path.link_id": link | {"dictionary": "spare"}},
+                }
+            ],
+        }
+    )
+
+
+# ---------------------------------------------------------------- the test
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"rate_limit": 0, "log_level": "error"})
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    train_city(CITY, folder)
+    return folder
+
+
+@pytest.fixture
+def city(service: FastAPI, models: Path) -> Iterator[FastAPI]:
+    """A service with links, counts, active models and forecasts, past ones too."""
+    with TestClient(service, headers={"X-API-Key": ADMIN_KEY}) as client:
+        put_city(client, CITY)
+        shelve_models(client, models, LINK_IDS)
+        post(client, rows(CITY, 0, NEWEST - 1))
+        post(client, rows(CITY, NEWEST - 1, NEWEST))
+        for spare in SPARE:
+            client.put(f"/v1/links/{spare}", json={}).raise_for_status()
+    yield service
+    shutdown_lifespans()  # schemathesis starts the service for itself
+
+
+def failures_of(event: events.ScenarioFinished) -> Iterator[str]:
+    """Say what went wrong in a scenario, with what was asked and what was answered."""
+    for case_id, checks in event.recorder.checks.items():
+        for check in checks:
+            if check.status == Status.FAILURE:
+                assert check.failure_info is not None
+                answer = event.recorder.interactions[case_id].response
+                shown = "" if answer is None else f"{answer.status_code} {answer.text[:500]}"
+                message, sample = check.failure_info.failure.message, check.failure_info.code_sample
+                yield f"{check.name}: {message[:500]}\n{sample[:800]}\n-> {shown}\n"
+
+
+def test_every_answer_is_as_documented(city: FastAPI) -> None:
+    schema = schemathesis.openapi.from_asgi("/openapi.json", city, config=configuration())
+
+    @schema.hook
+    def map_body(context: Any, body: Any) -> Any:
+        close_rings(body)
+        return body
+
+    @schema.hook
+    def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+        return not is_beyond_schemas(failure, case, response)
+
+    failures, phases, checks = list[str](), set[str](), set[str]()
+    good = {f"{method.upper()} {path}": 0 for path, methods in city.openapi()["paths"].items() for method in methods}
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.FatalError):
+            raise event.exception
+        if isinstance(event, events.NonFatalError):
+            failures.append(f"{event.label}: {event.value}")
+        if isinstance(event, events.ScenarioFinished):
+            failures += failures_of(event)
+            phases.add(event.phase.value)
+            checks |= {check.name for ran in event.recorder.checks.values() for check in ran}
+            for case_id, interaction in event.recorder.interactions.items():
+                if interaction.response is not None and interaction.response.status_code < 300:
+                    good[event.recorder.cases[case_id].value.operation.label] += 1
+    assert not failures, f"{len(failures)} failures; the first:\n\n" + "\n".join(failures[:10])
+    # That nothing failed says something only if much was tried.
+    assert phases >= PHASES
+    assert checks >= CHECKS
+    assert [operation for operation, answers in good.items() if answers == 0] == []
