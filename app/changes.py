@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
-from app.database import CHANNEL, is_sqlite, writes_here
+from app.database import CHANNEL, OTHER, is_sqlite, writes_here
 
 RECONNECT_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
@@ -27,7 +27,13 @@ class Changes(Protocol):
     """Gives stamps that differ once something was written in between."""
 
     def stamp(self) -> object:
-        """Give the present stamp."""
+        """Give the present stamp of what is served."""
+
+    def any_stamp(self) -> object:
+        """Give the present stamp of everything."""
+
+    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
+        """Tell, if it can be told in microseconds, that a link's newest slot and active version are still these."""
 
     def close(self) -> None:
         """Stop watching."""
@@ -36,6 +42,12 @@ class Changes(Protocol):
 def watch_changes(engine: Engine) -> Changes:
     """Watch a database for writes, by this process or others."""
     return SQLiteChanges(engine) if is_sqlite(engine) else PostgreSQLChanges(engine)
+
+
+_DECIDING = """
+    SELECT (SELECT max(slot_start) FROM counts WHERE link_key = ?),
+           coalesce((SELECT version FROM trained_models WHERE link_key = ? AND state = 'active'), 0)
+"""
 
 
 class SQLiteChanges:
@@ -50,6 +62,16 @@ class SQLiteChanges:
         with self._lock:
             return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
+    def any_stamp(self) -> object:
+        """Give the same: the file does not tell what was written."""
+        return self.stamp()
+
+    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
+        """Look, in place, at the two things that decide a link's answer: 20 µs, where a session would take 2 ms."""
+        with self._lock:
+            found = self._connection.execute(_DECIDING, (link_key, link_key)).fetchone()
+        return tuple(found) == (newest, version)
+
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
@@ -62,7 +84,7 @@ class PostgreSQLChanges:
     def __init__(self, engine: Engine) -> None:
         # psycopg wants its own form of the address.
         self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._heard = 0
+        self._heard = self._heard_served = 0
         self._listening = False
         self._closed = threading.Event()
         self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
@@ -71,7 +93,15 @@ class PostgreSQLChanges:
 
     def stamp(self) -> object:
         """Give what was heard of and what this process wrote itself, or something new when deaf."""
+        return (self._heard_served, writes_here()) if self._listening else object()
+
+    def any_stamp(self) -> object:
+        """Give what was heard of at all, or something new when deaf."""
         return (self._heard, writes_here()) if self._listening else object()
+
+    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
+        """Say no: notifications say already what matters, and a question takes as long as a session's."""
+        return False
 
     def close(self) -> None:
         """Stop listening."""
@@ -87,14 +117,17 @@ class PostgreSQLChanges:
             try:
                 with psycopg.connect(self._address, autocommit=True, connect_timeout=5) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
-                    self._heard += 1  # whatever was missed before
+                    self._heard_served += 1  # whatever was missed before
+                    self._heard += 1
                     self._listening = True
                     with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
                         either.register(connection.fileno(), selectors.EVENT_READ)
                         either.register(self._ended.fileno(), selectors.EVENT_READ)
                         while not self._closed.is_set():
                             either.select()
-                            self._heard += sum(1 for _ in connection.notifies(timeout=0))
+                            for told in connection.notifies(timeout=0):
+                                self._heard_served += told.payload != OTHER
+                                self._heard += 1
             except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
             finally:

@@ -24,7 +24,9 @@ CONSTRAINT_NAMES = {
 BUSY_SECONDS = 30
 CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
 
-_writes = 0
+SERVED, OTHER = "served", "other"
+
+_writes = 0  # of what is served
 
 
 class Table(DeclarativeBase):
@@ -100,11 +102,12 @@ def reading(engine: Engine) -> Iterator[Session]:
 
 
 @contextmanager
-def writing(engine: Engine, *, derived: bool = False) -> Iterator[Session]:
+def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> Iterator[Session]:
     """Give a session whose changes are committed at the end, or not at all; whoever serves from memory hears of it.
 
     What is committed survives a power cut. ``derived`` data need not: it can be made again from
-    what does, and is spared the wait for the disk.
+    what does, and is spared the wait for the disk. ``served`` says whether a forecast may change by
+    it; the progress of a run, for one, changes none.
     """
     global _writes
     options = {"writes": True, "derived": derived}
@@ -113,12 +116,12 @@ def writing(engine: Engine, *, derived: bool = False) -> Iterator[Session]:
             session.execute(text("SET LOCAL synchronous_commit = off"))
         yield session
         if not is_sqlite(engine):
-            session.execute(text(f"NOTIFY {CHANNEL}"))
-    _writes += 1
+            session.execute(text(f"NOTIFY {CHANNEL}, '{SERVED if served else OTHER}'"))
+    _writes += served
 
 
 def writes_here() -> int:
-    """Count the write transactions of this process so far."""
+    """Count the write transactions of this process that may have changed a forecast."""
     return _writes
 
 

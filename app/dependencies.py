@@ -14,6 +14,7 @@ from app.database import reading, writing
 from app.keys.caller import Scope
 from app.keys.ring import Caller
 from app.runtime import Runtime
+from app.web.exchange import ADMIN_CALL
 from app.web.known_query import refuse_unknown
 
 KEY_HEADER = "X-API-Key"
@@ -56,6 +57,7 @@ class KeyWith(SecurityBase):
         )
         self.scheme_name = "key"
         self._scope = scope.value
+        self._audited = scope is Scope.ADMIN
 
     async def __call__(self, request: Request) -> Caller:
         """Tell who calls, or refuse the caller, and only then what is asked: strangers learn nothing."""
@@ -72,6 +74,8 @@ class KeyWith(SecurityBase):
             client = request.client
             caller = await runtime.keys.identify(request.headers.get(KEY_HEADER), client.host if client else "")
             scope["flowcast.caller"] = caller
+        if self._audited:
+            scope[ADMIN_CALL] = True  # refused or not, the edge records it
         caller.may(self._scope)
         return caller
 

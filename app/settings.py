@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
+HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 
 
 class ClockKind(StrEnum):
@@ -61,6 +63,40 @@ class Settings(BaseSettings):
     rate_limit: int = Field(
         60_000, ge=0, description="Requests a minute that one key may send to one process; 0 for no limit"
     )
+    retrain_margin: float = Field(
+        0.005,
+        ge=0,
+        lt=1,
+        description="Share by which a candidate's RMSE must lie below the active model's and the profile's",
+    )
+    retrain_jobs: int = Field(-1, description="Processes that a retrain run trains in; -1 for one a core")
+    retrain_schedule: str = Field(
+        "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
+    )
+    retrain_trigger: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Retrain a link whose realised RMSE exceeds so many times the held-out RMSE of its active model; "
+        "above 1, or 0 for off",
+    )
+    retrain_trigger_window_hours: int = Field(
+        24, ge=1, le=744, description="Hours up to the newest count over which that realised RMSE is measured"
+    )
+    retrain_trigger_cool_down_hours: int = Field(
+        24, ge=0, le=8760, description="Hours after a link's last retrain run before the trigger may take it up again"
+    )
+    keep_retired: int = Field(
+        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link's shelf keeps"
+    )
+    webhook_hosts: str = Field(
+        "",
+        description="Hosts, comma-separated, that webhooks may point to: `HOST` for the usual ports, or `HOST:PORT`; "
+        "none by default",
+    )
+    stream_seconds: float = Field(
+        3600, gt=0, description="Longest that a stream of events lasts, in seconds; clients connect again"
+    )
     cors_origins: str = Field("", description="Origins, comma-separated, whose pages may call the API; none by default")
     trusted_proxies: str = Field(
         "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are believed"
@@ -96,10 +132,43 @@ class Settings(BaseSettings):
             raise ValueError("it must be debug, info, warning or error")
         return level.lower()
 
+    @field_validator("retrain_schedule")
+    @classmethod
+    def _cron(cls, schedule: str) -> str:
+        if schedule.strip():
+            # Loaded only where there is a schedule: it brings a parser of dates along.
+            from app.cron import check_cron
+
+            check_cron(schedule)
+        return schedule.strip()
+
+    @field_validator("retrain_trigger")
+    @classmethod
+    def _above_one(cls, ratio: float) -> float:
+        if 0 < ratio <= 1:
+            raise ValueError("it must be above 1, or 0 for off")
+        return ratio
+
+    @field_validator("webhook_hosts")
+    @classmethod
+    def _hosts(cls, hosts: str) -> str:
+        if wrong := [host for host in _listed(hosts) if not HOST.fullmatch(host)]:
+            raise ValueError(f"it must list hosts as HOST or HOST:PORT; {wrong[0]!r} is neither")
+        return hosts
+
+    @property
+    def allowed_webhook_hosts(self) -> frozenset[str]:
+        """The hosts of ``webhook_hosts``, one by one, in small letters."""
+        return frozenset(host.lower() for host in _listed(self.webhook_hosts))
+
     @property
     def allowed_origins(self) -> list[str]:
         """The origins of ``cors_origins``, one by one."""
-        return [origin.strip() for origin in self.cors_origins.split(",") if origin.strip()]
+        return _listed(self.cors_origins)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 @lru_cache

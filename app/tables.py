@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from app.audit.tables import AuditEntry
 from app.counts.tables import Count, CountCorrection
 from app.database import Table
+from app.events.tables import Webhook
 from app.forecasts.tables import Forecast
 from app.keys.tables import ApiKey
 from app.links.tables import Link, UpstreamLink
+from app.registry.activations import Activation
 from app.registry.tables import ShelvedModel
+from app.retrain.tables import RetrainLink, RetrainRun
 
-__all__ = ["ApiKey", "Count", "CountCorrection", "Forecast", "Link", "ShelvedModel", "Table", "UpstreamLink"]
+__all__ = [
+    "Activation",
+    "ApiKey",
+    "AuditEntry",
+    "Count",
+    "CountCorrection",
+    "Forecast",
+    "Link",
+    "RetrainLink",
+    "RetrainRun",
+    "ShelvedModel",
+    "Table",
+    "UpstreamLink",
+    "Webhook",
+]

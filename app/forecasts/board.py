@@ -92,8 +92,16 @@ class ForecastBoard:
     def ready(self, link_id: str) -> Entry | None:
         """Give a link's entry if it can be sent as it is; otherwise it must be looked up."""
         entry = self._entries.get(link_id)
-        if entry is None or entry.stamp != self._changes.stamp():
+        if entry is None:
             return None
+        stamp = self._changes.stamp()
+        if entry.stamp != stamp:
+            basis = entry.basis
+            if basis.as_of is None or not self._changes.unchanged(
+                basis.link.link_key, basis.as_of, basis.active_version
+            ):
+                return None
+            entry.stamp = stamp
         return entry if self.rendered(entry)[0] is not None or entry.basis.as_of is None else None
 
     def rendered(self, entry: Entry) -> tuple[Rendered | None, int]:

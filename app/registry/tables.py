@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.database import Table, UtcDateTime
@@ -38,6 +38,7 @@ class ShelvedModel(Table):
     folder: Mapped[str] = mapped_column(Text)  # below the model store
     fingerprint: Mapped[str] = mapped_column(String(64))  # SHA-256 of the artifact's manifest
     rank: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # on disk
     trained_from: Mapped[datetime] = mapped_column(UtcDateTime)
     trained_to: Mapped[datetime] = mapped_column(UtcDateTime)
     about: Mapped[dict[str, Any]] = mapped_column(JSON)  # parameters, held-out accuracy, verdicts

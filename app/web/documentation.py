@@ -20,6 +20,9 @@ TAGS = [
     {"name": "accuracy", "description": "Forecasts against the counts that came."},
     {"name": "health", "description": "Which detectors to trust, and how complete their counts are."},
     {"name": "models", "description": "The shelf of trained models."},
+    {"name": "retraining", "description": "Retrain runs, activating a version and going back to one."},
+    {"name": "events", "description": "New forecasts and activations, streamed and pushed."},
+    {"name": "audit", "description": "Every call that needed the scope admin."},
     {"name": "keys", "description": "API keys and what they may do."},
     {"name": "operations", "description": "For those who run the service; no key needed."},
 ]

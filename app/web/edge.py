@@ -7,15 +7,17 @@ import secrets
 from itertools import count
 from time import perf_counter
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.audit.record import record_call
 from app.exceptions import Invalid, Problem, Unavailable, Unsupported
 from app.settings import Settings
 from app.web import metrics
 from app.web.bodies import Body, too_large
-from app.web.exchange import Exchange
+from app.web.exchange import ADMIN_CALL, Exchange
 from app.web.logs import RequestLog
 from app.web.problem_handlers import PASSING
 from app.web.problems import problem_response, response_to
@@ -26,6 +28,7 @@ CALLER = "flowcast.caller"
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
 IMPORT_PATH = "/v1/import"
+ADMIN_PATH = "/v1/admin/"
 PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 
 
@@ -47,7 +50,7 @@ class Edge:
         began = perf_counter()
         if self._root_path:  # here, and not only in the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
-        exchange = Exchange(scope, send, self._id_prefix, self._ids)
+        exchange = Exchange(scope, send, self._id_prefix, self._ids, _audit)
         try:
             if exchange.has_body:
                 receive = await self._body(exchange, receive)
@@ -75,6 +78,8 @@ class Edge:
             # Before the body is read: a stranger's megabytes are not worth parsing.
             keys = scope["app"].state.runtime.keys
             scope[CALLER] = await keys.identify(exchange.key, exchange.client)
+            if path.startswith(ADMIN_PATH):
+                scope[ADMIN_CALL] = True  # here, for a body that cannot be read is refused before the route is asked
         packed = exchange.encoding in PACKED
         if packed:
             gone = (b"content-encoding", b"content-length")
@@ -98,6 +103,20 @@ class Edge:
             key_id=None if caller is None else caller.key_id,
             client=exchange.client,
         )
+
+
+async def _audit(exchange: Exchange) -> None:
+    scope = exchange.scope
+    await run_in_threadpool(
+        record_call,
+        scope["app"].state.runtime.engine,
+        scope[CALLER],
+        method=exchange.method,
+        path=scope["path"],
+        status=exchange.status,
+        request_id=exchange.request_id,
+        client=exchange.client,
+    )
 
 
 def _answer_to(problem: Exception, exchange: Exchange) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from itertools import count
 
 from starlette.types import Message, Scope, Send
@@ -24,20 +25,24 @@ HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 VARY = (b"vary", b"Accept-Encoding")
 
 
+Audit = Callable[["Exchange"], Awaitable[None]]
+ADMIN_CALL = "flowcast.admin_call"
+
+
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_answers_head", "_packed", "_packs", "_send", "client", "encoding", "has_body", "key", "length",
-        "method", "path", "request_id", "scope", "sent", "status",
+        "_answers_head", "_audit", "_ended", "_packed", "_packs", "_send", "client", "encoding", "has_body", "key",
+        "length", "method", "path", "request_id", "scope", "sent", "status",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, send: Send, id_prefix: str, ids: count[int]) -> None:
-        self._send = send
+    def __init__(self, scope: Scope, send: Send, id_prefix: str, ids: count[int], audit: Audit) -> None:
+        self._send, self._audit = send, audit
         self._packed: Packed | None = None
         self.status = self.sent = 0
         self.method: str = scope["method"]
-        self._answers_head = self.method == "HEAD"
+        self._answers_head, self._ended = self.method == "HEAD", False
         # A copy, for whoever sends the answer must still know that no body is wanted.
         self.scope: Scope = {**scope, "method": "GET"} if self._answers_head else scope
         self.client = scope["client"][0] if scope["client"] else ""
@@ -69,13 +74,18 @@ class Exchange:
         """Send one message of the answer, with what every answer carries."""
         if message["type"] == "http.response.start":
             self._begin(message)
+            if ADMIN_CALL in self.scope:  # recorded before the answer leaves
+                await self._audit(self)
             if self._packed is not None:
                 self._packed.begin(message)
                 return
             await self._send(message)
             return
-        if self._answers_head:
-            message = {"type": "http.response.body", "body": b"", "more_body": message.get("more_body", False)}
+        if self._answers_head:  # over with the first part: a stream would keep the connection for ever
+            if self._ended:
+                return
+            self._ended = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         if self._packed is None:
             self.sent += len(message.get("body", b""))
             await self._send(message)

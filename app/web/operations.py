@@ -82,13 +82,21 @@ class DamagedModel(BaseModel):
     reason: str
 
 
+class ShelfSize(BaseModel):
+    """All trained models on disk."""
+
+    versions: int
+    size_bytes: int
+
+
 class ModelsCheck(BaseModel):
-    """Trained models in the memory of this process."""
+    """Trained models in the memory of this process, and on disk."""
 
     ok: bool
     loaded: int
     n_damaged: int
     damaged: Annotated[list[DamagedModel], Field(description="The first 20")]
+    shelf: ShelfSize
 
 
 class FeedCheck(BaseModel):
@@ -179,7 +187,11 @@ def _told(readiness: Readiness, stored: Stored, runtime: Runtime) -> Ready:
             ok=stored.step == readiness.newest_step, step=stored.step, newest_step=readiness.newest_step
         ),
         models=ModelsCheck(
-            ok=not damaged, loaded=len(runtime.models), n_damaged=len(runtime.models.damaged()), damaged=damaged
+            ok=not damaged,
+            loaded=len(runtime.models),
+            n_damaged=len(runtime.models.damaged()),
+            damaged=damaged,
+            shelf=ShelfSize(versions=stored.shelf[0], size_bytes=stored.shelf[1]),
         ),
         feed=FeedCheck(newest_slot=stored.newest_slot, age_seconds=readiness.feed_age(stored)),
     )

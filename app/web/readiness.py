@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from app.counts.queries import newest_slots
 from app.database import reading
 from app.links.tables import Link
+from app.registry.queries import shelf_size
 from app.runtime import Runtime
 from app.schema import newest_step, schema_step
 
@@ -34,6 +35,7 @@ class Stored:
     newest_slot: datetime | None = None
     newest_end: datetime | None = None
     damaged: tuple[tuple[str, int, str], ...] = ()  # link_id, version, reason
+    shelf: tuple[int, int] = (0, 0)  # versions, bytes
 
 
 class Readiness:
@@ -78,7 +80,7 @@ class Readiness:
             if step != self._newest_step:
                 return Stored(None, step)
             with reading(self._runtime.engine) as session:
-                return Stored(None, step, *self._feed(session), self._damaged(session))
+                return Stored(None, step, *self._feed(session), self._damaged(session), shelf_size(session))
         except exc.SQLAlchemyError as problem:
             log.warning("the database failed", exc_info=problem)
             return Stored(f"it failed with {type(problem).__name__}")  # the log has the rest, which may name hosts

@@ -171,7 +171,8 @@ def configuration() -> SchemathesisConfig:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"rate_limit": 0, "log_level": "error"})
+    update = {"rate_limit": 0, "log_level": "error", "stream_seconds": 0.05, "webhook_hosts": "control.example"}
+    return settings.model_copy(update=update)
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +192,8 @@ def city(service: FastAPI, models: Path) -> Iterator[FastAPI]:
         post(client, rows(CITY, NEWEST - 1, NEWEST))
         for spare in SPARE:
             client.put(f"/v1/links/{spare}", json={}).raise_for_status()
+        hook = {"url": "https://control.example/flowcast", "events": ["forecasts"]}
+        client.post("/v1/admin/webhooks", json=hook).raise_for_status()
     yield service
     shutdown_lifespans()  # schemathesis starts the service for itself
 

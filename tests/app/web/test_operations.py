@@ -53,7 +53,8 @@ class TestReadyz:
         assert body["database"] == {"ok": True, "reason": None}
         assert body["schema"]["ok"]
         assert body["schema"]["step"] == body["schema"]["newest_step"]
-        assert body["models"] == {"ok": True, "loaded": 0, "n_damaged": 0, "damaged": []}
+        shelf = {"versions": 0, "size_bytes": 0}
+        assert body["models"] == {"ok": True, "loaded": 0, "n_damaged": 0, "damaged": [], "shelf": shelf}
         assert body["feed"] == {"newest_slot": None, "age_seconds": None}
 
     def test_tells_how_fresh_the_feed_is(self, client, runtime_of, ask_now):

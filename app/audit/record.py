@@ -1,0 +1,27 @@
+"""Record admin calls."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.audit.tables import AuditEntry
+from app.database import writing
+from app.keys.caller import Caller
+
+log = logging.getLogger("flowcast.audit")
+
+
+def record_call(
+    engine: Engine, caller: Caller, *, method: str, path: str, status: int, request_id: str, client: str
+) -> None:
+    """Store one call; where that cannot be, the log keeps it."""
+    facts = {"method": method, "path": path[:1000], "status": status, "request_id": request_id, "client": client[:64]}
+    try:
+        with writing(engine, served=False) as session:
+            session.add(AuditEntry(at=datetime.now(UTC), key_id=caller.key_id, key_name=caller.name, **facts))
+    except SQLAlchemyError:
+        log.exception("an admin call is not in the audit", extra={"key_id": caller.key_id, **facts})

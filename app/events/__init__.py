@@ -1,0 +1,1 @@
+"""Events: new forecasts and activations, streamed and pushed."""

@@ -1,0 +1,1 @@
+"""Retraining: runs requested over REST, carried out by a process of their own."""

@@ -1,0 +1,109 @@
+"""Server-sent events: frames written when something changed, and a sign of life when nothing did."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+from typing import NamedTuple
+
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from app.changes import Changes
+from app.web.media_types import preferred
+
+EVENT_STREAM = "text/event-stream"
+# How the document describes one event of a stream.
+EVENT_SCHEMA = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {"event": {"type": "string"}, "data": {"type": "string", "description": "JSON"}},
+}
+LOOK_SECONDS = 0.2
+SIGN_OF_LIFE_SECONDS = 15.0
+
+
+_leaving = threading.Event()
+
+
+class Frame(NamedTuple):
+    """One event: what happened, as JSON."""
+
+    event: str
+    data: str
+    id: str | None = None
+
+    def written(self) -> bytes:
+        """Write it as the standard has it; JSON has no line breaks of its own."""
+        name = f"id: {self.id}\n" if self.id is not None else ""
+        return f"{name}event: {self.event}\ndata: {self.data}\n\n".encode()
+
+
+Look = Callable[[Frame | None], tuple[list[Frame], bool]]
+
+
+@contextmanager
+def streams_end_on_signals() -> Iterator[None]:
+    """End streams once the process is told to stop: the server waits for every answer, and they have no end."""
+    if threading.current_thread() is not threading.main_thread():  # as in tests: signals come to the main one
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        _leaving.set()
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+
+    for number, handler in before.items():
+        if callable(handler):  # the server's
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def wants_stream(request: Request) -> bool:
+    """Tell whether a caller would rather have events."""
+    return preferred(request.headers.get("accept"), ("application/json", EVENT_STREAM)) == EVENT_STREAM
+
+
+def stream(request: Request, changes: Changes, look: Look, seconds: float) -> Response:
+    """Answer with events; ``look`` is given the last frame sent and gives new ones, and whether that was all.
+
+    The stream ends after so many seconds; a client connects again, as browsers do by themselves.
+    """
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_frames(request, changes, look, seconds), media_type=EVENT_STREAM, headers=headers)
+
+
+async def _frames(request: Request, changes: Changes, look: Look, seconds: float) -> AsyncIterator[bytes]:
+    seen: object = object()
+    last: Frame | None = None
+    spoken = monotonic()
+    until = spoken + seconds
+    while not _leaving.is_set() and not await request.is_disconnected():
+        stamp = changes.any_stamp()
+        if stamp != seen:
+            seen = stamp
+            frames, over = await run_in_threadpool(look, last)
+            for frame in frames:
+                yield frame.written()
+                last, spoken = frame, monotonic()
+            if over:
+                return
+        if monotonic() - spoken > SIGN_OF_LIFE_SECONDS:
+            yield b": still here\n\n"
+            spoken = monotonic()
+        if monotonic() + LOOK_SECONDS > until:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
