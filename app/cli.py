@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 # libraries that training and reports need.
 COMMANDS = {
     "serve": "app.commands.serve:serve_command",
+    "worker": "app.commands.worker:worker_command",
     "demo": "app.commands.demo:demo_command",
     "import": "app.commands.import_counts:import_command",
     "train": "app.commands.train:train_command",

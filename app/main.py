@@ -15,18 +15,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 
 from app.accuracy import routes as accuracy_routes
+from app.audit import routes as audit_routes
 from app.counts import import_routes, reading_routes
 from app.counts import routes as counts_routes
+from app.events import routes as events_routes
+from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
 from app.health import routes as health_routes
 from app.keys import routes as keys_routes
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
+from app.retrain import routes as retrain_routes
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings, settings_from_environment
 from app.web import metrics, operations
 from app.web.documentation import DESCRIPTION, TAGS, document
 from app.web.edge import Edge
+from app.web.event_stream import streams_end_on_signals
 from app.web.logs import RequestLog
 from app.web.problem_handlers import add_problem_handlers
 from app.web.readiness import Readiness
@@ -43,6 +48,10 @@ ROUTERS = (
     accuracy_routes.router,
     health_routes.router,
     registry_routes.router,
+    retrain_routes.router,
+    events_routes.router,
+    webhook_routes.router,
+    audit_routes.router,
     keys_routes.router,
     operations.router,
 )
@@ -60,7 +69,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.runtime, app.state.readiness = runtime, Readiness(runtime)
         upkeep = asyncio.create_task(_upkeep(runtime))
         try:
-            yield
+            with streams_end_on_signals():
+                yield
         finally:
             upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):

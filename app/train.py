@@ -6,8 +6,9 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import joblib
 from threadpoolctl import threadpool_limits
@@ -16,7 +17,7 @@ from app.counts.series import LinkSeries, as_count_series
 from app.links.folders import folder_name
 from model.artifact import DamagedArtifact, remove_leftovers
 from model.stored_model import load_model, save_model
-from model.training import TrainingPlan, TrainingResult, train
+from model.training import Rival, TrainingPlan, TrainingResult, train
 
 State = Literal["trained", "kept", "failed"]
 
@@ -58,8 +59,20 @@ def train_links(
         )
 
 
+class ActiveModel(NamedTuple):
+    """Where the artifact of a link's active model lies, to be measured beside the new one."""
+
+    folder: Path
+    fingerprint: str
+
+
 def train_link(
-    link: LinkSeries, output: Path, plan: TrainingPlan, resume: bool, capacity: float | None = None
+    link: LinkSeries,
+    output: Path,
+    plan: TrainingPlan,
+    resume: bool,
+    capacity: float | None = None,
+    active: ActiveModel | None = None,
 ) -> LinkOutcome:
     """Train one link and write its artifact; whatever goes wrong becomes its outcome."""
     started = time.perf_counter()
@@ -69,13 +82,24 @@ def train_link(
         if resume and (about := _kept(folder, fingerprint, plan)) is not None:
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            result = train(as_count_series(link), plan, capacity, link.suspect)
+            result = train(as_count_series(link), plan, capacity, link.suspect, _rivals(link, active))
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
     except Exception as problem:  # one link's failure must not stop the others
         reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
         return LinkOutcome(link.link_id, "failed", time.perf_counter() - started, reason)
     return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)
+
+
+def _rivals(link: LinkSeries, active: ActiveModel | None) -> dict[str, Rival]:
+    if active is None:
+        return {}
+    try:
+        model, about = load_model(active.folder, fingerprint=active.fingerprint)
+        began = datetime.fromisoformat(about["trained_from"])
+        return {"active": Rival(model, link.grid.containing(began) - link.first)}
+    except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read cannot be better
+        return {}
 
 
 def data_fingerprint(link: LinkSeries, capacity: float | None = None) -> str:

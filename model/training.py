@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -86,6 +86,17 @@ class TrainingPlan:
         LagWindow(self.lags)
 
 
+class Rival(NamedTuple):
+    """Another trained model, to be measured on the same held-out slots.
+
+    ``first`` is the slot its positions are counted from, itself counted from the start of the series;
+    where it has seen held-out days itself, what lies within a day of a slot is kept from it.
+    """
+
+    model: TrainedModel
+    first: int
+
+
 class TrainingResult(NamedTuple):
     """A model, how it was arrived at, and its accuracy beside others' on the same held-out slots."""
 
@@ -101,6 +112,7 @@ def train(
     plan: TrainingPlan | None = None,
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
+    rivals: Mapping[str, Rival] | None = None,
 ) -> TrainingResult:
     """Train one link.
 
@@ -116,6 +128,8 @@ def train(
         Vehicles a slot can pass, for detector health.
     suspect : (n,) array of bool, optional
         Counts already known not to be believed; detector health finds others.
+    rivals : mapping of str to Rival, optional
+        Models to compare with on the held-out slots, by the name their figures get.
     """
     plan = plan or TrainingPlan()
     health = examine(series if suspect is None else series.without(suspect), capacity)
@@ -142,7 +156,7 @@ def train(
     came = _continuations(sound.counts, rows.positions[learnt:], plan.horizons)
     bands = Bands.learn(expected, came, plan.level)
     model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
-    held_out = span.compare(judged)
+    held_out = span.compare(judged, rivals or {})
     held_out["candidate"]["coverage"] = _cross_coverage(expected, came, rows.positions[learnt:], series, plan.level)
     return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
 
@@ -223,8 +237,8 @@ class _Span:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
             return estimator(**parameters).fit(X, target, positions=self.rows.positions)
 
-    def compare(self, judged: TrainedModel) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, plain KR, profile and last week on the same held-out slots.
+    def compare(self, judged: TrainedModel, rivals: Mapping[str, Rival]) -> dict[str, dict[str, Measure]]:
+        """Measure candidate, rivals, plain KR, profile and last week on the same held-out slots.
 
         A slot is scored when it has a count and every method has a forecast for it; how many had
         none is in the measures.
@@ -241,6 +255,8 @@ class _Span:
         }
         for method, model in (("candidate", judged), ("KR", plain)):
             others[method][stored.positions[held] - self.cut] = model.expected_counts(stored.X[held])[:, 0]
+        for method, rival in rivals.items():
+            others[method] = self._rival_at(slots, rival)
         known = [~np.isnan(said) for said in others.values() if not np.isnan(said).all()]
         actual = np.where(np.all(known, axis=0), self.series.counts[slots], np.nan)
         minutes = 1440 / self.series.slots_per_day
@@ -254,6 +270,17 @@ class _Span:
             }
             for method, said in others.items()
         }
+
+    def _rival_at(self, slots: Slots, rival: Rival) -> Array:
+        """Return what another model expects of slots, NaN where its window has a gap."""
+        windows = rival.model.window.training_set(self.series.counts)
+        held = windows.positions >= self.cut
+        said = np.full(len(slots), np.nan)
+        if held.any():
+            positions = windows.positions[held]
+            expected = rival.model.expected_without(windows.X[held], positions - rival.first, self.series.slots_per_day)
+            said[positions - self.cut] = expected[:, 0]
+        return said
 
     def _profile_at(self, positions: Slots) -> Array:
         before = self.sound.head(self.cut)

@@ -9,20 +9,21 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, notes, out, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
+from app.commands.shelf_table import megabytes, print_shelves
 from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
 from app.database import reading, writing
 from app.exceptions import NotYet, Problem
 from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate
+from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.loaded import LoadedModels
-from app.registry.queries import newest_candidates
-from app.registry.schemas import LARGEST_VERSION, Shelf
+from app.registry.queries import newest_candidates, shelf_size
+from app.registry.schemas import LARGEST_VERSION
 from app.registry.shelf import show_shelf
 from app.registry.store import ModelStore
 
@@ -100,6 +101,30 @@ def activate_command(
         raise typer.Exit(FAILED)
 
 
+@models.command("tidy")
+def tidy_command(
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Retired versions, and as many candidates, that each link keeps.")
+    ] = None,
+) -> None:
+    """Remove versions nobody will go back to, with their artifacts, and what died writers left in the store."""
+    settings = settings_or_refuse("models tidy")
+    store, n, most = ModelStore(settings.model_store), 0, keep or settings.keep_retired
+    with current_database("models tidy", settings) as engine:
+        with reading(engine) as session:
+            links = all_links(session)
+        for link in links:
+            with writing(engine) as session:
+                gone = tidy_shelf(session, store, link.link_key, most)
+            n += len(gone)
+            if gone:
+                out.print(f"link {escape(link.link_id)}: removed version {', '.join(map(str, gone))}")
+        swept = sweep_store(engine, store)
+        with reading(engine) as session:
+            versions, size = shelf_size(session)
+    notes.print(f"shelf: {n} removed, {len(swept)} leftovers swept, {versions} stay with {megabytes(size)} MB")
+
+
 def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:
     with reading(engine) as session:
         newest = newest_candidates(session)
@@ -110,22 +135,3 @@ def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tu
     if version is None and link.link_key not in newest:
         raise NotYet(f"link {link_id!r} has no candidate; name a version")
     return [(link, newest[link.link_key] if version is None else version)]
-
-
-def print_shelves(shelves: list[Shelf]) -> None:
-    """Print one line a trained model."""
-    table = Table("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "damaged")
-    for shelf in shelves:
-        for model in shelf.models:
-            errors = [model.held_out.get(method, {}).get("rmse") for method in ("candidate", "profile")]
-            table.add_row(
-                escape(shelf.link_id),
-                f"{model.version}",
-                f"[bold]{model.state}[/]" if model.state == "active" else model.state,
-                model.algorithm,
-                f"{model.rank}",
-                f"{model.trained_from:%Y-%m-%d} to {model.trained_to:%Y-%m-%d}",
-                *("-" if error is None else f"{error:.1f}" for error in errors),
-                escape(model.damaged or ""),
-            )
-    out.print(table if table.row_count else "the shelf is empty")

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from uvicorn.supervisors import Multiprocess
 
 from app.commands.console import notes, refuse
 from app.commands.service import service_database, settings_or_refuse
+from app.commands.worker_beside import WorkerBeside
 from app.keys.first_key import make_first_key
 from app.schema import newest_step, schema_step, upgrade_schema
 from app.settings import Settings, Switch, settings_from_environment
@@ -38,6 +39,7 @@ def serve_command(
         str | None, typer.Option(help="Path prefix that a reverse proxy strips; FLOWCAST_ROOT_PATH otherwise.")
     ] = None,
     upgrade: Annotated[bool, typer.Option("--upgrade/--no-upgrade", help="Bring the schema up to date first.")] = True,
+    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Start a retrain worker beside it.")] = True,
 ) -> None:
     """Serve the API; SIGTERM finishes what is under way."""
     if root_path is not None:
@@ -51,7 +53,8 @@ def serve_command(
         address = listener.getsockname()
         shown = f"[{host}]" if ":" in host else host
         log.info("serving", extra={"url": f"http://{shown}:{address[1]}{settings.root_path}", "workers": workers})
-        run(config, listener, workers)
+        with WorkerBeside() if worker else nullcontext():
+            run(config, listener, workers)
 
 
 def listening(host: str, port: int) -> socket.socket:

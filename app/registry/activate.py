@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.exceptions import FieldError, NotFound, NotYet
 from app.links.queries import LinkInfo
+from app.registry.activations import Activation
 from app.registry.queries import active_model, lock_shelf, shelved_model
 from app.registry.store import ModelStore
 from app.registry.tables import ShelvedModel
@@ -16,9 +18,19 @@ from model.stored_model import load_model
 
 
 def activate(
-    session: Session, store: ModelStore, link: LinkInfo, version: int, *, now: datetime | None = None
+    session: Session,
+    store: ModelStore,
+    link: LinkInfo,
+    version: int,
+    *,
+    by: str = "command line",
+    reason: str | None = None,
+    figures: dict[str, Any] | None = None,
+    now: datetime | None = None,
 ) -> ShelvedModel:
     """Retire the active version and activate another; rolling back to a retired one is the same.
+
+    Who did it, why, and the figures it was chosen by go into the link's history.
 
     Raises
     ------
@@ -39,6 +51,17 @@ def activate(
         active.state, active.retired_at = "retired", moment
         session.flush()  # before the other is activated: the index allows one active version at any moment
     chosen.state, chosen.activated_at, chosen.retired_at = "active", moment, None
+    session.add(
+        Activation(
+            link_key=link.link_key,
+            version=version,
+            previous_version=None if active is None else active.version,
+            activated_at=moment,
+            activated_by=by,
+            reason=reason,
+            figures=figures,
+        )
+    )
     session.flush()
     return chosen
 

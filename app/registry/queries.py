@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session, defer
 
 from app.links.queries import MOST_IN_A_QUERY
 from app.links.tables import Link
@@ -80,6 +80,35 @@ def newest_candidates(session: Session) -> dict[int, int]:
     question = select(ShelvedModel.link_key, func.max(ShelvedModel.version)).where(ShelvedModel.state == "candidate")
     rows = session.execute(question.group_by(ShelvedModel.link_key))
     return {row.link_key: row[1] for row in rows}
+
+
+def shelf_of(session: Session, link_key: int) -> list[ShelvedModel]:
+    """Give all trained models of a link, the newest first, without what is said about them."""
+    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key).options(defer(ShelvedModel.about))
+    return list(session.scalars(question.order_by(ShelvedModel.version.desc())))
+
+
+def remove_versions(session: Session, ids: Sequence[int]) -> None:
+    """Take rows off the shelf."""
+    for begin in range(0, len(ids), MOST_IN_A_QUERY):
+        session.execute(delete(ShelvedModel).where(ShelvedModel.id.in_(ids[begin : begin + MOST_IN_A_QUERY])))
+
+
+def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
+    """Give the highest version of every link's shelf, by its folder in the store, and the places of all artifacts."""
+    newest: dict[str, int] = {}
+    places = set()
+    for place, version in session.execute(select(ShelvedModel.folder, ShelvedModel.version)):
+        places.add(place)
+        folder = place.rpartition("/")[0]
+        newest[folder] = max(version, newest.get(folder, 0))
+    return newest, places
+
+
+def shelf_size(session: Session) -> tuple[int, int]:
+    """Count the trained models on all shelves, and the bytes of their artifacts."""
+    versions, size = session.execute(select(func.count(), func.sum(ShelvedModel.size_bytes))).one()
+    return versions, int(size or 0)
 
 
 def lock_shelf(session: Session, link_key: int) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath
-from app.registry.schemas import LARGEST_VERSION, Shelf, ShelvedModelDetail
+from app.registry.schemas import Shelf, ShelvedModelDetail, VersionPath
 from app.registry.shelf import show_shelf, show_version
 from app.web.pages import next_page
 from app.web.problems import problem_responses
@@ -21,7 +21,6 @@ Cursor = Annotated[
     str | None, Query(pattern=r"^[1-9][0-9]{0,8}$", description="`next_cursor` of the page before, as it came")
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
-Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION, description="Version on the link's shelf", examples=[1])]
 
 
 @router.get("", summary="A link's shelf", responses=problem_responses(404))
@@ -43,7 +42,7 @@ def get_models(
 
 @router.get("/{version}", summary="One trained model", responses=problem_responses(404))
 def get_model(
-    _key: ReadKey, session: ReadSession, runtime: RuntimeDep, link_id: LinkPath, version: Version
+    _key: ReadKey, session: ReadSession, runtime: RuntimeDep, link_id: LinkPath, version: VersionPath
 ) -> ShelvedModelDetail:
     """Show a trained model: what the shelf says, the verdicts on its training counts, and the lags that matter."""
     return show_version(session, runtime.models, link_or_404(session, link_id), version)

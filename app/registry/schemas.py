@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 LARGEST_VERSION = 2**31 - 1
+VersionPath = Annotated[int, Path(ge=1, le=LARGEST_VERSION, description="Version on the link's shelf", examples=[1])]
 
 
 class StoredMeasure(BaseModel):
@@ -48,6 +50,14 @@ class ArtifactAbout(BaseModel):
     data_fingerprint: str
 
 
+class RunDecision(BaseModel):
+    """What the retrain run that trained a model decided about it."""
+
+    run_id: int
+    outcome: Literal["activated", "refused"]
+    reason: str = Field(description="Why, with the figures compared")
+
+
 class ShelvedModelOut(BaseModel):
     """A trained model on the shelf."""
 
@@ -60,10 +70,14 @@ class ShelvedModelOut(BaseModel):
     trained_from: datetime = Field(description="Start of the first slot it was trained on")
     trained_to: datetime = Field(description="End of the last slot it was trained on")
     rank: int = Field(description="Rank of the learnt metric", examples=[12])
+    size_bytes: int = Field(description="Bytes of its artifact on disk; 0 where that was not noted", ge=0)
     held_out: dict[str, dict[str, float | None]] = Field(
-        description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile` and "
-        "`last_week`, each by measure; null where a measure is undefined",
+        description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile`, "
+        "`last_week` and, of a retrain run, the model then `active`, each by measure; null where that is undefined",
         examples=[{"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}}],
+    )
+    decision: RunDecision | None = Field(
+        description="Whether the retrain run activated it, and why; null without a run"
     )
     created_at: datetime = Field(description="When it came onto the shelf")
     activated_at: datetime | None = Field(description="When it last became the active one")

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.exceptions import Invalid
 from app.links.queries import LinkInfo
-from app.registry.queries import lock_shelf, newest_version, with_fingerprint
+from app.registry.queries import lock_shelf, newest_version, shelved_model, with_fingerprint
 from app.registry.schemas import ArtifactAbout
 from app.registry.store import ModelStore, place_of
 from app.registry.tables import ShelvedModel
@@ -58,9 +58,16 @@ def shelve(
     place = place_of(link.link_id, version)
     store.add(folder, place, checked.fingerprint)
     _remove_unless_committed(session, store, place)
-    session.add(_row(link, version, place, checked, now or datetime.now(UTC)))
+    session.add(_row(link, version, place, checked, store.size(place), now or datetime.now(UTC)))
     session.flush()
     return Shelved(version, new=True)
+
+
+def note_decision(session: Session, link_key: int, version: int, run_id: int, outcome: str, reason: str) -> None:
+    """Keep with a version what a retrain run decided about it; the figures it decided by are there already."""
+    row = shelved_model(session, link_key, version)
+    if row is not None:
+        row.about = row.about | {"decision": {"run_id": run_id, "outcome": outcome, "reason": reason}}
 
 
 def check_artifact(link: LinkInfo, folder: Path) -> _Checked:
@@ -109,7 +116,7 @@ def _check_model(link: LinkInfo, model: TrainedModel) -> None:
         raise Invalid.field("profile", shape, f"must have the shape {week}, weekdays by slots of a day")
 
 
-def _row(link: LinkInfo, version: int, place: str, checked: _Checked, now: datetime) -> ShelvedModel:
+def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int, now: datetime) -> ShelvedModel:
     return ShelvedModel(
         link_key=link.link_key,
         version=version,
@@ -118,6 +125,7 @@ def _row(link: LinkInfo, version: int, place: str, checked: _Checked, now: datet
         folder=place,
         fingerprint=checked.fingerprint,
         rank=checked.model.rank,
+        size_bytes=size,
         trained_from=checked.about.trained_from,
         trained_to=checked.about.trained_to,
         about=checked.kept,
@@ -131,7 +139,7 @@ def _mend(store: ModelStore, there: ShelvedModel, folder: Path) -> None:
         load_model(store.path(there.folder), fingerprint=there.fingerprint)
     except (DamagedArtifact, OSError):
         store.add(folder, there.folder, there.fingerprint)
-    there.damaged = None
+    there.damaged, there.size_bytes = None, store.size(there.folder)
 
 
 def _remove_unless_committed(session: Session, store: ModelStore, place: str) -> None:

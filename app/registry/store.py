@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.links.folders import folder_name
 from model.artifact import read_artifact, remove_leftovers
-from model.artifact_folder import MANIFEST, replaced, sync
+from model.artifact_folder import MANIFEST, check_replaceable, replaced, sync
 from model.stored_model import load_model
 
 # As place_of gives it: neither absolute nor hidden, one folder deep.
@@ -22,6 +22,11 @@ class ModelStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds all of it."""
+        return self._root
 
     def path(self, place: str) -> Path:
         """Give the folder of an artifact by its place; one that would lead out of the store is refused."""
@@ -41,6 +46,27 @@ class ModelStore:
                 _copy(source / name, new / name)
             load_model(new, fingerprint=fingerprint)  # the copy is what will be served
         sync(self._root)
+
+    def size(self, place: str) -> int:
+        """Give the bytes of an artifact's files; 0 where there is none."""
+        folder = self.path(place)
+        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) if folder.is_dir() else 0
+
+    def places(self) -> list[str]:
+        """List the places that are taken."""
+        if not self._root.is_dir():
+            return []
+        links = [folder for folder in self._root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+        found = [f"{folder.name}/{inner.name}" for folder in links for inner in folder.iterdir()]
+        return [place for place in found if PLACE.fullmatch(place)]
+
+    def holds_artifact(self, place: str) -> bool:
+        """Tell whether a place holds an artifact, or what is left of one, and nothing else."""
+        try:
+            check_replaceable(self.path(place))
+        except OSError:
+            return False
+        return self.path(place).is_dir()
 
     def remove(self, place: str) -> None:
         """Remove an artifact, and its link's folder with the last one; none there is fine."""

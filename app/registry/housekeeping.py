@@ -1,0 +1,103 @@
+"""Keep the shelf small: versions nobody will go back to leave it, and what died writers left leaves the store."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from app.database import reading
+from app.registry.queries import lock_shelf, newest_versions, remove_versions, shelf_of
+from app.registry.store import ModelStore
+from app.registry.tables import ShelvedModel
+
+LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
+TRAINING = ".training-*"  # where a retrain run writes before it shelves
+
+log = logging.getLogger("flowcast.housekeeping")
+
+
+def tidy_shelf(session: Session, store: ModelStore, link_key: int, keep: int) -> list[int]:
+    """Take versions off a link's shelf that are neither active nor among the latest retired or newest candidates.
+
+    At least one retired version stays, the one a rollback leads to, and so does the newest version of
+    all: its number must not be given again. Rows go with the transaction, artifacts once it is committed.
+    """
+    lock_shelf(session, link_key)
+    rows = shelf_of(session, link_key)  # the newest version first
+    kept = {row.version for row in _kept(rows, max(1, keep))}
+    gone = [row for row in rows if row.version not in kept]
+    if gone:
+        remove_versions(session, [row.id for row in gone])
+        _after_commit(session, store, [row.folder for row in gone])
+    return sorted(row.version for row in gone)
+
+
+def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
+    """Remove artifacts that have no row, and folders that died writers left, an hour after they were last written to.
+
+    Only what the database knows to be gone is removed: of links it has versions of, and no version
+    newer than those. A service that is pointed at the wrong database, or at yesterday's, loses nothing.
+    """
+    try:
+        places = store.places()  # before the rows are read: what is added meanwhile is not seen
+        with reading(engine) as session:
+            newest, known = newest_versions(session)
+        orphans = [
+            place
+            for place in places
+            if place not in known and int(place.rpartition("/")[2]) <= newest.get(place.rpartition("/")[0], 0)
+        ]
+        gone = [place for place in orphans if store.holds_artifact(place) and _is_old(store.path(place))]
+        for place in gone:
+            store.remove(place)
+        return gone + _sweep_training(store)
+    except OSError as problem:  # a disk in trouble must not stop the one who sweeps
+        log.warning("the model store was not swept", exc_info=problem)
+        return []
+
+
+def _kept(rows: Sequence[ShelvedModel], keep: int) -> list[ShelvedModel]:
+    active = [row for row in rows if row.state == "active"]
+    retired = [row for row in rows if row.state == "retired"]
+    retired.sort(key=lambda row: row.retired_at or row.created_at, reverse=True)
+    candidates = [row for row in rows if row.state == "candidate"]
+    return [*rows[:1], *active, *retired[:keep], *candidates[:keep]]
+
+
+def _after_commit(session: Session, store: ModelStore, places: Sequence[str]) -> None:
+    """Remove artifacts when the transaction under way is committed; none if it is not."""
+    waiting = list(places)
+
+    def after_commit(_session: Session) -> None:
+        while waiting:
+            store.remove(waiting.pop())
+
+    def after_rollback(_session: Session) -> None:
+        waiting.clear()
+
+    event.listen(session, "after_commit", after_commit)
+    event.listen(session, "after_rollback", after_rollback)
+
+
+def _sweep_training(store: ModelStore) -> list[str]:
+    stale = [folder for folder in store.root.glob(TRAINING) if folder.is_dir() and _is_old(folder)]
+    for folder in stale:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [folder.name for folder in stale]
+
+
+def _is_old(folder: Path) -> bool:
+    """Tell whether neither a folder nor anything in it was written to of late."""
+    latest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        try:
+            latest = max(latest, path.lstat().st_mtime)
+        except FileNotFoundError:  # somebody is at work there
+            return False
+    return latest < time.time() - LEFT_AFTER_SECONDS

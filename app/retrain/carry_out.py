@@ -1,0 +1,130 @@
+"""Carry out a retrain run: read, train in parallel, shelve, compare, activate, link by link."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from app.database import writing
+from app.exceptions import Problem
+from app.links.folders import folder_name
+from app.links.queries import LinkInfo
+from app.registry.activate import activate
+from app.registry.housekeeping import tidy_shelf
+from app.registry.shelve import note_decision, shelve
+from app.retrain.beat import Heartbeat
+from app.retrain.compare import decide, summary
+from app.retrain.queries import OPEN_LINK, close_links, is_open, put_down, set_link, still_mine, tally
+from app.retrain.tables import RetrainRun
+from app.retrain.train_links import Work, trained_links
+from app.train import LinkOutcome
+
+log = logging.getLogger("flowcast.retrain")
+
+TRAINING_FOLDER = ".training-"  # in the model store, one for every attempt at a run
+
+
+class RunLost(Exception):
+    """The run was given to another worker, because this one was not heard of."""
+
+
+def carry_out(work: Work, heartbeat: Heartbeat) -> str:
+    """Train what is left of a run; give the state it ended in."""
+    store_root = work.settings.model_store
+    store_root.mkdir(parents=True, exist_ok=True)
+    for leftover in store_root.glob(f"{TRAINING_FOLDER}{work.run.id}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{TRAINING_FOLDER}{work.run.id}-", dir=store_root))
+    try:
+        with closing(trained_links(work, heartbeat, folder)) as trained:  # whatever happens, training ends here
+            for outcome, link in trained:
+                _settle(work, link, outcome, folder)
+        return _finish(work)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
+    """Settle a link; what cannot be shelved is that link's failure and no other's."""
+    try:
+        _settle_whole(work, link, outcome, folder)
+    except (Problem, OSError) as problem:
+        log.warning("not shelved", exc_info=problem, extra={"run": work.run.id, "link": link.link_id})
+        reason = str(problem) if isinstance(problem, Problem) else f"{type(problem).__name__}: {problem}"
+        now = datetime.now(UTC)
+        with writing(work.engine) as session:
+            _require_mine(session, work, now)
+            _fail(session, work, link, reason, now)
+
+
+def _settle_whole(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
+    """Shelve, compare and perhaps activate what was trained, all in one transaction."""
+    now = datetime.now(UTC)
+    with writing(work.engine) as session:
+        _require_mine(session, work, now)
+        if not is_open(session, work.run.id, link.link_key):
+            return  # deleted while it was trained
+        if outcome.about is None:
+            _fail(session, work, link, outcome.reason, now)
+            return
+        _shelve(session, work, link, outcome, folder, now)
+    log.info("link retrained", extra={"run": work.run.id, "link": link.link_id, "seconds": round(outcome.seconds, 2)})
+
+
+def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, folder: Path, now: datetime) -> None:
+    assert trained.about is not None
+    held_out = trained.about["held_out"]
+    figures = summary(held_out)
+    decision = decide(held_out, work.run.activate, work.settings.retrain_margin)
+    version = shelve(session, work.store, link, folder / folder_name(link.link_id)).version
+    if decision.activate:
+        by = f"run {work.run.id}, {work.run.requested_by}"
+        activate(session, work.store, link, version, by=by, reason=decision.reason, figures=figures, now=now)
+    outcome = "activated" if decision.activate else "refused"
+    note_decision(session, link.link_key, version, work.run.id, outcome, decision.reason)
+    set_link(
+        session,
+        work.run.id,
+        link.link_key,
+        state="done",
+        outcome=outcome,
+        reason=decision.reason,
+        figures=figures,
+        version=version,
+        finished_at=now,
+    )
+    tidy_shelf(session, work.store, link.link_key, work.settings.keep_retired)
+
+
+def _fail(session: Session, work: Work, link: LinkInfo, reason: str, now: datetime) -> None:
+    values = {"state": "failed", "outcome": "failed", "reason": reason, "finished_at": now}
+    set_link(session, work.run.id, link.link_key, **values)
+
+
+def _require_mine(session: Session, work: Work, now: datetime) -> None:
+    if not still_mine(session, work.run.id, work.worker, now):
+        raise RunLost
+
+
+def _finish(work: Work) -> str:
+    """Close a run, or put it down where links are left, for the next worker to take up at once."""
+    now = datetime.now(UTC)
+    with writing(work.engine) as session:
+        _require_mine(session, work, now)
+        run = session.get_one(RetrainRun, work.run.id)
+        if run.cancel_requested:
+            close_links(session, work.run.id, "cancelled", "the run was cancelled", now)
+            run.state, run.finished_at = "cancelled", now
+            return run.state
+        states = tally(session, [work.run.id]).get(work.run.id, {})
+        if states.keys() & set(OPEN_LINK):
+            put_down(session, work.run.id)
+            return "put down"
+        run.state, run.finished_at = "failed" if set(states) == {"failed"} else "succeeded", now
+        return run.state

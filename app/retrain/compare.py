@@ -1,0 +1,56 @@
+"""Choose by evidence, whether a candidate is better than what is served and than the profile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+MEASURE = "rmse"  # one slot ahead, on the held-out slots that every method has a forecast for
+
+
+class Decision(NamedTuple):
+    """Whether to activate a candidate, and why."""
+
+    activate: bool
+    reason: str
+
+
+def decide(held_out: dict[str, Any], mode: str, margin: float) -> Decision:
+    """Compare candidate, active model and profile on the same held-out slots.
+
+    With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs.
+    """
+    if mode == "never":
+        return Decision(False, "the run was told to activate nothing")
+    if mode == "always":
+        return Decision(True, "the run was told to activate whatever it trained")
+    candidate = _error(held_out, "candidate")
+    if candidate is None:
+        return Decision(False, "there was no held-out slot to measure the candidate on")
+    rivals = {"the active model": _error(held_out, "active"), "the profile": _error(held_out, "profile")}
+    for name, error in rivals.items():
+        if error is not None and not candidate < (1.0 - margin) * error:
+            return Decision(
+                False,
+                f"RMSE {candidate:.4g} is not {margin:.1%} below that of {name}, {error:.4g}, on the held-out days",
+            )
+    beaten = " and ".join(f"{name} ({error:.4g})" for name, error in rivals.items() if error is not None)
+    missing = ", ".join(name for name, error in rivals.items() if error is None)
+    unmeasured = f"; {missing} could not be measured" if missing else ""
+    if not beaten:
+        return Decision(True, f"RMSE {candidate:.4g} on the held-out days, and nothing to compare with{unmeasured}")
+    return Decision(
+        True, f"RMSE {candidate:.4g} is more than {margin:.1%} below {beaten} on the held-out days{unmeasured}"
+    )
+
+
+def summary(held_out: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Give the figures of each method as plain numbers."""
+    return {
+        method: {name: measure.get("value") for name, measure in figures.items()}
+        for method, figures in held_out.items()
+    }
+
+
+def _error(held_out: dict[str, Any], method: str) -> float | None:
+    value = held_out.get(method, {}).get(MEASURE, {}).get("value")
+    return None if value is None else float(value)

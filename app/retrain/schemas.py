@@ -1,0 +1,158 @@
+"""Retrain runs as they come in and go out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.links.schemas import LinkId
+from app.retrain.tables import RetrainLink, RetrainRun
+from app.web.json_numbers import WHOLE
+
+MOST_LINKS = 10_000
+RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
+Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA"]
+Mode = Literal["if_better", "always", "never"]
+RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
+Outcome = Literal["activated", "refused", "failed", "cancelled"]
+
+
+class Parameters(BaseModel):
+    """How to train; what is left out is as ``flowcast train`` has it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lags: Annotated[int, Field(ge=1, le=2000), WHOLE] | None = Field(
+        None, description="Past slots a forecast looks at (45)"
+    )
+    n_neighbors: Annotated[int, Field(ge=1, le=500), WHOLE] | None = Field(None, description="Neighbours (20)")
+    bandwidth: float | None = Field(None, gt=0, le=1000, description="Width of the kernel (1.0)")
+    held_out_days: Annotated[int, Field(ge=1, le=60), WHOLE] | None = Field(
+        None, description="Last days that choose and judge (7)"
+    )
+    max_iter: Annotated[int, Field(ge=0, le=500), WHOLE] | None = Field(None, description="Most steps (25)")
+    mu: list[Annotated[float, Field(ge=0, le=100)]] | None = Field(
+        None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
+    )
+    level: float | None = Field(None, gt=0.0, lt=1.0, description="Share of counts the interval is meant to hold (0.9)")
+    days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(None, description="Last days to learn from (56)")
+
+
+class NewRun(BaseModel):
+    """A retrain run to be made."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"links": "all", "activate": "if_better"}]}
+    )
+
+    links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
+    algorithm: Algorithm = Field("KR_SML", description="What to train")
+    parameters: Parameters | None = Field(None, description="How to train")
+    activate: Mode = Field("if_better", description="When a candidate becomes the active model")
+
+
+class RunLink(BaseModel):
+    """One link of a run."""
+
+    link_id: str
+    state: LinkState
+    outcome: Outcome | None = Field(description="What became of the candidate")
+    reason: str | None = Field(description="Why")
+    version: int | None = Field(description="The candidate's version on the shelf")
+    figures: dict[str, dict[str, float | None]] | None = Field(
+        description="Candidate, active, KR, profile and last_week on the same held-out slots"
+    )
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, row: RetrainLink, link_id: str) -> RunLink:
+        """Show a link as it is stored."""
+        names = [name for name in cls.model_fields if name != "link_id"]
+        return cls(link_id=link_id, **{name: getattr(row, name) for name in names})
+
+
+class Progress(BaseModel):
+    """How far a run is, in links."""
+
+    total: int
+    waiting: int = 0
+    training: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class RunOut(BaseModel):
+    """A retrain run."""
+
+    run_id: int
+    state: RunState
+    progress: Progress
+    algorithm: Algorithm
+    parameters: dict[str, Any]
+    activate: Mode
+    requested_by: str = Field(description="The key that asked, or what set it off by itself")
+    occasion: str | None
+    requested_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested: bool
+    detail: str | None = Field(description="Why it failed as a whole")
+
+    @classmethod
+    def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
+        """Give the fields of a run as it is stored."""
+        names = [name for name in RunOut.model_fields if name not in ("run_id", "progress")]
+        progress = Progress(total=sum(states.values()), **states)
+        return {name: getattr(run, name) for name in names} | {"run_id": run.id, "progress": progress}
+
+
+class RunDetail(RunOut):
+    """A retrain run with its links."""
+
+    links: list[RunLink]
+
+
+class AcceptedRun(RunDetail):
+    """A run that was queued, and what was left out of it."""
+
+    already_running: dict[str, int] = Field(description="Links left out because they are in another run, and in which")
+
+
+class RunPage(BaseModel):
+    """Runs, the newest first."""
+
+    runs: list[RunOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+
+
+class ActivationOut(BaseModel):
+    """One version that became the active one."""
+
+    link_id: str
+    version: int
+    previous_version: int | None
+    activated_at: datetime
+    activated_by: str
+    reason: str | None
+    figures: dict[str, dict[str, float | None]] | None
+
+
+class ActivationPage(BaseModel):
+    """A link's history of activations, the newest first."""
+
+    activations: list[ActivationOut]
+    next_cursor: str | None
+
+
+class Wish(BaseModel):
+    """Why a version is activated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")] | None = None

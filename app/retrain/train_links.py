@@ -1,0 +1,175 @@
+"""Train what is left of a run, in parallel processes that end with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import joblib
+from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.process_executor import BrokenProcessPool
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from app.counts.queries import newest_slots, stored_span
+from app.counts.series import LinkSeries
+from app.counts.stored_series import stored_series
+from app.database import reading, writing
+from app.links.queries import LinkInfo
+from app.parent_process import end_with
+from app.registry.queries import active_models
+from app.registry.store import ModelStore
+from app.retrain.beat import Heartbeat
+from app.retrain.queries import set_link, still_mine, waiting_links
+from app.retrain.tables import RetrainRun
+from app.settings import Settings
+from app.train import ActiveModel, LinkOutcome, train_link
+from model.training import TrainingPlan
+
+DEFAULT_DAYS = 56
+MOST_CRASHES = 3  # of processes that train, without a link trained in between
+LOOK_SECONDS = 0.2
+
+log = logging.getLogger("flowcast.retrain")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run under way, and what it takes to carry it out."""
+
+    engine: Engine
+    settings: Settings
+    run: RetrainRun
+    worker: str
+
+    @property
+    def store(self) -> ModelStore:
+        """The artifacts' store."""
+        return ModelStore(self.settings.model_store)
+
+    def plan(self) -> TrainingPlan:
+        """Say how to train."""
+        given = {name: value for name, value in self.run.parameters.items() if name != "days"}
+        given |= {"mu": tuple(given["mu"])} if "mu" in given else {}
+        return TrainingPlan(algorithm=self.run.algorithm, **given)
+
+
+def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
+    """Give the outcomes of links as they come, until none is left or the run should go no further.
+
+    A process that trains may be killed, for want of memory say; what it and the others had begun is
+    begun again, and after several such ends in a row the run is given up.
+    """
+    crashes = 0
+    while not heartbeat.over:
+        try:
+            with closing(_trained_at_once(work, heartbeat, folder)) as trained:
+                for one in trained:
+                    crashes = 0
+                    yield one
+            return
+        except Exception as problem:
+            if heartbeat.over:  # killed by ourselves, for which joblib has several words
+                return
+            crashes += 1
+            if not isinstance(problem, BrokenProcessPool) or crashes >= MOST_CRASHES:
+                raise
+            log.warning("a process that trains ended", extra={"run": work.run.id, "reason": type(problem).__name__})
+
+
+def _trained_at_once(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
+    with reading(work.engine) as session:
+        links = {link.link_id: link for link in waiting_links(session, work.run.id)}
+    plan = work.plan()
+
+    def calls() -> Iterator[Any]:
+        for link in links.values():
+            if heartbeat.over or not _mark(work, link):
+                return
+            yield _prepared(work, link, folder, plan)
+
+    # One BLAS thread a process: the processes already use the cores. One link ahead, so that a cancelled
+    # run stops soon and a link counts as training only when it is.
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1), _killed_when_over(heartbeat):
+        parallel = joblib.Parallel(
+            n_jobs=work.settings.retrain_jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1", batch_size=1
+        )
+        outcomes = parallel(calls())
+        try:
+            for outcome in outcomes:
+                yield outcome, links[outcome.link_id]
+                if heartbeat.over:
+                    return
+        finally:
+            outcomes.close()
+
+
+@contextmanager
+def _killed_when_over(heartbeat: Heartbeat) -> Iterator[None]:
+    """Kill the processes that train as soon as the run should go no further: half a link is not waited for."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            if heartbeat.over:
+                # Killed and no more: to shut the pool down from here, while joblib is at it, can block both.
+                for process in list(get_reusable_executor(reuse=True)._processes.values()):
+                    process.kill()
+
+    thread = threading.Thread(target=watch, name="kill-when-over", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _mark(work: Work, link: LinkInfo) -> bool:
+    """Mark a link as training; False when the run is another worker's, who may have settled it long since."""
+    now = datetime.now(UTC)
+    with writing(work.engine, derived=True, served=False) as session:
+        if not still_mine(session, work.run.id, work.worker, now):
+            return False
+        set_link(session, work.run.id, link.link_key, state="training", started_at=now)
+        return True
+
+
+def _prepared(work: Work, link: LinkInfo, folder: Path, plan: TrainingPlan) -> Any:
+    """Give the call that trains a link."""
+    with reading(work.engine) as session:
+        days = int(work.run.parameters.get("days", DEFAULT_DAYS))
+        newest = newest_slots(session, [link.link_key]).get(link.link_key)
+        first = None if newest is None else newest - days * 86_400 + link.slot_seconds
+        series = stored_series(session, link, _from_first_count(session, link, first))
+        place = active_models(session, [link.link_key]).get(link.link_key)
+    active = None if place is None else ActiveModel(work.store.path(place.folder), place.fingerprint)
+    capacity = None if link.capacity is None else link.capacity * link.slot_minutes / 60
+    return joblib.delayed(_train_beside)(os.getpid(), series, folder, plan, capacity, active)
+
+
+def _train_beside(
+    parent: int,
+    series: LinkSeries,
+    folder: Path,
+    plan: TrainingPlan,
+    capacity: float | None,
+    active: ActiveModel | None,
+) -> LinkOutcome:
+    """Train a link in a process that does not outlive the worker: nobody would hear what it has to say."""
+    if os.getpid() != parent:  # with one job the worker itself trains
+        end_with(parent, lambda: os._exit(1))
+    return train_link(series, folder, plan, False, capacity, active)
+
+
+def _from_first_count(session: Session, link: LinkInfo, first: int | None) -> int | None:
+    """Begin no earlier than the counts do: days before them would only be gaps."""
+    oldest, _ = stored_span(session, link.link_key)
+    return first if oldest is None or first is None else max(first, oldest)

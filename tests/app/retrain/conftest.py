@@ -1,0 +1,3 @@
+from tests.app.forecasts.conftest import city, trained
+
+__all__ = ["city", "trained"]

@@ -1,0 +1,35 @@
+import pytest
+
+from app.retrain.compare import decide, summary
+
+
+def figures(**errors):
+    return {method: {"rmse": {"value": value, "n_used": 10}} for method, value in errors.items()}
+
+
+@pytest.mark.parametrize(
+    ("errors", "activated", "said"),
+    [
+        ({"candidate": 9.0, "active": 10.0, "profile": 10.0}, True, "more than 1.0%"),
+        ({"candidate": 9.95, "active": 10.0, "profile": 12.0}, False, "the active model"),
+        ({"candidate": 9.0, "active": 12.0, "profile": 9.05}, False, "the profile"),
+        ({"candidate": 9.0, "profile": 10.0}, True, "the profile"),
+        ({"candidate": 9.0, "active": None, "profile": None}, True, ""),
+        ({"candidate": None, "profile": 1.0}, False, "no held-out slot"),
+        ({"candidate": 9.9, "active": 10.0, "profile": 10.0}, False, "9.9"),  # exactly the margin is not below it
+    ],
+)
+def test_if_better_needs_both_beaten_by_the_margin(errors, activated, said):
+    decision = decide(figures(**errors), "if_better", 0.01)
+    assert decision.activate is activated
+    assert said in decision.reason
+
+
+def test_always_and_never_do_not_look():
+    worse = figures(candidate=99.0, active=1.0, profile=1.0)
+    assert decide(worse, "always", 0.01).activate
+    assert not decide(figures(candidate=1.0, active=9.0, profile=9.0), "never", 0.01).activate
+
+
+def test_a_summary_is_plain_numbers():
+    assert summary(figures(candidate=1.0, KR=None)) == {"candidate": {"rmse": 1.0}, "KR": {"rmse": None}}
