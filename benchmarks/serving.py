@@ -34,6 +34,7 @@ from app.database import is_sqlite, open_database
 from app.keys.ring import KeyRing
 from app.schema import upgrade_schema
 from app.settings import Settings
+from benchmarks import while_training
 from benchmarks.empty_service import BODY_BYTES
 from benchmarks.http_load import Connection, request, throughput
 from benchmarks.model_city import ModelCity
@@ -235,8 +236,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__.split("\n")[0])
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each round of requests (2)")
+    parser.add_argument("--while-training", action="store_true", help="answers while the worker trains, instead")
+    parser.add_argument("--training-links", type=int, default=100, help="links to train meanwhile (100)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
+    if options.while_training:
+        found = while_training.measure_while_training(options.training_links)
+        print(json.dumps(found, indent=2)) if options.json else while_training.show(found)
+        return 0
     found = measure(max(options.links, POSTING_LINKS), options.seconds)
     if options.json:
         print(json.dumps(found, indent=2))

@@ -1,0 +1,128 @@
+"""The messages of a webhook: what is new since its cursor, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from app.database import reading
+from app.events.tables import Webhook
+from app.events.webhook_queries import Marks
+from app.forecasts.board import Rendered
+from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
+from app.forecasts.queries import stored_statements
+from app.forecasts.windows import HORIZONS
+from app.links.queries import all_links
+from app.registry.activations import activations_after
+from app.retrain.schemas import ActivationOut
+
+LINKS_A_MESSAGE = 200  # some 300 kB
+ACTIVATIONS_A_MESSAGE = 100
+FORECASTS, ACTIVATIONS = "forecasts", "activations"
+
+
+@dataclass
+class Cursor:
+    """What a webhook was told of: the newest activation, and each link's forecast."""
+
+    activation: int
+    marks: Marks = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Webhook) -> Cursor:
+        """Read a webhook's cursor; without one it was told nothing."""
+        stored = json.loads(row.last_forecast or "{}")
+        return cls(row.last_activation, {int(key): (as_of, version) for key, (as_of, version) in stored.items()})
+
+    def written(self) -> str:
+        """Write the forecasts' part down."""
+        return json.dumps(self.marks, separators=(",", ":"))
+
+
+class News(NamedTuple):
+    """What could be told, as it was when the database was last asked."""
+
+    activation: int  # number of the newest
+    marks: Marks
+    now: int  # by the service's clock, in Unix seconds: what the age of counts is told by
+
+
+class Message(NamedTuple):
+    """A body to send, and the cursor once it arrived; without a body there is only the cursor to move."""
+
+    event: str
+    body: bytes | None
+    after: Cursor
+
+
+def changed(cursor: Cursor, news: News) -> Marks:
+    """Give the links whose latest forecast is not the one told."""
+    return {key: mark for key, mark in news.marks.items() if cursor.marks.get(key) != mark}
+
+
+def messages(engine: Engine, kinds: str, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
+    """Give what a webhook is to be told, activations first: they explain the forecasts."""
+    # Links that are gone leave the cursor, or it would grow for ever.
+    cursor = Cursor(cursor.activation, {key: mark for key, mark in cursor.marks.items() if key in news.marks})
+    if ACTIVATIONS in kinds:
+        for message in _activations(engine, cursor, news, now):
+            cursor = message.after
+            yield message
+    if FORECASTS in kinds:
+        yield from _forecasts(engine, cursor, news, now)
+
+
+def _activations(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
+    while True:
+        with reading(engine) as session:
+            found = activations_after(session, cursor.activation, ACTIVATIONS_A_MESSAGE)
+        # Beyond the newest that was looked for, one with a lower number may still be under way.
+        rows = [(row, link_id) for row, link_id in found if row.id <= news.activation]
+        if not rows:
+            return
+        names = [name for name in ActivationOut.model_fields if name != "link_id"]
+        items = [
+            ActivationOut(link_id=link_id, **{name: getattr(row, name) for name in names}).model_dump(mode="json")
+            for row, link_id in rows
+        ]
+        body = json.dumps({"event": ACTIVATIONS, "sent_at": _written(now), ACTIVATIONS: items}).encode()
+        cursor = Cursor(rows[-1][0].id, cursor.marks)
+        yield Message(ACTIVATIONS, body, cursor)
+
+
+def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
+    waiting = sorted(changed(cursor, news).items())
+    head = f'{{"event":"{FORECASTS}","sent_at":"{_written(now)}","links":['.encode()
+    for begin in range(0, len(waiting), LINKS_A_MESSAGE):
+        part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
+        with reading(engine) as session:
+            said = _statements(session, part)
+        items = [_item(one, news.now) for one in said]
+        cursor = Cursor(cursor.activation, cursor.marks | part)
+        yield Message(FORECASTS, head + b",".join(items) + b"]}" if items else None, cursor)
+
+
+def _statements(session: Session, marks: Marks) -> list[Statement]:
+    links = [link for link in all_links(session) if link.link_key in marks]
+    stored = stored_statements(session, links, {key: as_of for key, (as_of, _) in marks.items()})
+    wanted = [stored.get((link.link_key, marks[link.link_key][1])) for link in links]
+    return [said for said in wanted if said is not None]
+
+
+def _item(said: Statement, now: int) -> bytes:
+    """Give a link as ``GET /v1/forecasts`` does."""
+    degraded = said.degraded_reason or said.method in (PROFILE, LAST_COUNT)
+    age = max(0, now - said.as_of - said.link.slot_seconds)
+    head = {"link_id": said.link.link_id, "status": "degraded" if degraded else "ok"}
+    written = json.dumps(head, separators=(",", ":")).encode()
+    return written[:-1] + b',"forecasts":[' + Rendered(said).forecasts(HORIZONS, age) + b"]}"
+
+
+def _written(now: datetime) -> str:
+    return now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

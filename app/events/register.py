@@ -1,0 +1,37 @@
+"""Make a webhook."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from datetime import UTC, datetime
+
+from sqlalchemy.orm import Session
+
+from app.events.addresses import require_allowed
+from app.events.tables import Webhook
+from app.events.webhook_queries import all_webhooks
+from app.events.webhook_schemas import EventKind, NewWebhook
+from app.exceptions import NotYet
+from app.registry.activations import newest_activation
+
+MOST_WEBHOOKS = 100
+
+
+def register_webhook(session: Session, wanted: NewWebhook, hosts: Collection[str], *, created_by: str) -> Webhook:
+    """Store a webhook that hears of activations from now on, and of forecasts from the latest on."""
+    require_allowed(wanted.url, hosts)
+    if len(all_webhooks(session)) >= MOST_WEBHOOKS:
+        raise NotYet(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
+    row = Webhook(
+        url=wanted.url,
+        events=",".join(kind for kind in EventKind if kind in wanted.events),
+        secret=wanted.secret or secrets.token_urlsafe(32),
+        created_at=datetime.now(UTC),
+        created_by=created_by,
+        last_activation=newest_activation(session),
+        failures=0,
+    )
+    session.add(row)
+    session.flush()
+    return row

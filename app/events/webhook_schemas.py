@@ -1,0 +1,109 @@
+"""Webhooks as they come in and go out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from app.events.addresses import LONGEST_URL, URL_PATTERN
+from app.events.backoff import MOST_FAILURES
+from app.events.tables import Webhook
+
+EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecasts", "activations"]}
+WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]
+
+
+class EventKind(StrEnum):
+    """What a webhook may hear of."""
+
+    FORECASTS = "forecasts"
+    ACTIVATIONS = "activations"
+
+
+def _once_each(kinds: list[EventKind]) -> list[EventKind]:
+    if len(set(kinds)) < len(kinds):
+        raise ValueError("it must name each kind once")
+    return kinds
+
+
+Kinds = Annotated[
+    list[EventKind],
+    Field(min_length=1, max_length=2, json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_once_each),
+]
+
+
+class NewWebhook(BaseModel):
+    """An address to push events to."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+
+    url: Annotated[
+        str,
+        Field(
+            max_length=LONGEST_URL,
+            pattern=URL_PATTERN,
+            description="http or https, without user info or fragment, to a host that FLOWCAST_WEBHOOK_HOSTS allows",
+        ),
+    ]
+    events: Annotated[Kinds, Field(description="What to push")]
+    secret: Annotated[
+        str | None,
+        Field(
+            min_length=16,
+            max_length=128,
+            pattern=r"^[!-~]+$",
+            description="What messages are signed with, visible ASCII; made if left out",
+        ),
+    ] = None
+
+
+class WebhookOut(BaseModel):
+    """A webhook, without its secret, and how delivery stands."""
+
+    webhook_id: int
+    url: str
+    events: list[EventKind]
+    state: Annotated[
+        Literal["active", "failing", "disabled"],
+        Field(description="`disabled` after three days of failures: delete it and make it anew"),
+    ]
+    created_at: datetime
+    created_by: Annotated[str, Field(description="Id of the key that made it")]
+    delivered_at: Annotated[datetime | None, Field(description="When a message last arrived")]
+    failures: Annotated[int, Field(description="In a row")]
+    retry_at: Annotated[datetime | None, Field(description="When delivery is tried again; null unless it is failing")]
+    last_error: Annotated[str | None, Field(description="Why the last try failed; null once one succeeded")]
+
+    @classmethod
+    def of(cls, row: Webhook) -> WebhookOut:
+        """Show a row."""
+        state = "disabled" if row.failures >= MOST_FAILURES else "failing" if row.failures else "active"
+        names = ("url", "created_at", "created_by", "delivered_at", "failures", "last_error")
+        return cls.model_validate(
+            {name: getattr(row, name) for name in names}
+            | {"webhook_id": row.id, "events": row.events.split(","), "state": state}
+            | {"retry_at": row.retry_at if state == "failing" else None}
+        )
+
+
+class MadeWebhook(WebhookOut):
+    """A new webhook; its secret is shown here and never again."""
+
+    secret: str
+
+    @classmethod
+    def made(cls, row: Webhook) -> MadeWebhook:
+        """Show the secret once."""
+        return cls(**WebhookOut.of(row).model_dump(), secret=row.secret)
+
+
+class WebhookList(BaseModel):
+    """Every webhook, the oldest first."""
+
+    webhooks: list[WebhookOut]

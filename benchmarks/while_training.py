@@ -1,0 +1,150 @@
+"""How the service answers while its worker trains, and how long a run over REST takes beside ``flowcast train``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import insert
+
+from app.counts.tables import Count
+from app.database import open_database, writing
+from app.demo.city import sample_city
+from app.links.tables import Link
+from app.schema import upgrade_schema
+from benchmarks.http_load import Connection, request
+from benchmarks.running_service import KEY, Running, running
+
+DAYS = 25
+IDLE_SECONDS = 10.0
+POLL_SECONDS = 1.0  # between looks at the run, as from an admin who watches
+PAUSE_SECONDS = 1.0  # between rounds: a control system polls all its links, one after another, and waits
+
+
+def latencies(service: Running, link_ids: list[str], over: threading.Event) -> list[float]:
+    """Ask for every link's forecast, round after round, until told to stop; give the seconds each answer took."""
+    connection = Connection("127.0.0.1", service.port)
+    asked = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
+    taken = []
+    while not over.is_set():
+        for question in asked:
+            started = time.perf_counter()
+            status, body = connection.ask(question)
+            taken.append(time.perf_counter() - started)
+            if status != 200:
+                raise RuntimeError(f"{status}: {body[:200]!r}")
+        over.wait(PAUSE_SECONDS)
+    connection.close()
+    return taken
+
+
+def measure_idle(service: Running, link_ids: list[str]) -> list[float]:
+    """Time forecasts while nothing else happens."""
+    over = threading.Event()
+    timer = threading.Timer(IDLE_SECONDS, over.set)
+    timer.start()
+    return latencies(service, link_ids, over)
+
+
+def retrain(service: Running, link_ids: list[str]) -> tuple[float, list[float]]:
+    """Retrain every link over REST, asking for forecasts meanwhile; give its seconds and theirs."""
+    over, taken = threading.Event(), []
+    asking = threading.Thread(target=lambda: taken.extend(latencies(service, link_ids, over)))
+    asking.start()
+    started = time.perf_counter()
+    try:
+        body = json.dumps({"links": "all", "activate": "always"}).encode()
+        status, answer = service.ask("POST", "/v1/admin/retrain", body)
+        if status != 202:
+            raise RuntimeError(f"{status}: {answer[:300]!r}")
+        path = f"/v1/admin/retrain/{json.loads(answer)['run_id']}"
+        while (run := json.loads(service.ask("GET", path)[1]))["state"] in ("queued", "running"):
+            time.sleep(POLL_SECONDS)
+        seconds = time.perf_counter() - started
+        if run["state"] != "succeeded" or run["progress"]["done"] != len(link_ids):
+            raise RuntimeError(json.dumps(run["progress"]))
+        return seconds, taken
+    finally:
+        over.set()
+        asking.join()
+
+
+def train_by_command(settings: dict[str, str], folder: Path) -> float:
+    """Time ``flowcast train`` on the same counts."""
+    command = [sys.executable, "-m", "app", "train", "--from-database", "--output", str(folder / "trained"), "--json"]
+    started = time.perf_counter()
+    subprocess.run(command, env=os.environ | settings, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def measure_while_training(links: int) -> dict[str, Any]:
+    """Run everything on the sample city."""
+    with tempfile.TemporaryDirectory(prefix="flowcast-training-") as name:
+        folder = Path(name)
+        settings = {
+            "FLOWCAST_DATABASE_URL": f"sqlite:///{folder / 'flowcast.db'}",
+            "FLOWCAST_MODEL_STORE": str(folder / "models"),
+            "FLOWCAST_STALE_AFTER_MINUTES": "100000000",  # the city's days are long past
+        }
+        link_ids = _fill(settings["FLOWCAST_DATABASE_URL"], links)
+        by_command = train_by_command(settings, folder)
+        with running(["app", "serve"], settings, "/readyz", folder) as service:
+            for link_id in link_ids:  # the first answer of each is made, not only given
+                service.ask("GET", f"/v1/links/{link_id}/forecast")
+            idle = measure_idle(service, link_ids)
+            over_rest, busy = retrain(service, link_ids)
+    return {
+        "links": links,
+        "idle_p95_ms": 1000 * float(np.quantile(idle, 0.95)),
+        "training_p95_ms": 1000 * float(np.quantile(busy, 0.95)),
+        "p95_ratio": float(np.quantile(busy, 0.95) / np.quantile(idle, 0.95)),
+        "answers_while_training": len(busy),
+        "train_seconds": by_command,
+        "retrain_seconds": over_rest,
+        "retrain_ratio": over_rest / by_command,
+    }
+
+
+def _fill(url: str, links: int) -> list[str]:
+    """Put the city's links and counts into a new database."""
+    city, engine, now = sample_city(links=links, days=DAYS), open_database(url), datetime.now(UTC)
+    upgrade_schema(engine)
+    with writing(engine) as session:
+        for link_id, counts in city.counts.items():
+            link = Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
+            session.add(link)
+            session.flush()
+            known = np.flatnonzero(~np.isnan(counts))
+            names = ("link_key", "slot_start", "count", "quality")
+            rows = [(link.link_key, 900 * (city.first_slot + i), int(counts[i]), 0) for i in known.tolist()]
+            session.execute(insert(Count), [dict(zip(names, row, strict=True)) for row in rows])
+    engine.dispose()
+    return list(city.counts)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print what was measured beside what it should be."""
+    table = Table("what", "measured", "bar", title=f"{found['links']} links of the sample city, {DAYS} days")
+    idle, busy = found["idle_p95_ms"], found["training_p95_ms"]
+    table.add_row(
+        "p95 of GET …/forecast while training : idle",
+        f"{found['p95_ratio']:.2f} ({busy:.2f} ms : {idle:.2f} ms, {found['answers_while_training']:,} answers)",
+        "3",
+    )
+    table.add_row(
+        "retrain over REST : flowcast train",
+        f"{found['retrain_ratio']:.2f} ({found['retrain_seconds']:.1f} s : {found['train_seconds']:.1f} s)",
+        "1.2",
+    )
+    Console(width=None if sys.stdout.isatty() else 130, highlight=False).print(table)

@@ -1,0 +1,348 @@
+"""Deliveries: signed, at least once, retried, to nobody else's delay; to a real server."""
+
+import hashlib
+import hmac
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.database import writing
+from app.events import backoff, messages
+from app.events.deliver import Deliverer
+from app.events.tables import Webhook
+from app.links.queries import link_or_404
+from app.registry.activations import Activation
+from tests.app.stored import MONDAY, SLOT, utc
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+SECRET = "a-secret-for-tests"
+
+
+@pytest.fixture
+def runtime(client):
+    return client.app.state.runtime
+
+
+@pytest.fixture
+def deliverer(runtime, settings):
+    opened = Deliverer(runtime.engine, settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def deliver(deliverer):
+    """Deliver what is due so many seconds after a start."""
+
+    def step(seconds=0.0):
+        deliverer.step(NOW + timedelta(seconds=seconds))
+        deliverer.wait()
+
+    return step
+
+
+@pytest.fixture
+def hook(client, receiver):
+    return make_hook(client, receiver)
+
+
+@pytest.fixture
+def links(put_link):
+    for link_id in ("A", "B", "C"):
+        put_link(link_id)
+
+
+def make_hook(client, receiver, *events):
+    body = {"url": receiver.url, "events": events or ["forecasts", "activations"], "secret": SECRET}
+    answer = client.post("/v1/admin/webhooks", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["webhook_id"]
+
+
+def state(client, webhook_id):
+    listed = client.get("/v1/admin/webhooks").json()["webhooks"]
+    return next(row for row in listed if row["webhook_id"] == webhook_id)
+
+
+def post(client, slot, *link_ids, count=10):
+    counts = [{"link_id": link_id, "slot_start": utc(MONDAY + slot * SLOT), "count": count} for link_id in link_ids]
+    assert client.post("/v1/counts", json={"counts": counts}).status_code == 200
+
+
+def activation(runtime, link_id, version, previous=None):
+    with writing(runtime.engine) as session:
+        session.add(
+            Activation(
+                link_key=link_or_404(session, link_id).link_key,
+                version=version,
+                previous_version=previous,
+                activated_at=NOW,
+                activated_by="tests",
+                reason="better",
+                figures={"candidate": {"rmse": 9.5}},
+            )
+        )
+
+
+def link_ids(received):
+    return [link["link_id"] for link in received.told["links"]]
+
+
+class TestMessages:
+    def test_forecasts_as_the_service_gives_them(self, client, receiver, links, hook, deliver):
+        post(client, 0, "A", "B")
+        deliver()
+        [came] = receiver.received
+        assert came.path == "/hook?from=flowcast"
+        told = client.get("/v1/forecasts?horizon=4&links=A,B").json()["links"]
+        assert came.told == {"event": "forecasts", "sent_at": "2026-11-16T12:00:00.000000Z", "links": told}
+
+    def test_only_what_is_new_comes_again(self, client, receiver, links, hook, deliver):
+        post(client, 0, "A", "B")
+        deliver()
+        deliver(1)
+        assert len(receiver.received) == 1
+        post(client, 1, "B")
+        deliver(2)
+        deliver(3)
+        assert [link_ids(came) for came in receiver.received] == [["A", "B"], ["B"]]
+
+    def test_a_corrected_count_issues_nothing_and_so_sends_nothing(self, client, receiver, links, hook, deliver):
+        post(client, 0, "A")
+        deliver()
+        post(client, 0, "A", count=99)
+        deliver(1)
+        assert len(receiver.received) == 1
+
+    def test_activations_from_when_the_webhook_was_made(self, client, receiver, links, runtime, deliver):
+        activation(runtime, "A", 1)
+        make_hook(client, receiver)
+        deliver()
+        assert receiver.received == []
+        activation(runtime, "A", 2, previous=1)
+        deliver(1)
+        [came] = receiver.received
+        assert came.told["event"] == came.headers["X-Flowcast-Event"] == "activations"
+        assert came.told["activations"] == [
+            {
+                "link_id": "A",
+                "version": 2,
+                "previous_version": 1,
+                "activated_at": "2026-11-16T12:00:00Z",
+                "activated_by": "tests",
+                "reason": "better",
+                "figures": {"candidate": {"rmse": 9.5}},
+            }
+        ]
+
+    def test_only_the_kinds_that_were_asked_for(self, client, receiver, links, runtime, deliver):
+        make_hook(client, receiver, "activations")
+        post(client, 0, "A")
+        activation(runtime, "A", 1)
+        deliver()
+        deliver(1)
+        assert [came.event for came in receiver.received] == ["activations"]
+
+    def test_no_message_is_unbounded(self, client, receiver, links, runtime, hook, deliver, monkeypatch):
+        monkeypatch.setattr(messages, "LINKS_A_MESSAGE", 2)
+        monkeypatch.setattr(messages, "ACTIVATIONS_A_MESSAGE", 2)
+        post(client, 0, "A", "B", "C")
+        for version in (1, 2, 3):
+            activation(runtime, "A", version)
+        deliver()
+        sizes = [(came.event, len(came.told.get("links") or came.told["activations"])) for came in receiver.received]
+        assert sizes == [("activations", 2), ("activations", 1), ("forecasts", 2), ("forecasts", 1)]
+        deliver(1)
+        assert len(receiver.received) == 4
+
+    def test_a_link_that_was_deleted_leaves_the_cursor(self, client, receiver, links, runtime, hook, deliver):
+        post(client, 0, "A", "B")
+        deliver()
+        client.delete("/v1/links/A?force=true")
+        post(client, 1, "B")
+        deliver(1)
+        with writing(runtime.engine) as session:
+            row = session.get(Webhook, hook)
+            assert list(messages.Cursor.of(row).marks) == [link_or_404(session, "B").link_key]
+
+
+class TestSignature:
+    def test_an_independent_hmac_agrees(self, client, receiver, links, hook, deliver):
+        post(client, 0, "A")
+        deliver()
+        [came] = receiver.received
+        timestamp = came.headers["X-Flowcast-Timestamp"]
+        assert abs(int(timestamp) - NOW.timestamp()) < 10
+        pad = SECRET.encode().ljust(64, b"\0")
+        inner = hashlib.sha256(bytes(b ^ 0x36 for b in pad) + timestamp.encode() + b"." + came.body).digest()
+        outer = hashlib.sha256(bytes(b ^ 0x5C for b in pad) + inner).hexdigest()
+        assert came.headers["X-Flowcast-Signature"] == f"sha256={outer}"
+        assert hmac.compare_digest(
+            outer, hmac.new(SECRET.encode(), f"{timestamp}.".encode() + came.body, "sha256").hexdigest()
+        )
+
+    def test_every_delivery_has_a_number_of_its_own(self, client, receiver, links, hook, deliver):
+        for slot in range(2):
+            post(client, slot, "A")
+            deliver(slot)
+        numbers = {came.headers["X-Flowcast-Delivery"] for came in receiver.received}
+        assert len(numbers) == 2
+        assert receiver.received[0].headers["Content-Type"] == "application/json"
+
+
+class TestRetries:
+    def test_after_500s_it_comes_again_until_it_arrives(self, client, receiver, links, hook, deliver):
+        receiver.statuses = [500, 503, 200]
+        post(client, 0, "A")
+        deliver()
+        told = state(client, hook)
+        assert (told["state"], told["failures"], told["last_error"]) == ("failing", 1, "it answered 500")
+        assert told["delivered_at"] is None
+        wait = datetime.fromisoformat(told["retry_at"]) - NOW
+        assert timedelta(seconds=1) <= wait < timedelta(seconds=6)
+        deliver(0.5)  # too early
+        assert len(receiver.received) == 1
+        deliver(10)
+        assert state(client, hook)["last_error"] == "it answered 503"
+        deliver(30)
+        told = state(client, hook)
+        assert (told["state"], told["failures"], told["last_error"], told["retry_at"]) == ("active", 0, None, None)
+        assert told["delivered_at"] is not None
+        assert len({came.body[70:] for came in receiver.received}) == 1
+
+    def test_what_arrived_before_a_failure_does_not_come_again(self, client, receiver, links, runtime, hook, deliver):
+        receiver.statuses = [200, 500, 200]
+        activation(runtime, "A", 1)
+        post(client, 0, "A")
+        deliver()
+        assert state(client, hook)["failures"] == 1
+        deliver(10)
+        assert [came.event for came in receiver.received] == ["activations", "forecasts", "forecasts"]
+
+    def test_redirects_are_not_followed(self, client, receiver, links, hook, deliver):
+        receiver.statuses = [307]
+        post(client, 0, "A")
+        deliver()
+        assert [came.path for came in receiver.received] == ["/hook?from=flowcast"]
+        assert state(client, hook)["last_error"] == "it answered 307; redirects are not followed"
+
+    def test_nobody_there(self, client, receiver, links, hook, deliver):
+        receiver.close()
+        post(client, 0, "A")
+        deliver()
+        assert "refused" in state(client, hook)["last_error"].lower()
+
+    def test_an_address_that_is_allowed_no_more(self, client, receiver, links, runtime, hook, settings):
+        post(client, 0, "A")
+        strict = Deliverer(runtime.engine, settings.model_copy(update={"webhook_hosts": "hooks.example"}))
+        strict.step(NOW)
+        strict.close()
+        assert receiver.received == []
+        assert "FLOWCAST_WEBHOOK_HOSTS" in state(client, hook)["last_error"]
+
+    def test_given_up_after_three_days(self, client, receiver, links, hook, deliver):
+        receiver.statuses = [500]
+        post(client, 0, "A")
+        seconds, first = 0.0, None
+        while state(client, hook)["state"] != "disabled":
+            deliver(seconds)
+            seconds += 3 * 3600
+            first = first or len(receiver.received)
+        tried = len(receiver.received)
+        assert tried == backoff.MOST_FAILURES
+        deliver(seconds + 86_400)
+        assert len(receiver.received) == tried
+        assert state(client, hook)["retry_at"] is None
+
+    def test_waits_double_to_an_hour_and_add_up_to_three_days(self):
+        waits = [backoff.wait_seconds(n) for n in range(1, backoff.MOST_FAILURES)]
+        assert waits[:5] == [1, 2, 4, 8, 16]
+        assert max(waits) == 3600
+        assert 3 * 86_400 <= sum(waits) < 3 * 86_400 + 3600
+
+
+class TestProcesses:
+    def test_the_cursor_survives_a_restart(self, client, receiver, links, runtime, settings, hook, deliver):
+        post(client, 0, "A", "B")
+        deliver()
+        post(client, 1, "A")
+        restarted = Deliverer(runtime.engine, settings)
+        restarted.step(NOW + timedelta(seconds=1))
+        restarted.close()
+        assert [link_ids(came) for came in receiver.received] == [["A", "B"], ["A"]]
+
+    def test_of_two_processes_one_delivers(self, client, receiver, links, runtime, settings, hook, deliverer):
+        receiver.delay = 0.3
+        post(client, 0, "A")
+        other = Deliverer(runtime.engine, settings)
+        for one in (deliverer, other):
+            one.step(NOW)
+        for one in (deliverer, other):
+            one.wait()
+            one.step(NOW + timedelta(seconds=1))
+        other.close()
+        assert len(receiver.received) == 1
+
+    def test_what_a_dead_process_had_taken_is_free_again(self, client, receiver, links, runtime, hook, deliver):
+        with writing(runtime.engine) as session:
+            session.get(Webhook, hook).retry_at = NOW + timedelta(seconds=60)
+        post(client, 0, "A")
+        deliver(59)
+        assert receiver.received == []
+        deliver(60)
+        assert len(receiver.received) == 1
+
+    def test_one_slow_address_delays_no_other(self, client, links, runtime, settings, open_receiver):
+        slow, quick = open_receiver(delay=3.0), open_receiver()
+        allowed = settings.model_copy(update={"webhook_hosts": f"{slow.host},{quick.host}"})
+        with writing(runtime.engine) as session:
+            for one in (slow, quick):
+                row = {"url": one.url, "events": "forecasts", "secret": SECRET, "created_by": "tests"}
+                session.add(Webhook(**row, created_at=NOW, last_activation=0, failures=0))
+        deliverer = Deliverer(runtime.engine, allowed)
+        began = time.monotonic()
+        for slot in range(3):
+            post(client, slot, "A")
+            deliverer.step(NOW + timedelta(seconds=slot))
+            time.sleep(0.2)
+        assert len(quick.received) == 3
+        assert len(slow.received) == 1
+        assert time.monotonic() - began < 2.5
+        deliverer.close()
+
+    def test_an_answer_that_comes_drop_by_drop_is_cut_off(self, monkeypatch):
+        import socket
+        import threading
+
+        from app.events import send
+
+        monkeypatch.setattr(send, "TIMEOUT_SECONDS", 0.5)
+        listening = socket.create_server(("127.0.0.1", 0))
+
+        def drip():
+            taken, _ = listening.accept()
+            with taken:
+                for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100:
+                    time.sleep(0.2)
+                    try:
+                        taken.sendall(bytes([letter]))
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        address = send.Address(False, "127.0.0.1", listening.getsockname()[1], "/")
+        with pytest.raises(send.NotDelivered):
+            send.send(address, SECRET, "forecasts", b"{}", NOW)
+        assert time.monotonic() - began < 2
+        thread.join(timeout=5)
+        listening.close()
+
+    def test_a_step_never_raises(self, deliverer, monkeypatch, links, hook):
+        def fail(*_):
+            raise RuntimeError("out of luck")
+
+        monkeypatch.setattr("app.events.deliver.due_webhooks", fail)
+        deliverer.step(NOW)

@@ -1,0 +1,132 @@
+"""Webhooks over REST: made, listed without their secret, deleted; and which addresses are refused."""
+
+import pytest
+from pydantic import ValidationError
+
+from app.events.addresses import Address
+from app.settings import Settings
+
+HOOK = {"url": "https://hooks.example/flowcast", "events": ["activations", "forecasts"]}
+
+
+def make(client, **fields):
+    return client.post("/v1/admin/webhooks", json=HOOK | fields)
+
+
+class TestPost:
+    def test_the_secret_is_made_and_shown_once(self, client):
+        answer = make(client)
+        assert answer.status_code == 201, answer.text
+        made = answer.json()
+        assert len(made["secret"]) >= 40
+        [listed] = client.get("/v1/admin/webhooks").json()["webhooks"]
+        assert listed == {name: value for name, value in made.items() if name != "secret"}
+        assert made["secret"] not in client.get("/v1/admin/webhooks").text
+        assert (listed["url"], listed["events"]) == (HOOK["url"], ["forecasts", "activations"])
+        assert (listed["state"], listed["failures"], listed["created_by"]) == ("active", 0, "environment")
+        assert (listed["delivered_at"], listed["retry_at"], listed["last_error"]) == (None, None, None)
+
+    def test_a_secret_of_ones_own(self, client):
+        assert make(client, secret="sixteen-letters!").json()["secret"] == "sixteen-letters!"
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"url": "ftp://hooks.example/"},
+            {"url": "https://user:password@hooks.example/"},
+            {"url": "https://user@hooks.example/"},
+            {"url": "https://hooks.example/#part"},
+            {"url": "https://hooks.example/a b"},
+            {"url": "https://hooks.example/\n"},
+            {"url": "https://hooks.example\\@evil.example/"},
+            {"url": "https:///path"},
+            {"url": "https://hooks.example/" + "x" * 2000},
+            {"url": None},
+            {"events": []},
+            {"events": ["forecasts", "forecasts"]},
+            {"events": ["counts"]},
+            {"secret": "short"},
+            {"secret": "x" * 129},
+            {"secret": "with a space in it"},
+            {"surprise": 1},
+        ],
+    )
+    def test_what_breaks_a_rule(self, client, fields):
+        answer = make(client, **fields)
+        assert answer.status_code == 422
+        assert answer.json()["errors"]
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://evil.example/",
+            "https://hooks.example.evil.example/",
+            "https://evil.example/hooks.example",
+            "https://hooks.example:8443/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://127.0.0.1/",
+            "http://[::1]/",
+            "http://[::zz]/",
+            "http://hooks.example:99999/",
+        ],
+    )
+    def test_addresses_that_nobody_allowed(self, client, url):
+        answer = make(client, url=url)
+        assert answer.status_code in (409, 422)
+        assert answer.json()["errors"][0]["field"] == "body.url"
+        if answer.status_code == 409:
+            assert "FLOWCAST_WEBHOOK_HOSTS" in answer.json()["detail"]
+
+    def test_no_more_than_a_hundred(self, client, monkeypatch):
+        monkeypatch.setattr("app.events.register.MOST_WEBHOOKS", 2)
+        assert [make(client).status_code for _ in range(3)] == [201, 201, 409]
+
+    def test_query_parameters_are_not_known(self, client):
+        assert client.get("/v1/admin/webhooks?page=1").status_code == 422
+
+
+class TestDelete:
+    def test_it_is_gone(self, client):
+        webhook_id = make(client).json()["webhook_id"]
+        assert client.delete(f"/v1/admin/webhooks/{webhook_id}").status_code == 204
+        assert client.get("/v1/admin/webhooks").json() == {"webhooks": []}
+        assert client.delete(f"/v1/admin/webhooks/{webhook_id}").status_code == 404
+
+    def test_a_number_that_cannot_be(self, client):
+        assert client.delete("/v1/admin/webhooks/0").status_code == 422
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_scope_admin_is_needed(client, method):
+    made = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read", "ingest"]}).json()
+    answer = client.request(method, "/v1/admin/webhooks", headers={"X-API-Key": made["key"]}, json=HOOK)
+    assert answer.status_code == 403
+
+
+class TestAllowed:
+    @pytest.mark.parametrize(
+        ("url", "allowed"),
+        [
+            ("http://a.example/", True),
+            ("https://a.example/", True),
+            ("https://a.example:443/x", True),
+            ("https://A.Example/x", True),
+            ("http://a.example:8080/", False),
+            ("http://b.example:8080/", True),
+            ("http://b.example/", False),
+            ("http://[::1]:9000/", True),
+            ("http://[::1]/", False),
+            ("http://10.0.0.7/?q=1", True),
+        ],
+    )
+    def test_a_host_allows_the_usual_ports_and_a_port_only_itself(self, url, allowed):
+        hosts = Settings(webhook_hosts="a.example, B.example:8080,[::1]:9000,10.0.0.7").allowed_webhook_hosts
+        assert Address.of(url).is_allowed(hosts) is allowed
+
+    def test_none_by_default(self):
+        assert not Address.of("https://a.example/").is_allowed(Settings().allowed_webhook_hosts)
+
+    @pytest.mark.parametrize("hosts", ["https://a.example", "a.example/x", "a example", "*", "a.example:0", "u@a"])
+    def test_what_is_no_host_is_refused_by_name(self, hosts):
+        with pytest.raises(ValidationError, match=r"webhook_hosts\n.*HOST or HOST:PORT"):
+            Settings(webhook_hosts=hosts)

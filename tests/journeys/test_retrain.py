@@ -1,0 +1,300 @@
+"""Retrain, compare, swap, roll back: real processes, on both databases."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.demo.city import City, links_geojson, sample_city
+from tests.journeys.service import KEY, Service, running_service
+
+SLOTS, DAYS = 96, 16
+GOOD = {"lags": 12, "n_neighbors": 8, "max_iter": 4, "held_out_days": 4, "mu": [1e-3]}
+WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
+
+
+@pytest.fixture(scope="module")
+def city() -> City:
+    """Four roads so restless that their last hours say more than the calendar, as after an opening or on event days."""
+    quiet, rng = sample_city(links=4, days=DAYS, seed=3), np.random.default_rng(3)
+    n = len(next(iter(quiet.counts.values())))
+    day = 100 + 40 * np.sin(np.arange(n) / SLOTS * 2 * np.pi)
+    counts = {}
+    for link_id in quiet.counts:
+        steps = rng.normal(0, 0.08, n)
+        swing = np.zeros(n)
+        for i in range(1, n):
+            swing[i] = 0.985 * swing[i - 1] + steps[i]
+        counts[link_id] = rng.poisson(day * np.exp(swing)).astype(float)
+    return replace(quiet, counts=counts)
+
+
+def put_city(service: Service, city: City) -> None:
+    assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+    rows = [
+        {"link_id": link_id, "slot_start": city.grid.start(city.first_slot + i).isoformat(), "count": int(count)}
+        for link_id, counts in city.counts.items()
+        for i, count in enumerate(counts)
+        if count == count
+    ]
+    assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
+
+
+def retrain(service: Service, wait: float = 120.0, **body: object) -> dict:
+    """Ask for a run, read its progress while it runs, and give how it ended."""
+    status, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
+    assert status == 202, run
+    seen, deadline = set(), time.monotonic() + wait
+    while True:
+        _, shown = service.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
+        seen.add((shown["state"], shown["progress"]["done"]))
+        if shown["state"] in ("succeeded", "failed", "cancelled"):
+            return shown | {"seen": seen}
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.05)
+
+
+class Asking:
+    """Asks for forecasts without a pause, and keeps whatever is wrong with an answer."""
+
+    def __init__(self, service: Service, link_ids: list[str]) -> None:
+        self.service, self.link_ids = service, link_ids
+        self.answers, self.wrong, self.over = 0, [], threading.Event()
+        self.thread = threading.Thread(target=self.ask)
+
+    def ask(self) -> None:
+        while not self.over.is_set():
+            for link_id in self.link_ids:
+                try:
+                    status, said = self.service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
+                except Exception as problem:
+                    self.wrong.append(repr(problem))
+                    continue
+                self.answers += 1
+                if status != 200 or len({(f["model_version"], f["issued_at"]) for f in said["forecasts"]}) != 1:
+                    self.wrong.append((status, said))
+
+    def __enter__(self) -> "Asking":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def version(service: Service, link_id: str) -> int | None:
+    return service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
+
+
+def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_url, tmp_path, city):
+    ids = sorted(city.counts)
+    with running_service(database_url, tmp_path, "--workers", "2") as service:
+        put_city(service, city)
+        with Asking(service, ids) as asking:
+            first = retrain(service, algorithm="KR", parameters=WORSE, activate="always")
+            assert first["state"] == "succeeded"
+            assert {link["outcome"] for link in first["links"]} == {"activated"}
+            better = retrain(service, parameters=GOOD, activate="if_better")
+            assert better["state"] == "succeeded"
+            assert any(state == "running" for state, _ in better["seen"])
+            activated = [link for link in better["links"] if link["outcome"] == "activated"]
+            assert activated, better["links"]
+            for link in better["links"]:
+                assert set(link["figures"]) >= {"candidate", "active", "KR", "profile"}
+            worse = retrain(service, algorithm="KR", parameters=WORSE, activate="if_better")
+            assert {link["outcome"] for link in worse["links"]} == {"refused"}
+            assert all("held-out" in link["reason"] for link in worse["links"])
+            link = activated[0]
+            started = time.monotonic()
+            path = f"/v1/admin/links/{link['link_id']}/models/1/activate"
+            assert service.ask("POST", path, {"reason": "rolled back"})[0] == 200
+            while {version(service, link["link_id"]) for _ in range(10)} != {1}:
+                assert time.monotonic() < started + 2.0
+            history = service.ask("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"]
+            assert [one["version"] for one in history] == [1, 2, 1]
+            assert history[1]["figures"]["candidate"]["rmse"] < history[1]["figures"]["active"]["rmse"]
+        assert asking.wrong == []
+        assert asking.answers > 50
+
+
+def test_events_and_progress_come_as_they_happen(database_url, tmp_path, city):
+    with running_service(database_url, tmp_path) as service:
+        put_city(service, city)
+        heard: list[tuple[str, dict]] = []
+        ready = threading.Event()
+
+        def listen() -> None:
+            question = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/events", headers={"X-API-Key": KEY})
+            name = ""
+            with urllib.request.urlopen(question, timeout=60) as answer:
+                for raw in answer:
+                    line = raw.decode().strip()
+                    if line.startswith("event: "):
+                        name = line[7:]
+                    elif line.startswith("data: "):
+                        heard.append((name, json.loads(line[6:])))
+                        ready.set()
+                        if name == "activation":
+                            return
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        assert ready.wait(10)
+        link_id = sorted(city.counts)[0]
+        start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
+        service.ask("POST", "/v1/counts", {"counts": [{"link_id": link_id, "slot_start": start, "count": 9}]})
+        status, run = service.ask(
+            "POST", "/v1/admin/retrain", {"links": [link_id], "parameters": GOOD, "activate": "always"}
+        )
+        assert status == 202
+        question = urllib.request.Request(
+            f"http://127.0.0.1:{service.port}/v1/admin/retrain/{run['run_id']}",
+            headers={"X-API-Key": KEY, "Accept": "text/event-stream"},
+        )
+        with urllib.request.urlopen(question, timeout=60) as answer:  # ends by itself when the run does
+            lines = answer.read().decode().splitlines()
+        states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
+        assert states[-1] == "succeeded"
+        assert "running" in states
+        listener.join(timeout=10)
+        kinds = [name for name, _ in heard]
+        assert kinds[0] == "ready"
+        assert ("forecast", link_id) in [(name, data.get("link_id")) for name, data in heard]
+        assert heard[-1][0] == "activation"
+        assert heard[-1][1]["link_id"] == link_id
+
+
+def start_worker(database_url: str, folder: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {
+        "FLOWCAST_DATABASE_URL": database_url,
+        "FLOWCAST_MODEL_STORE": str(folder / "models"),
+        "FLOWCAST_CLOCK": "feed",
+        "FLOWCAST_RETRAIN_JOBS": "1",
+    }
+    with (folder / "worker.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+
+
+def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_path, city):
+    ids = sorted(city.counts)
+    with running_service(database_url, tmp_path, "--no-worker") as service:
+        put_city(service, city)
+        slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
+        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "always"})
+        worker = start_worker(database_url, tmp_path)
+        path = f"/v1/admin/retrain/{run['run_id']}"
+        deadline = time.monotonic() + 60
+        while service.ask("GET", path)[1]["progress"]["done"] < 1:
+            assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        before = service.ask("GET", path)[1]
+        assert before["state"] == "running"
+        assert before["progress"]["done"] < len(ids)
+        done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
+        second = start_worker(database_url, tmp_path)
+        try:
+            deadline = time.monotonic() + 90
+            while (after := service.ask("GET", path)[1])["state"] == "running":
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                time.sleep(0.1)
+        finally:
+            second.terminate()
+            second.wait(timeout=30)
+        assert after["state"] == "succeeded"
+        for link in after["links"]:
+            assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and shelved twice
+            if link["link_id"] in done:
+                assert link["finished_at"] == done[link["link_id"]]
+        folders = sorted(path.relative_to(tmp_path / "models").as_posix() for path in (tmp_path / "models").glob("*/*"))
+        assert folders == [f"{link_id}/1" for link_id in ids]
+        assert not list((tmp_path / "models").glob(".training-*"))
+
+
+def test_a_running_run_can_be_cancelled(database_url, tmp_path, city):
+    with running_service(database_url, tmp_path) as service:
+        put_city(service, city)
+        slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 60, "mu": [1e-2, 1e-3, 1e-4]}
+        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow})
+        path = f"/v1/admin/retrain/{run['run_id']}"
+        while service.ask("GET", path)[1]["state"] == "queued":
+            time.sleep(0.05)
+        assert service.ask("DELETE", path)[1]["cancel_requested"]
+        deadline = time.monotonic() + 30
+        while (shown := service.ask("GET", path)[1])["state"] == "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert shown["state"] == "cancelled"
+        assert retrain(service, parameters=GOOD, activate="never")["state"] == "succeeded"
+
+
+def started_by(parent: int) -> list[int]:
+    """Give the processes a process started, from what the kernel says."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, ppid = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(ppid) == parent and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_service_that_ends_while_it_trains(tmp_path, city, how):
+    url = f"sqlite:///{tmp_path}/flowcast.db"
+    slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 200, "mu": [1e-2, 1e-3, 1e-4]}
+    with running_service(url, tmp_path) as service:
+        put_city(service, city)
+        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "never"})
+        path = f"/v1/admin/retrain/{run['run_id']}"
+        question = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/events", headers={"X-API-Key": KEY})
+        with urllib.request.urlopen(question, timeout=60):  # a stream, which must not hold the service up
+            while not service.ask("GET", path)[1]["progress"]["training"]:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            workers = started_by(service.process.pid)
+            left = [*workers, *(child for worker in workers for child in started_by(worker))]
+            assert len(left) > 1
+            began = time.monotonic()
+            service.process.send_signal(how)
+            service.process.wait(timeout=60)
+        while any(is_alive(process) for process in left):
+            assert time.monotonic() < began + 10.0
+            time.sleep(0.1)
+    with running_service(url, tmp_path) as service:
+        deadline = time.monotonic() + 60
+        while (shown := service.ask("GET", path)[1])["state"] in ("queued", "running"):
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.1)
+        assert (shown["state"], {link["version"] for link in shown["links"]}) == ("succeeded", {1})
+
+
+def test_a_head_of_a_stream_ends(tmp_path):
+    with running_service(f"sqlite:///{tmp_path}/flowcast.db", tmp_path, "--no-worker") as service:
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+        for path in ("/v1/events", "/livez"):  # over one connection
+            connection.request("HEAD", path, headers={"X-API-Key": KEY})
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"")
+        connection.close()
