@@ -17,7 +17,8 @@ from app.counts.series import LinkSeries, as_count_series
 from app.links.folders import folder_name
 from model.artifact import DamagedArtifact, remove_leftovers
 from model.stored_model import load_model, save_model
-from model.training import Rival, TrainingPlan, TrainingResult, train
+from model.training import Rival, TrainingResult, train
+from model.training_plan import TrainingPlan
 
 State = Literal["trained", "kept", "failed"]
 

@@ -32,7 +32,8 @@ from app.evaluation.protocol import PaperModel
 from app.evaluation.span import Span
 from benchmarks.data import MissingData, data_directory
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
-from model.training import TrainingPlan, train
+from model.training import train
+from model.training_plan import TrainingPlan
 
 Array = NDArray[np.float64]
 

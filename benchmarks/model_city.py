@@ -23,7 +23,8 @@ from app.registry.tables import ShelvedModel
 from app.slots import zone_named
 from app.train import data_fingerprint, describe
 from model.stored_model import save_model
-from model.training import TrainingPlan, train
+from model.training import train
+from model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40

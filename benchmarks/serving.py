@@ -72,7 +72,6 @@ def network_latency(service: Running, links: int) -> dict[str, Any]:
         "links": links,
         "first_ms": times[0],
         "median_ms": statistics.median(times[1:]),
-        "kilobytes": len(body) / 1024,
     }
 
 

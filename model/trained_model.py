@@ -16,7 +16,7 @@ from model.kernel import Array, Barred, Memory, Neighborhood, Positions, Rows
 from model.lag_window import LagWindow
 from model.profile import Profile
 
-ALGORITHMS = ("KR_SML", "MLKR", "KR", "KR_PCA")
+ALGORITHMS = ("KR", "KR_PCA", "MLKR", "KR_SML")
 LEVEL_LAGS = 4  # the level of a window is the mean of its latest counts
 # A forecast is the mean over neighbourhoods of these sizes, relative to n_neighbors: no one size suits
 # every moment, and their mean is ahead of the best of them (docs/accuracy.md).

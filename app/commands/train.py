@@ -24,7 +24,7 @@ from app.links.folders import folder_name
 from app.registry.store import ModelStore
 from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 
 def train_command(

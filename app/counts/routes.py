@@ -21,7 +21,6 @@ log = logging.getLogger("flowcast.counts")
 router = APIRouter(prefix="/v1", tags=["counts"])
 
 _ROW = {"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}
-_LINES = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

@@ -29,7 +29,7 @@ from app.registry.queries import active_models
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
 from app.train import train_links
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 HELD_OUT = 0.25  # of the stored days, and a week at most
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from model.lag_window import LagWindow
 from model.parameters import whole_number
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 Method = Literal["KR", "KR_PCA", "MLKR", "KR_SML"]
 METHODS: tuple[Method, ...] = ("KR", "KR_PCA", "MLKR", "KR_SML")

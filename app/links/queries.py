@@ -118,12 +118,6 @@ def links_after(session: Session, link_id: str, most: int) -> list[Link]:
     return list(session.scalars(select(Link).where(Link.link_id > link_id).order_by(Link.link_id).limit(most)))
 
 
-def link_infos_after(session: Session, link_id: str, most: int) -> list[LinkInfo]:
-    """Give what counting needs to know of the links that follow an id in the order of ids."""
-    rows = session.execute(_INFO.where(Link.link_id > link_id).order_by(Link.link_id).limit(most))
-    return [LinkInfo(*row) for row in rows]
-
-
 def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
     """Give the keys of those of the links that exist."""
     question = select(Link.link_id, Link.link_key)

@@ -12,7 +12,6 @@ from app.database import Table, UtcDateTime
 from app.links.tables import Link
 
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
-LINK_STATES = ("waiting", "training", "done", "failed", "cancelled")
 OPEN = text("state IN ('waiting', 'training')")
 
 

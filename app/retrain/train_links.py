@@ -31,7 +31,7 @@ from app.retrain.queries import set_link, still_mine, waiting_links
 from app.retrain.tables import RetrainRun
 from app.settings import Settings
 from app.train import ActiveModel, LinkOutcome, train_link
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 DEFAULT_DAYS = 56
 MOST_CRASHES = 3  # of processes that train, without a link trained in between

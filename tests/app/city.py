@@ -17,7 +17,7 @@ from app.registry.shelve import shelve
 from app.registry.store import ModelStore
 from app.slots import zone_named
 from app.train import train_link
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 SLOTS = 96
 TRAINED_DAYS = 15

@@ -19,7 +19,7 @@ from app.links.folders import folder_name
 from app.slots import SlotGrid, zone_named
 from app.train import train_link, train_links
 from model.stored_model import load_model
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 QUICK = TrainingPlan(lags=12, n_neighbors=8, held_out_days=4, max_iter=3, mu=(1e-3,))
 FLOWCAST = Path(sys.executable).with_name("flowcast")

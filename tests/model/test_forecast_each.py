@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from model.forecast_each import forecast_each
-from model.training import TrainingPlan, train
+from model.training import train
+from model.training_plan import TrainingPlan
 from tests.model.test_training import QUICK, link
 
 

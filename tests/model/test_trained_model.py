@@ -5,7 +5,8 @@ import pytest
 
 from model.kernel import Neighborhood
 from model.trained_model import FEW, mean_weights, neighborhood_sizes
-from model.training import TrainingPlan, train
+from model.training import train
+from model.training_plan import TrainingPlan
 from tests.model.test_training import QUICK, SLOTS, link
 
 

@@ -6,7 +6,9 @@ import pytest
 from model.artifact import DamagedArtifact, write_artifact
 from model.series import CountSeries
 from model.stored_model import load_model, save_model
-from model.training import ESTIMATORS, NotEnoughCounts, TrainingPlan, train
+from model.trained_model import ALGORITHMS
+from model.training import ESTIMATORS, NotEnoughCounts, train
+from model.training_plan import TrainingPlan
 
 SLOTS = 96
 QUICK = {"n_neighbors": 8, "lags": 12, "max_iter": 4, "held_out_days": 4, "mu": (1e-3,)}
@@ -28,6 +30,10 @@ def link(days: int = 18, seed: int = 0) -> CountSeries:
 def trained():
     series = link()
     return series, train(series.head(15 * SLOTS), TrainingPlan(**QUICK))
+
+
+def test_every_algorithm_has_its_estimator():
+    assert set(ESTIMATORS) == set(ALGORITHMS)
 
 
 class TestTrain:

@@ -11,7 +11,7 @@ from app.links.folders import folder_name
 from app.slots import zone_named
 from app.train import train_link
 from model.stored_model import load_model, save_model
-from model.training import TrainingPlan
+from model.training_plan import TrainingPlan
 
 QUICK = TrainingPlan(algorithm="KR", lags=12, n_neighbors=8, held_out_days=4)
 
