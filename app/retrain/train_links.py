@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import joblib
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import reusable_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -119,9 +120,7 @@ def _killed_when_over(heartbeat: Heartbeat) -> Iterator[None]:
     def watch() -> None:
         while not ended.wait(LOOK_SECONDS):
             if heartbeat.over:
-                # Killed and no more: to shut the pool down from here, while joblib is at it, can block both.
-                for process in list(get_reusable_executor(reuse=True)._processes.values()):
-                    process.kill()
+                _kill_pool()
 
     thread = threading.Thread(target=watch, name="kill-when-over", daemon=True)
     thread.start()
@@ -130,6 +129,14 @@ def _killed_when_over(heartbeat: Heartbeat) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def _kill_pool() -> None:
+    # Killed and no more: to shut the pool down from here, or to ask for it, while joblib is at it, can block both.
+    executor = reusable_executor._executor
+    for process in [] if executor is None else list(executor._processes):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)  # loky's processes have no kill() of their own
 
 
 def _mark(work: Work, link: LinkInfo) -> bool:

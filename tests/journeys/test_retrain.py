@@ -226,13 +226,13 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
 def test_a_running_run_can_be_cancelled(database_url, tmp_path, city):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
-        slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 60, "mu": [1e-2, 1e-3, 1e-4]}
-        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow})
+        minutes = GOOD | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
+        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": minutes})
         path = f"/v1/admin/retrain/{run['run_id']}"
-        while service.ask("GET", path)[1]["state"] == "queued":
+        while not service.ask("GET", path)[1]["progress"]["training"]:
             time.sleep(0.05)
         assert service.ask("DELETE", path)[1]["cancel_requested"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 30  # a link takes longer: what is under way is not waited for
         while (shown := service.ask("GET", path)[1])["state"] == "running":
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -280,7 +280,7 @@ def test_nothing_outlives_a_service_that_ends_while_it_trains(tmp_path, city, ho
             service.process.send_signal(how)
             service.process.wait(timeout=60)
         while any(is_alive(process) for process in left):
-            assert time.monotonic() < began + 10.0
+            assert time.monotonic() < began + 30.0
             time.sleep(0.1)
     with running_service(url, tmp_path) as service:
         deadline = time.monotonic() + 60
