@@ -1,4 +1,4 @@
-"""``flowcast db``: the schema of the database."""
+"""``flowcast db``: the database, its schema, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import typer
 from alembic.util import CommandError
 
 from app.commands.console import FAILED, notes, out, refuse
+from app.commands.db_copy import copy_command
+from app.commands.db_prune import prune_command
 from app.commands.service import service_database, settings_or_refuse
 from app.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
 
-db = typer.Typer(help="The database's schema.", no_args_is_help=True)
+db = typer.Typer(help="The database: its schema, moving it, letting go of what is old.", no_args_is_help=True)
+db.command("copy")(copy_command)
+db.command("prune")(prune_command)
 
 
 @db.command("upgrade")

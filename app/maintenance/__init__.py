@@ -1,0 +1,1 @@
+"""Looking after the database: moving it to another, and letting go of what is old."""

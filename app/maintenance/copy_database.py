@@ -1,0 +1,134 @@
+"""Copy a whole database into another one, of either kind: all of it, checked row by row, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy import JSON, Column, Connection, Engine, MetaData, Table, Text, inspect, text
+
+from app.database import is_sqlite, writing
+from app.maintenance.compare_rows import Difference, compare_table
+from app.maintenance.numbering import go_on_after, last_number
+from app.maintenance.stored_rows import Row, batches_of, count_rows
+from app.schema import newest_step, schema_step, upgrade_schema
+from app.tables import Table as Tables
+
+MOST_DIFFERENCES = 20  # told one by one
+
+Advance = Callable[[str, int], None]
+
+
+class CannotCopy(Exception):
+    """Why nothing was copied."""
+
+
+class CopyDiffers(Exception):
+    """Rows that are not in the target as they are in the source; nothing was kept of the copy."""
+
+    def __init__(self, found: Sequence[Difference], more: bool) -> None:
+        super().__init__(f"{'more than ' if more else ''}{len(found)} rows differ")
+        self.found, self.more = found, more
+
+
+def all_tables() -> list[Table]:
+    """Give all tables, those that others refer to first."""
+    return Tables.metadata.sorted_tables
+
+
+@contextmanager
+def snapshot(source: Engine) -> Iterator[Connection]:
+    """Read one state of a database, whatever is written to it meanwhile."""
+    with source.connect() as connection:
+        if not is_sqlite(source):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield connection
+
+
+def prepare(source: Engine, target: Engine) -> None:
+    """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
+    step, newest = schema_step(source), newest_step()
+    if step != newest:
+        raise CannotCopy(f"the source's schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+    with target.connect() as connection:
+        there = set(inspect(connection).get_table_names())
+        _require_empty(connection, [table for table in all_tables() if table.name in there])
+    upgrade_schema(target)
+
+
+def copy_database(source: Connection, target: Engine, advance: Advance) -> None:
+    """Copy every table of a snapshot in one transaction, which is committed once every row was compared.
+
+    ``advance`` is told of rows copied and rows compared, so that each row comes up twice.
+    """
+    with writing(target) as session:
+        connection = session.connection()
+        if not is_sqlite(target):
+            names = ", ".join(table.name for table in all_tables())
+            connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # nobody writes until all is there
+        _require_empty(connection, all_tables())
+        for table in all_tables():
+            _copy_table(source, connection, table, advance)
+        for table in all_tables():
+            go_on_after(connection, table, last_number(source, table))
+        _require_same(source, connection, advance)
+    if not is_sqlite(target):  # SQLite plans well without
+        with target.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.execute(text("ANALYZE"))
+
+
+def _require_empty(connection: Connection, tables: Sequence[Table]) -> None:
+    for table in tables:
+        rows = count_rows(connection, table)
+        if rows:
+            raise CannotCopy(f"the target holds rows already: {rows} in table {table.name}; it must be empty")
+
+
+def _copy_table(source: Connection, target: Connection, table: Table, advance: Advance) -> None:
+    write = _write_sqlite if target.dialect.name == "sqlite" else _write_postgresql
+    batches = batches_of(source, table)
+    try:
+        write(target, table, _told(batches, table.name, advance))
+    except psycopg.Error as problem:  # of COPY, which SQLAlchemy does not know of
+        where = (problem.diag.context or "").splitlines()
+        reason = str(problem).splitlines()[0]
+        raise CannotCopy(f"table {table.name}: {reason}" + (f" ({where[0]})" if where else "")) from problem
+
+
+def _told(batches: Iterator[Sequence[Row]], name: str, advance: Advance) -> Iterator[Sequence[Row]]:
+    for batch in batches:
+        yield batch
+        advance(name, len(batch))
+
+
+def _write_postgresql(target: Connection, table: Table, batches: Iterator[Sequence[Row]]) -> None:
+    driver = target.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    # Quoted by the dialect, for "count" and the like.
+    quote = target.dialect.identifier_preparer.quote
+    columns = ", ".join(quote(name) for name in list(table.columns.keys()))
+    with driver.cursor() as cursor, cursor.copy(f"COPY {quote(table.name)} ({columns}) FROM STDIN".encode()) as copy:
+        for batch in batches:
+            for row in batch:
+                copy.write_row(row)
+
+
+def _write_sqlite(target: Connection, table: Table, batches: Iterator[Sequence[Row]]) -> None:
+    # As text, JSON goes in the way it came out.
+    types = {column.name: Text() if isinstance(column.type, JSON) else column.type for column in table.columns}
+    plain = Table(table.name, MetaData(), *(Column(name, kind) for name, kind in types.items()))
+    for batch in batches:
+        target.execute(plain.insert(), [dict(zip(types, row, strict=True)) for row in batch])
+
+
+def _require_same(source: Connection, target: Connection, advance: Advance) -> None:
+    found: list[Difference] = []
+    for table in all_tables():
+        name = table.name
+        for difference in compare_table(source, target, table, lambda n, name=name: advance(name, n)):  # type: ignore[misc]
+            if len(found) == MOST_DIFFERENCES:
+                raise CopyDiffers(found, more=True)
+            found.append(difference)
+    if found:
+        raise CopyDiffers(found, more=False)
