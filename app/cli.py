@@ -21,6 +21,7 @@ COMMANDS = {
     "models": "app.commands.models:models",
     "keys": "app.commands.keys:keys",
     "db": "app.commands.db:db",
+    "settings": "app.commands.settings:settings_command",
     "sample-city": "app.commands.sample_city:sample_city_command",
 }
 

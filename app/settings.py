@@ -1,17 +1,23 @@
-"""Everything that can be set from outside, in one class: ``FLOWCAST_…`` environment variables."""
+"""Everything that can be set from outside, in one class: ``FLOWCAST_…`` variables, or files for secrets."""
 
 from __future__ import annotations
 
+import os
 import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
+SECRETS = "/run/secrets"  # where container engines put them
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 
 
@@ -29,13 +35,33 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class SecretFiles(SecretsSettingsSource):
+    """Settings as files of their own, such as ``flowcast_admin_key``; an empty file sets nothing."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Read a setting's file, if there is one."""
+        try:
+            value, key, is_complex = super().get_field_value(field, field_name)
+        except (OSError, ValueError) as problem:
+            file = f"flowcast_{field_name} in {self.secrets_dir}"
+            raise ValueError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        return value or None, key, is_complex
+
+
 class Settings(BaseSettings):
-    """Flowcast's settings; each is read from the environment under its name in capitals with ``FLOWCAST_`` before."""
+    """Flowcast's settings.
+
+    Each is read from the environment under its name in capitals with ``FLOWCAST_`` before, or else from the file
+    of that name, in small letters, in the folder ``FLOWCAST_SECRETS``.
+    """
 
     model_config = SettingsConfigDict(env_prefix="FLOWCAST_", env_ignore_empty=True)
 
     database_url: str = Field(
         "sqlite:///flowcast.db", description="Database: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`"
+    )
+    database_password: SecretStr | None = Field(
+        None, description="Password for a PostgreSQL whose `FLOWCAST_DATABASE_URL` has none"
     )
     model_store: Path = Field(Path("models"), description="Folder for the artifacts of trained models")
     clock: ClockKind = Field(
@@ -109,8 +135,7 @@ class Settings(BaseSettings):
     def _no_placeholder(cls, key: SecretStr | None) -> SecretStr | None:
         if key is None:
             return None
-        text = key.get_secret_value()
-        if len(text) < LEAST_KEY or any(text.lower().startswith(placeholder) for placeholder in PLACEHOLDERS):
+        if len(key.get_secret_value()) < LEAST_KEY or _is_placeholder(key):
             raise ValueError(f"it must have at least {LEAST_KEY} characters and be no placeholder")
         return key
 
@@ -118,12 +143,38 @@ class Settings(BaseSettings):
     @classmethod
     def _with_driver(cls, url: str) -> str:
         if url.startswith(("postgresql://", "postgres://")):
-            return "postgresql+psycopg://" + url.split("://", 1)[1]
+            url = "postgresql+psycopg://" + url.split("://", 1)[1]
         if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
             raise ValueError("it must begin with sqlite:/// or postgresql://")
+        try:
+            make_url(url)
+        except (ArgumentError, ValueError):  # whose words may repeat a password
+            raise ValueError("it must be written as postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
         if url in ("sqlite:///", "sqlite:///:memory:"):  # each connection would have a database of its own
             raise ValueError("it must name a file after sqlite:///")
         return url
+
+    @field_validator("database_password")
+    @classmethod
+    def _where_it_belongs(cls, password: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if password is None or "database_url" not in info.data:  # the address itself was refused
+            return password
+        if _is_placeholder(password):
+            raise ValueError("it must be no placeholder")
+        url = make_url(info.data["database_url"])
+        if url.get_backend_name() != "postgresql":
+            raise ValueError("it must go with a FLOWCAST_DATABASE_URL that begins with postgresql://")
+        if url.password is not None:
+            raise ValueError("it must go with a FLOWCAST_DATABASE_URL that has no password of its own")
+        return password
+
+    @model_validator(mode="after")
+    def _with_password(self) -> Settings:
+        """Put the password into the address, whatever characters it has."""
+        if self.database_password is not None:
+            url = make_url(self.database_url).set(password=self.database_password.get_secret_value())
+            self.database_url = url.render_as_string(hide_password=False)
+        return self
 
     @field_validator("log_level")
     @classmethod
@@ -156,6 +207,20 @@ class Settings(BaseSettings):
             raise ValueError(f"it must list hosts as HOST or HOST:PORT; {wrong[0]!r} is neither")
         return hosts
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment first, then the files of the secrets' folder where there is one."""
+        folder = Path(os.environ.get("FLOWCAST_SECRETS") or SECRETS)
+        files = (SecretFiles(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
+        return init_settings, env_settings, *files
+
     @property
     def allowed_webhook_hosts(self) -> frozenset[str]:
         """The hosts of ``webhook_hosts``, one by one, in small letters."""
@@ -165,6 +230,15 @@ class Settings(BaseSettings):
     def allowed_origins(self) -> list[str]:
         """The origins of ``cors_origins``, one by one."""
         return _listed(self.cors_origins)
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Tell whether a setting's value is nobody's business; an address may hold a password."""
+    return isinstance(value, SecretStr) or (name == "database_url" and make_url(str(value)).password is not None)
+
+
+def _is_placeholder(secret: SecretStr) -> bool:
+    return secret.get_secret_value().lower().startswith(PLACEHOLDERS)
 
 
 def _listed(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import typer
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -24,6 +25,8 @@ def settings_or_refuse(command: str) -> Settings:
         wrong = problem.errors(include_input=False)[0]
         name = "_".join(["FLOWCAST", *(str(part).upper() for part in wrong["loc"])])
         refuse(command, f"{name} is refused; {wrong['msg'].removeprefix('Value error, ')}")
+    except SettingsError as problem:  # a secret's file cannot be read
+        refuse(command, problem.__cause__ or problem)
 
 
 @contextmanager

@@ -46,9 +46,14 @@ def write_secret(file: Path, key: str) -> None:
     """Write a key into a file that its owner alone can read; an old key there is replaced, anything else is not."""
     if file.exists() and key_id_in(file.read_text(errors="replace").strip()) is None:
         raise FileExistsError(f"{file} exists and holds no key; it will not be overwritten")
+    write_private(file, key)
+
+
+def write_private(file: Path, line: str) -> None:
+    """Write a line into a file, in one step, that its owner alone can read."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as out:
-        out.write(key + "\n")
+        out.write(line + "\n")
     part.replace(file)

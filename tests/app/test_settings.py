@@ -1,7 +1,10 @@
 import pytest
 from pydantic import ValidationError
+from sqlalchemy.engine import make_url
+from typer import Exit
 
-from app.settings import Settings
+from app.commands.service import settings_or_refuse
+from app.settings import Settings, settings_from_environment
 
 
 @pytest.mark.parametrize("url", ["sqlite:///", "sqlite:///:memory:"])
@@ -13,3 +16,75 @@ def test_a_database_that_no_two_connections_would_share_is_refused(url):
 def test_a_database_of_another_kind_is_refused():
     with pytest.raises(ValidationError, match="must begin with"):
         Settings(database_url="mysql://localhost/flowcast")
+
+
+POSTGRESQL = "postgresql://flowcast@database/flowcast"
+
+
+class TestDatabasePassword:
+    def test_it_goes_into_the_address_whatever_characters_it_has(self):
+        url = Settings(database_url=POSTGRESQL, database_password="p@ss/w:rd %1").database_url
+        assert make_url(url).password == "p@ss/w:rd %1"
+        assert make_url(url).host == "database"
+
+    @pytest.mark.parametrize(
+        ("url", "password", "rule"),
+        [
+            (POSTGRESQL, "change-me", "no placeholder"),
+            ("sqlite:///flowcast.db", "5b31c0de", "begins with postgresql"),
+            ("postgresql://flowcast:own@database/flowcast", "5b31c0de", "no password of its own"),
+        ],
+    )
+    def test_where_it_cannot_be_used_it_is_refused(self, url, password, rule):
+        with pytest.raises(ValidationError, match=rule):
+            Settings(database_url=url, database_password=password)
+
+
+def test_an_address_that_cannot_be_read_is_refused_without_its_password():
+    with pytest.raises(ValidationError, match="must be written as postgresql") as refused:
+        Settings(database_url="postgresql://flowcast:hidden@database:port/flowcast")
+    assert "hidden" not in refused.value.errors(include_input=False)[0]["msg"]
+
+
+class TestSecretFiles:
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        for name in ("FLOWCAST_ADMIN_KEY", "FLOWCAST_DATABASE_PASSWORD"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("FLOWCAST_SECRETS", str(tmp_path))
+        return tmp_path
+
+    def test_a_secret_may_be_a_file(self, folder):
+        (folder / "flowcast_admin_key").write_text("a-key-from-a-file\n")
+        admin_key = Settings().admin_key
+        assert admin_key is not None
+        assert admin_key.get_secret_value() == "a-key-from-a-file"
+
+    def test_the_environment_comes_first_and_an_empty_variable_is_none(self, folder, monkeypatch):
+        (folder / "flowcast_database_password").write_text("from-a-file")
+        monkeypatch.setenv("FLOWCAST_DATABASE_URL", POSTGRESQL)
+        monkeypatch.setenv("FLOWCAST_DATABASE_PASSWORD", "")
+        assert make_url(Settings().database_url).password == "from-a-file"
+        monkeypatch.setenv("FLOWCAST_DATABASE_PASSWORD", "from-the-environment")
+        assert make_url(Settings().database_url).password == "from-the-environment"
+
+    def test_an_empty_file_sets_nothing(self, folder):
+        (folder / "flowcast_admin_key").write_text("\n")
+        assert Settings().admin_key is None
+
+    def test_a_placeholder_in_a_file_is_refused(self, folder):
+        (folder / "flowcast_admin_key").write_text("change-me-to-something-long")
+        with pytest.raises(ValidationError, match="no placeholder"):
+            Settings()
+
+    def test_a_file_that_cannot_be_read_is_said_in_one_line(self, folder, capsys):
+        (folder / "flowcast_admin_key").write_bytes(b"\xff\xfe not text")  # root may read whatever its mode
+        settings_from_environment.cache_clear()
+        with pytest.raises(Exit):
+            settings_or_refuse("serve")
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"flowcast serve: flowcast_admin_key in {folder} cannot be read: ")
+
+    def test_no_folder_is_fine(self, folder, monkeypatch):
+        monkeypatch.setenv("FLOWCAST_SECRETS", str(folder / "absent"))
+        assert Settings().admin_key is None

@@ -1,0 +1,57 @@
+"""``flowcast settings``."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import SecretStr
+
+from app.commands.console import out, refuse
+from app.commands.service import settings_or_refuse
+from app.keys.first_key import write_private
+from app.settings import Settings, is_secret
+
+KEPT = ("admin_key", "database_password")
+
+
+def settings_command(
+    require: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Refuse to go without this setting.")
+    ] = None,
+    keep_secrets: Annotated[
+        Path | None,
+        typer.Option(help="Keep the admin key and the database's password in this folder; make those set nowhere."),
+    ] = None,
+) -> None:
+    """Check the settings before anything is started with them, and print them; exit code 2 if one is refused."""
+    for name in require or []:
+        if name not in Settings.model_fields:
+            refuse("settings", f"require={name!r} is refused; it must name a setting, such as admin_key")
+    settings = settings_or_refuse("settings")
+    for name in require or []:
+        if getattr(settings, name) in (None, ""):
+            refuse("settings", f"FLOWCAST_{name.upper()} is not set; it must be, in the environment or as a file")
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        shown = "" if value is None else "(set)" if is_secret(name, value) else str(value)
+        out.print(f"FLOWCAST_{name.upper()}={shown}", soft_wrap=True, markup=False)
+    if keep_secrets is not None:
+        for name in KEPT:
+            _keep(keep_secrets / f"flowcast_{name}", getattr(settings, name))
+
+
+def _keep(file: Path, given: SecretStr | None) -> None:
+    """Write a secret down; one that is given nowhere is what was written before, or made."""
+    try:
+        kept = file.read_text().strip() if file.exists() else ""
+        secret = kept if given is None else given.get_secret_value()
+        if not secret:
+            secret = secrets.token_urlsafe(24)
+            out.print(f"{file.name} was set nowhere; one was made and is in {file}", soft_wrap=True, markup=False)
+        if secret != kept:
+            write_private(file, secret)
+    except OSError as problem:
+        refuse("settings", f"{file} cannot be written: {(problem.strerror or str(problem)).lower()}")

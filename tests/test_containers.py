@@ -1,0 +1,318 @@
+"""Dockerfile, docker-compose.yml and what goes with them, as far as it shows without a container engine."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+SERVICES = yaml.safe_load(COMPOSE)["services"]
+OURS = [name for name, service in SERVICES.items() if service["image"] == "flowcast:local"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+EXAMPLE = (ROOT / ".env.example").read_text()
+DONE, HEALTHY = "service_completed_successfully", "service_healthy"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions, each with its arguments on one line."""
+    lines = [line for line in DOCKERFILE.splitlines() if not line.lstrip().startswith("#")]
+    whole = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [(name.upper(), rest.strip()) for name, rest in re.findall(r"^([A-Z]+)\s+(.*)$", whole, re.MULTILINE)]
+
+
+def final_stage() -> list[tuple[str, str]]:
+    found = instructions()
+    return found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
+
+
+def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    others = {name: value for name, value in os.environ.items() if not name.startswith("FLOWCAST_")}
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        env=others | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class TestDockerfile:
+    def test_hadolint_finds_nothing(self):
+        linted = run("hadolint", "Dockerfile")
+        assert linted.returncode == 0, linted.stdout
+
+    def test_two_stages_from_plain_names(self):
+        bases = [rest.split()[0] for name, rest in instructions() if name == "FROM"]
+        assert len(bases) == 2
+        assert all(re.fullmatch(r"python:[\w.-]+", base) for base in bases), bases
+
+    def test_no_host_is_named_and_no_buildkit_is_needed(self):
+        assert "://" not in DOCKERFILE.replace("http://127.0.0.1:8000", "")
+        assert not re.search(r"--mount|--link|--chmod|<<|index-url|trusted-host|# *syntax", DOCKERFILE)
+
+    def test_what_is_final_builds_nothing_and_is_not_root(self):
+        stage = final_stage()
+        ran = " ".join(rest for name, rest in stage if name == "RUN")
+        assert not re.search(r"\b(pip|apt-get|gcc)\b", ran)
+        [user] = [rest for name, rest in stage if name == "USER"]
+        assert all(part.isdigit() and int(part) > 0 for part in user.split(":"))
+        order = [name for name, _ in stage]
+        assert order.index("USER") < order.index("ENTRYPOINT")
+
+    def test_entry_and_healthcheck(self):
+        stage = dict(final_stage())
+        assert json.loads(stage["ENTRYPOINT"]) == ["flowcast"]
+        assert "/livez" in stage["HEALTHCHECK"]
+
+    def test_version_and_revision_are_arguments_and_labels(self):
+        arguments = dict(rest.split("=") for name, rest in final_stage() if name == "ARG")
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert arguments == {"VERSION": project["version"], "REVISION": "unknown"}
+        [labels] = [rest for name, rest in final_stage() if name == "LABEL"]
+        assert 'image.version="${VERSION}"' in labels
+        assert 'image.revision="${REVISION}"' in labels
+
+    def test_every_package_of_the_project_is_copied(self):
+        packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+        copied = {part for name, rest in instructions() if name == "COPY" for part in rest.split()}
+        assert {package.split(".")[0] for package in packages} <= copied
+
+    @pytest.mark.parametrize(
+        "path", [".git", ".venv", ".demo", ".env", "tests", "docs", "flowcast.db", "models", "data"]
+    )
+    def test_what_the_image_is_not_made_of_stays_out(self, path):
+        assert ignored(path)
+
+    def test_what_the_image_is_made_of_goes_in(self):
+        sources = {part for name, rest in instructions() if name == "COPY" for part in rest.split()[:-1]}
+        sources = {source for source in sources if not source.startswith(("--from", "/"))}
+        assert "requirements/runtime.txt" in sources
+        assert not [source for source in sources if ignored(source.split("/")[0])]
+        assert not [source for source in sources if not (ROOT / source).exists()]
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps a file or folder at the top out: of the lines that match, the last counts."""
+    out = False
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line and not line.startswith("#") and fnmatch(path, line.removeprefix("!")):
+            out = not line.startswith("!")
+    return out
+
+
+class TestCompose:
+    def test_it_follows_the_schema(self):
+        checked = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml")
+        assert checked.returncode == 0, checked.stdout
+
+    def test_all_parts_are_there(self):
+        assert set(SERVICES) == {"settings", "database", "migration", "service", "worker", "demo"}
+        assert SERVICES["demo"]["profiles"] == ["demo"]
+        assert not [name for name in SERVICES if name != "demo" and "profiles" in SERVICES[name]]
+
+    @pytest.mark.parametrize(
+        ("name", "needs"),
+        [
+            ("database", {"settings": DONE}),
+            ("migration", {"database": HEALTHY}),
+            ("service", {"database": HEALTHY, "migration": DONE}),
+            ("worker", {"database": HEALTHY, "migration": DONE}),
+            ("demo", {"migration": DONE, "service": HEALTHY}),
+        ],
+    )
+    def test_each_waits_for_what_it_needs(self, name, needs):
+        assert {other: how["condition"] for other, how in SERVICES[name]["depends_on"].items()} == needs
+
+    def test_whoever_is_waited_for_can_be(self):
+        for service in SERVICES.values():
+            for other, how in service.get("depends_on", {}).items():
+                if how["condition"] == HEALTHY:
+                    assert SERVICES[other]["healthcheck"]["test"]
+                else:
+                    assert SERVICES[other]["restart"] == "no"
+
+    @pytest.mark.parametrize("name", OURS)
+    def test_ours_are_not_root_and_write_to_models_and_tmp_alone(self, name):
+        service = SERVICES[name]
+        assert service["user"] == "10001:10001"
+        assert service["user"] == dict(final_stage())["USER"]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["tmpfs"] == ["/tmp"]
+        models, secrets = "models:/var/lib/flowcast/models", "secrets:/var/lib/flowcast/secrets"
+        assert service["volumes"] == ([secrets] if name == "settings" else [models, f"{secrets}:ro"])
+
+    def test_what_serves_starts_again_and_no_log_grows_for_ever(self):
+        for service in SERVICES.values():
+            assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+        assert {SERVICES[name]["restart"] for name in ("database", "service", "worker")} == {"unless-stopped"}
+
+    def test_the_service_alone_is_reached_from_outside_and_can_be_scaled(self):
+        assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+            "service": ["8000-8009:8000"]
+        }
+        assert not [name for name, service in SERVICES.items() if "container_name" in service]
+
+    def test_what_is_under_way_has_time_to_finish(self):
+        from app.commands.serve import FINISH_SECONDS
+        from app.commands.worker_beside import STOP_SECONDS
+
+        grace = {name: int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("service", "worker")}
+        assert grace["service"] > FINISH_SECONDS
+        assert grace["worker"] > STOP_SECONDS
+
+    def test_the_database_lies_in_a_volume_with_a_name(self):
+        assert SERVICES["database"]["volumes"][0] == "database:/var/lib/postgresql/data"
+        assert yaml.safe_load(COMPOSE)["volumes"].keys() == {"database", "models", "secrets"}
+
+    def test_one_image_builds_for_all_and_no_registry_is_named(self):
+        images = {service["image"] for service in SERVICES.values()}
+        assert {image.split(":")[0] for image in images} == {"flowcast", "postgres"}
+        assert all(SERVICES[name]["build"]["context"] == "." for name in OURS)
+
+    def test_commands_and_options_are_ones_that_flowcast_has(self):
+        for name in OURS:
+            words = SERVICES[name]["command"]
+            command = words[:2] if words[0] == "db" else words[:1]
+            helped = run("flowcast", *command, "--help", COLUMNS="200")
+            assert helped.returncode == 0, helped.stderr
+            assert not [word for word in words if word.startswith("--") and word not in helped.stdout]
+
+    def test_the_example_names_every_variable_and_nothing_else(self):
+        text = "\n".join(line for line in COMPOSE.splitlines() if not line.lstrip().startswith("#"))
+        read = set(re.findall(r"\$\{([A-Z_]+)", text))
+        assert read == set(re.findall(r"^#?([A-Z][A-Z_]+)=", EXAMPLE, re.MULTILINE))
+
+    def test_every_variable_for_flowcast_is_a_setting(self):
+        from app.settings import Settings
+
+        given = {**SERVICES["service"]["environment"], **SERVICES["settings"]["environment"]}
+        given.pop("FLOWCAST_SECRETS")  # says where the others are
+        assert not [name for name in given if name.removeprefix("FLOWCAST_").lower() not in Settings.model_fields]
+
+    def test_defaults_are_those_of_the_settings(self):
+        from app.settings import Settings
+
+        defaults = dict(re.findall(r"^#(FLOWCAST_[A-Z_]+)=(.*)$", EXAMPLE, re.MULTILINE))
+        for name, field in Settings.model_fields.items():
+            if (variable := f"FLOWCAST_{name.upper()}") in defaults:
+                assert type(field.default)(defaults[variable]) == field.default, variable
+                in_compose = SERVICES["service"]["environment"][variable]
+                assert in_compose in (f"${{{variable}:-{defaults[variable]}}}", f"${{{variable}-}}")
+
+
+class TestSecrets:
+    """What the container ``settings`` does, which everything else waits for."""
+
+    good: ClassVar = {"FLOWCAST_ADMIN_KEY": "8d0c4aa2f9f14f5e", "FLOWCAST_DATABASE_PASSWORD": "5b31 p@ss/w:rd%"}
+    url: ClassVar = {"FLOWCAST_DATABASE_URL": SERVICES["settings"]["environment"]["FLOWCAST_DATABASE_URL"]}
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        return tmp_path / "secrets"
+
+    @pytest.fixture
+    def check(self, folder):
+        command, option, _ = SERVICES["settings"]["command"]
+        return lambda **environment: run("flowcast", command, option, str(folder), **self.url | environment)
+
+    @staticmethod
+    def kept(folder: Path) -> dict[str, str]:
+        return {file.name.upper(): file.read_text().strip() for file in folder.iterdir()}
+
+    def test_good_ones_are_taken_kept_and_not_shown(self, check, folder):
+        checked = check(**self.good)
+        assert self.kept(folder) == self.good
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+        assert checked.returncode == 0, checked.stderr
+        assert "FLOWCAST_ADMIN_KEY=(set)" in checked.stdout
+        assert "FLOWCAST_DATABASE_URL=(set)" in checked.stdout
+        assert not [secret for secret in self.good.values() if secret in checked.stdout + checked.stderr]
+        assert "p%40ss" not in checked.stdout
+
+    @pytest.mark.parametrize("name", sorted(good))
+    def test_the_placeholder_of_the_example_is_refused_in_one_line(self, name, check, folder):
+        [placeholder] = re.findall(rf"^{name}=(.+)$", EXAMPLE, re.MULTILINE)
+        refused = check(**self.good | {name: placeholder})
+        assert not folder.exists()
+        assert refused.returncode == 2
+        [line] = refused.stderr.splitlines()
+        assert line.startswith(f"flowcast settings: {name} is refused; ")
+        assert "placeholder" in line
+
+    @pytest.mark.parametrize("command", [["serve", "--port", "0"], ["worker"], ["db", "upgrade"]])
+    def test_nothing_else_starts_with_a_placeholder_either(self, command):
+        refused = run("flowcast", *command, **self.url, **self.good | {"FLOWCAST_DATABASE_PASSWORD": "change-me"})
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        assert "FLOWCAST_DATABASE_PASSWORD is refused" in refused.stderr
+
+    def test_those_set_nowhere_are_made_once(self, check, folder):
+        made = check()
+        assert made.returncode == 0, made.stderr
+        first = self.kept(folder)
+        assert first.keys() == self.good.keys()
+        assert all(len(secret) >= 32 for secret in first.values())
+        assert not [secret for secret in first.values() if secret in made.stdout]
+        assert str(folder / "flowcast_admin_key") in made.stdout
+        check()
+        assert self.kept(folder) == first
+        check(FLOWCAST_ADMIN_KEY=self.good["FLOWCAST_ADMIN_KEY"])
+        assert self.kept(folder) == first | {"FLOWCAST_ADMIN_KEY": self.good["FLOWCAST_ADMIN_KEY"]}
+
+    def test_the_others_start_with_what_was_kept(self, check, folder):
+        check()
+        shown = run("flowcast", "settings", "--require", "admin_key", FLOWCAST_SECRETS=str(folder), **self.url)
+        assert shown.returncode == 0, shown.stderr
+        assert SERVICES["database"]["environment"]["POSTGRES_PASSWORD_FILE"] == (
+            f"{SERVICES['service']['environment']['FLOWCAST_SECRETS']}/flowcast_database_password"
+        )
+
+    def test_a_folder_that_cannot_be_written_is_named_in_one_line(self, check, folder):
+        folder.write_text("a file where the folder should be")
+        refused = check()
+        assert refused.returncode == 2
+        [line] = refused.stderr.splitlines()
+        assert line.startswith(f"flowcast settings: {folder}")
+
+    @pytest.mark.parametrize("name", sorted(good))
+    def test_one_that_is_required_and_missing_is_named_in_one_line(self, name):
+        given = {other: secret for other, secret in self.good.items() if other != name}
+        setting = name.removeprefix("FLOWCAST_").lower()
+        refused = run("flowcast", "settings", "--require", setting, **self.url, **given)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines() == [
+            f"flowcast settings: {name} is not set; it must be, in the environment or as a file"
+        ]
+
+    def test_from_files_where_variables_are_empty(self, check, tmp_path, folder):
+        for name, secret in self.good.items():
+            (tmp_path / name.lower()).write_text(f"{secret}\n")
+        checked = check(FLOWCAST_SECRETS=str(tmp_path), FLOWCAST_ADMIN_KEY="", FLOWCAST_DATABASE_PASSWORD="")
+        assert checked.returncode == 0, checked.stderr
+        assert self.kept(folder) == self.good
+        assert {f"flowcast_{name}" for name in ("admin_key", "database_password")} == set(
+            yaml.safe_load(COMPOSE)["secrets"]
+        )
+
+    def test_the_files_for_no_secret_are_empty(self):
+        defaults = {
+            re.sub(r"^\$\{[A-Z_]+:-(.*)\}$", r"\1", one["file"]) for one in yaml.safe_load(COMPOSE)["secrets"].values()
+        }
+        assert [(ROOT / name).read_text() for name in defaults] == [""]
+
+    def test_a_setting_that_does_not_exist_cannot_be_required(self):
+        refused = run("flowcast", "settings", "--require", "admin_kee")
+        assert refused.returncode == 2
+        assert "require='admin_kee' is refused" in refused.stderr
