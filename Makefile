@@ -1,36 +1,54 @@
+# make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself, DEMO_PORT=8001)
 # make test   environment, checks and all tests
-# make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself)
-# make check  ruff and mypy only
+# make check  ruff, mypy, hadolint and the compose schema only
+# make audit  known advisories about the packages Flowcast runs on (needs a network)
 # make bench  accuracy, the speed ratios and the paper's table (twenty minutes)
-# make setup  the environment alone
-# make clean  forget the environment, the demo and caches
+# make setup  the environment alone, with everything for working on it
+# make clean  forget the environments, the demo and caches
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Two stamps, for a demo needs half of the packages: what Flowcast runs on, and what one works on it with.
+RUNS := .venv/.runs
 READY := .venv/.ready
+AUDIT := .venv-audit/.ready
 
-.PHONY: setup test demo check bench clean
+.PHONY: setup test demo check audit bench clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
 
-$(READY): requirements/runtime.txt requirements/dev.txt pyproject.toml
+$(RUNS): requirements/runtime.txt requirements/install.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Flowcast needs Python 3.11 or newer; make PYTHON=python3.x names one." if sys.version_info < (3, 11) else 0)'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@$(PYTHON) requirements/install.py runtime
+	@touch $@
+
+$(READY): requirements/dev.txt $(RUNS)
+	@$(PYTHON) requirements/install.py dev
 	@touch $@
 
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
 test: check
 	$(BIN)/pytest
 
-demo: $(READY)
-	@DEMO_SECONDS=$(DEMO_SECONDS) $(BIN)/flowcast demo
+demo: $(RUNS)
+	@DEMO_SECONDS=$(DEMO_SECONDS) DEMO_PORT=$(DEMO_PORT) $(BIN)/flowcast demo
+
+# In an environment of its own: what looks for advisories should not be among what is looked at, or worked with.
+$(AUDIT): requirements/audit.txt
+	@$(PYTHON) -m venv .venv-audit
+	@echo "installing pip-audit"
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+audit: $(AUDIT)
+	.venv-audit/bin/pip-audit --requirement requirements/runtime.txt --no-deps --disable-pip --strict
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.serving
@@ -39,5 +57,5 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.paper_table
 
 clean:
-	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-audit .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,6 +22,7 @@ from app.slots import SlotGrid, zone_named
 
 __all__ = ["City", "CityLink", "Event", "links_geojson", "sample_city", "write_csv"]
 
+ZONE = "Europe/Berlin"
 MONDAY = date(2025, 9, 1)  # four weeks from here have neither a public holiday nor a clock change
 
 
@@ -43,7 +44,7 @@ def sample_city(
     days: int = 28,
     seed: int = 0,
     start: date = MONDAY,
-    zone: str = "Europe/Berlin",
+    zone: str = ZONE,
     slot_minutes: int = 15,
 ) -> City:
     """Generate the sample city: the same arguments give the same counts, bit for bit."""

@@ -7,8 +7,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 
 from app.demo.city import MONDAY, City, sample_city
@@ -21,11 +21,12 @@ LEAST_DAYS = 14
 
 @dataclass(frozen=True)
 class DemoSize:
-    """How large the demo is; the same size gives the same counts."""
+    """How large the demo is and when it begins; the same size and day give the same counts."""
 
     links: int = 12
     days: int = 28
     seed: int = 0
+    start: date = MONDAY
 
     def __post_init__(self) -> None:
         if self.days < LEAST_DAYS:
@@ -38,19 +39,20 @@ class DemoSize:
 
     def stored_slots(self, city: City) -> int:
         """Slots of those days."""
-        first_replayed = MONDAY + timedelta(days=self.stored_days)
+        first_replayed = self.start + timedelta(days=self.stored_days)
         return city.grid.local_day(first_replayed, zone_named(city.zone)).start - city.first_slot
 
     def city(self) -> City:
         """Generate the city, with the days that the replay goes on to."""
-        return sample_city(links=self.links, days=self.days + FURTHER_DAYS, seed=self.seed)
+        return sample_city(links=self.links, days=self.days + FURTHER_DAYS, seed=self.seed, start=self.start)
 
 
 @dataclass(frozen=True)
 class DemoFolder:
-    """Where everything of a demo lies; deleting it forgets the demo."""
+    """Where everything of a demo lies; deleting it forgets the demo. Its models may be kept with a service's own."""
 
     root: Path
+    models: Path | None = None
 
     @property
     def database_url(self) -> str:
@@ -60,7 +62,7 @@ class DemoFolder:
     @property
     def model_store(self) -> Path:
         """The artifacts of the trained models."""
-        return self.root.absolute() / "models"
+        return self.models or self.root.absolute() / "models"
 
     @property
     def log(self) -> Path:
@@ -90,7 +92,7 @@ class DemoFolder:
             yield
 
     def _check_size(self, size: DemoSize) -> None:
-        file, wanted = self.root / "demo.json", asdict(size)
+        file, wanted = self.root / "demo.json", {"links": size.links, "days": size.days, "seed": size.seed}
         there = json.loads(file.read_text()) if file.exists() else wanted
         if there != wanted:
             raise FileExistsError(

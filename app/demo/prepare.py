@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOSPC
+from os import strerror
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 from joblib.externals.loky import get_reusable_executor
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from app.counts.ingest import Checked, store_counts
 from app.counts.queries import newest_slots
@@ -31,6 +35,7 @@ from app.registry.store import ModelStore
 from app.train import train_links
 from model.training_plan import TrainingPlan
 
+NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most
 
 Note = Callable[[int, int], None]
@@ -40,7 +45,7 @@ def store_city(engine: Engine, size: DemoSize, city: City) -> None:
     """Store the links, and the counts of all days but those that are replayed; what is there already stays."""
     with writing(engine) as session:
         store_links(session, [_link(city, i) for i in range(len(city.links))])
-        links = all_links(session)
+        links = _links_of(session, city)
         n = size.stored_slots(city)
         series = [city.counts[link.link_id][:n] for link in links]
         known = [np.flatnonzero(~np.isnan(counts)) for counts in series]
@@ -53,7 +58,7 @@ def store_city(engine: Engine, size: DemoSize, city: City) -> None:
 def train_city(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, note: Note) -> list[str]:
     """Train and activate a model for every link that has none; give the links that could not be trained."""
     with reading(engine) as session:
-        links = all_links(session)
+        links = _links_of(session, city)
         active = active_models(session, [link.link_key for link in links])
     waiting = {link.link_id: link for link in links if link.link_key not in active}
     if not waiting:
@@ -63,18 +68,23 @@ def train_city(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, n
     series = [_series(city, link, size.stored_slots(city)) for link in waiting.values()]
     failed = []
     note(0, len(waiting))
-    try:
-        for done, outcome in enumerate(train_links(series, output, plan, resume=True), 1):
-            if outcome.state == "failed":
-                failed.append(f"{outcome.link_id}: {outcome.reason}")
-            else:
-                link = waiting[outcome.link_id]
-                with writing(engine) as session:
-                    shelved = shelve(session, store, link, output / folder_name(link.link_id))
-                    activate(session, store, link, shelved.version)
-            note(done, len(waiting))
-    finally:
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)  # they would wait for more work for minutes
+    with catch_warnings():
+        # joblib's advice to whoever leaves early, as a full disk makes one do.
+        filterwarnings("ignore", message=".*tasks which were still being processed")
+        try:
+            for done, outcome in enumerate(train_links(series, output, plan, resume=True), 1):
+                if outcome.state == "failed":
+                    if NO_SPACE in outcome.reason:  # it will not go better with the next
+                        raise OSError(ENOSPC, NO_SPACE, str(output))
+                    failed.append(f"{outcome.link_id}: {outcome.reason}")
+                else:
+                    link = waiting[outcome.link_id]
+                    with writing(engine) as session:
+                        shelved = shelve(session, store, link, output / folder_name(link.link_id))
+                        activate(session, store, link, shelved.version)
+                note(done, len(waiting))
+        finally:
+            get_reusable_executor().shutdown(wait=True, kill_workers=True)  # they would wait for more work for minutes
     shutil.rmtree(output, ignore_errors=True)
     return failed
 
@@ -97,8 +107,13 @@ def demo_key(engine: Engine, folder: DemoFolder) -> str:
 def next_slot(engine: Engine, city: City) -> int:
     """Give the number of the slot that the replay goes on with."""
     with reading(engine) as session:
-        newest = newest_slots(session)
+        newest = newest_slots(session, [link.link_key for link in _links_of(session, city)])
     return max(newest.values()) // (60 * city.grid.slot_minutes) + 1
+
+
+def _links_of(session: Session, city: City) -> list[LinkInfo]:
+    """Give the city's links in the order of the database, which may hold others as well."""
+    return [link for link in all_links(session) if link.link_id in city.counts]
 
 
 def _link(city: City, i: int) -> LinkIn:

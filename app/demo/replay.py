@@ -15,14 +15,21 @@ from app.demo.city import City
 
 TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 0.5
+PATIENCE_SECONDS = 60.0
 FAILED = 500  # from this status on it may be better next time
 
 
 class Feed:
     """Speaks to the service as its clients do."""
 
-    def __init__(self, address: str, key: str, still_there: Callable[[], None] = lambda: None) -> None:
-        self._address, self._key, self._still_there = address, key, still_there
+    def __init__(
+        self,
+        address: str,
+        key: str,
+        still_there: Callable[[], None] = lambda: None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._address, self._key, self._still_there, self._patience = address, key, still_there, patience
         self._opener = build_opener(ProxyHandler({}))  # the service is on this machine, whatever proxy is set
 
     def is_ready(self) -> bool:
@@ -38,17 +45,21 @@ class Feed:
         return self._ask(path)
 
     def post_counts(self, counts: list[dict[str, Any]]) -> Any:
-        """Send a batch of counts, again if the service is away for a moment; sent twice it changes nothing."""
+        """Send a batch of counts, again if the service is away for a minute; sent twice it changes nothing."""
         body = json.dumps({"counts": counts}).encode()
+        give_up = time.monotonic() + self._patience
         while True:
             try:
                 return self._ask("/v1/counts", body)
             except HTTPError as refused:
                 if refused.code < FAILED:
                     raise
-            except (URLError, OSError):
-                pass
+                problem = f"status {refused.code}"
+            except (URLError, OSError) as away:
+                problem = str(getattr(away, "reason", away))
             self._still_there()
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{self._address} has taken no counts for {self._patience:g} s: {problem}")
             time.sleep(RETRY_SECONDS)
 
     def _ask(self, path: str, body: bytes | None = None) -> Any:
@@ -82,13 +93,17 @@ def replay(
     per_minute: float,
     until: float | None = None,
     note: Callable[[int], None] = lambda slot: None,
+    live: bool = False,
 ) -> bool:
     """Send slot after slot at a steady pace; tell whether the city's counts are used up.
 
-    ``until`` is a reading of the monotonic clock at which to stop; ``note`` hears of each slot sent.
+    ``until`` is a reading of the monotonic clock at which to stop; ``note`` hears of each slot sent; ``live`` sends
+    no slot before it is over.
     """
     due = time.monotonic()
     for slot in range(first, last_slot(city) + 1):
+        if live:
+            due = max(due, time.monotonic() + city.grid.start(slot + 1).timestamp() - time.time())
         if until is not None and due >= until:
             time.sleep(max(0.0, until - time.monotonic()))
             return False

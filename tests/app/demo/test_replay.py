@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,13 +19,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from app.database import open_database, reading
+from app.database import open_database, reading, writing
 from app.demo.city import sample_city
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed, counts_of, last_slot, replay
-from app.demo.service_process import free_port
+from app.demo.service_process import free_port, running_service
 from app.links.queries import all_links
+from app.links.schemas import LinkIn
+from app.links.store import store_links
 from app.registry.queries import active_models
 from app.schema import upgrade_schema
 
@@ -76,6 +80,13 @@ class TestReplay:
         assert time.monotonic() - began == pytest.approx(0.45, abs=0.3)
         assert 2 <= len(feed.slots) <= 6
 
+    def test_live_no_slot_is_sent_before_it_is_over(self):
+        city, feed = sample_city(links=1, days=3, start=datetime.now(UTC).date() - timedelta(days=1)), self.Told()
+        before = datetime.now(UTC)
+        assert not replay(city, feed, city.first_slot, per_minute=60_000, until=time.monotonic() + 2, live=True)
+        over = {city.grid.start(city.grid.containing(now) - 1) for now in (before, datetime.now(UTC))}
+        assert datetime.fromisoformat(feed.slots[-1]) in over
+
     def test_used_up_from_the_start(self):
         assert replay(self.city, self.Told(), last_slot(self.city) + 1, per_minute=60)
 
@@ -118,6 +129,11 @@ class TestFeed:
         with pytest.raises(HTTPError):
             Feed(address, "key").post_counts([])
         assert len(Answers.bodies) == 1
+
+    def test_gives_up_when_the_service_takes_nothing_for_long(self, address):
+        Answers.statuses[:] = [503, 503]
+        with pytest.raises(TimeoutError, match=r"has taken no counts for 0\.2 s: status 503"):
+            Feed(address, "key", patience=0.2).post_counts([])
 
     def test_gives_up_when_the_service_is_gone(self):
         def gone() -> None:
@@ -234,10 +250,50 @@ class TestDemoCommand:
                 _, said = demo.communicate(timeout=60)
         assert demo.returncode == 2
         assert said.strip().splitlines() == [
-            f"flowcast demo: port {port} cannot be used: address already in use; --port names another"
+            f"flowcast demo: port {port} cannot be used: address already in use; --port or DEMO_PORT names another"
+        ]
+        with start(Path("/proc/no-space-there")) as demo:  # a file system that never has any
+            _, said = demo.communicate(timeout=60)
+        assert demo.returncode == 2
+        assert said.splitlines() == [
+            "flowcast demo: no space is left on the disk of /proc/no-space-there; free 100 MB there, "
+            "or --data names another folder"
         ]
         with start(tmp_path / "b", "--speed", "0") as demo:
             _, said = demo.communicate(timeout=60)
         assert demo.returncode == 2
         assert "speed=0 is refused" in said
         assert not (tmp_path / "b").exists()
+
+
+class TestDemoOfAServiceThatRuns:
+    key = "a-key-for-the-demo-only"
+
+    def demo(self, environment: dict[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
+        command = [FLOWCAST, "demo", "--links", "2", "--days", "14", "--speed", "600", "--seconds", "1", *options]
+        return subprocess.run(
+            list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def test_its_database_has_the_city_and_its_clock_goes_on(self, prepared, tmp_path):
+        folder = DemoFolder(shutil.copytree(prepared, tmp_path / "service"))
+        environment = folder.environment() | {"FLOWCAST_ADMIN_KEY": self.key}
+        engine, city = open_database(folder.database_url), SMALL.city()
+        with writing(engine) as session:  # a link that is no part of the city
+            store_links(session, [LinkIn(link_id="other", zone="Europe/Berlin")])
+        before = next_slot(engine, city)
+        with running_service(environment, free_port(0), tmp_path / "log") as service:
+            feed = Feed(service.address, self.key, service.require_alive)
+            service.wait_until(feed.is_ready)
+            told = self.demo(environment, "--service", service.address, "--data", str(tmp_path / "demo"))
+            assert told.returncode == 0, told.stderr
+            assert feed.get("/v1/links/Ba/forecast")["forecasts"][0]["method"] == "KR_SML"
+        assert next_slot(engine, city) > before
+        engine.dispose()
+        assert "2 models are trained and active" in told.stderr
+        assert self.key not in told.stdout + told.stderr
+
+    def test_without_the_key_of_the_service_it_is_refused(self, tmp_path):
+        refused = self.demo(DemoFolder(tmp_path).environment(), "--service", "http://127.0.0.1:1")
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("flowcast demo: FLOWCAST_ADMIN_KEY is not set")

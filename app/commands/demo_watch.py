@@ -1,0 +1,68 @@
+"""The demo's replay, and what is said while it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from urllib.error import HTTPError
+
+from app.commands.console import notes
+from app.demo.city import City
+from app.demo.replay import Feed, replay
+from app.demo.service_process import ServiceGone
+from app.slots import zone_named
+
+NOTE_SECONDS = 10.0
+WATCH_SECONDS = 0.5
+
+
+def replay_watched(
+    feed: Feed, city: City, first: int, *, speed: float, until: float | None = None, live: bool = False
+) -> bool:
+    """Replay, and say where it is; tell whether the city's counts are used up."""
+    try:
+        with notes.status("replaying") as status:
+            watcher = _Watcher(feed, city)
+
+            def note(slot: int) -> None:
+                status.update(watcher.said(slot))
+
+            return replay(city, feed, first, per_minute=speed, until=until, note=note, live=live)
+    except HTTPError as refused:
+        raise ServiceGone(f"the service refused a count with {refused.code}: {refused.read(500)!r}") from None
+
+
+def stay(until: float | None, still_there: Callable[[], None]) -> None:
+    """Go on serving after the replay, until it is time or somebody stops it."""
+    notes.print("the city's counts are used up; the service goes on (Ctrl-C stops it)")
+    while until is None or time.monotonic() < until:
+        still_there()
+        time.sleep(WATCH_SECONDS)
+
+
+class _Watcher:
+    """Says where the replay is and, now and then, how good the forecasts have been."""
+
+    def __init__(self, feed: Feed, city: City) -> None:
+        self._feed, self._city, self._zone = feed, city, zone_named(city.zone)
+        self._asked, self._accuracy = 0.0, ""
+
+    def said(self, slot: int) -> str:
+        """Give a line for a slot; where there is no terminal it is printed every ten seconds."""
+        local = self._city.grid.start(slot).astimezone(self._zone)
+        if time.monotonic() > self._asked + NOTE_SECONDS:
+            self._asked, self._accuracy = time.monotonic(), self._figures()
+            if not notes.is_terminal:
+                notes.print(f"{local:%a %d %b %H:%M}{self._accuracy}")
+        return f"replaying {local:%a %d %b %H:%M}{self._accuracy}"
+
+    def _figures(self) -> str:
+        try:
+            told = self._feed.get("/v1/accuracy?window=24h&limit=1")
+        except OSError:  # it may be better next time, and the replay sees to it if not
+            return ""
+        if told.get("rmse") is None:
+            return ", no accuracy yet"
+        skill = told.get("skill_profile")
+        beside = "" if skill is None else f", skill against the profile {skill:+.0%}"
+        return f", RMSE of the last 24 h {told['rmse']:.1f}{beside}"
