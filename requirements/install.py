@@ -60,7 +60,7 @@ def install(*options: str, packages: int) -> None:
         if re.match(r"Collecting |Requirement already satisfied|Obtaining ", line):
             progress.found()
         elif line.startswith("Installing collected"):
-            progress.say(f"unpacking {packages} packages")
+            progress.unpack()
     progress.end()
     if process.wait() != 0:
         sys.exit(f"make: {explained(''.join(said))}")
@@ -79,6 +79,11 @@ class Progress:
         self._found += 1
         if self._terminal or time.monotonic() > self._said + NOTE_SECONDS:
             self.say(f"fetching packages: {min(self._found, self._packages)} of {self._packages}")
+
+    def unpack(self) -> None:
+        """Tell that all of them are there, and what takes the rest of the time."""
+        if self._packages > 1:
+            self.say(f"unpacking {self._packages} packages")
 
     def say(self, words: str) -> None:
         """Show what is happening now."""

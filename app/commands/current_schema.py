@@ -17,7 +17,7 @@ from app.settings import Settings
 def current_database(command: str, settings: Settings) -> Iterator[Engine]:
     """Open the database of the settings for one command, or say in one line why not."""
     with service_database(command, settings) as engine:
-        step, newest = schema_step(engine), newest_step()
+        step, newest = schema_step(engine) or "none", newest_step()
         if step != newest:
             refuse(command, f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
         yield engine

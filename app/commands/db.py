@@ -32,7 +32,7 @@ def upgrade_command() -> None:
 def check_command() -> None:
     """Say whether the schema is the one this version expects; exit code 1 if not."""
     with service_database("db check", settings_or_refuse("db check")) as engine:
-        step, newest = schema_step(engine), newest_step()
+        step, newest = schema_step(engine) or "none", newest_step()
         if step != newest:
             notes.print(f"the schema is at step {step}; this version needs {newest}: flowcast db upgrade", style="red")
             raise typer.Exit(FAILED)

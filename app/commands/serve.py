@@ -74,7 +74,7 @@ def prepare(settings: Settings, *, upgrade: bool) -> None:
     with service_database("serve", settings) as engine:
         if upgrade:
             upgrade_schema(engine)
-        elif (step := schema_step(engine)) != (newest := newest_step()):
+        elif (step := schema_step(engine) or "none") != (newest := newest_step()):
             refuse("serve", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
         if settings.auth is Switch.OFF:
             log.warning("FLOWCAST_AUTH=off: everyone who reaches this address may read, write and administer")

@@ -24,7 +24,7 @@ def worker_command(
     settings = settings_or_refuse("worker")
     logging.config.dictConfig(logging_config(settings.log_level))
     with service_database("worker", settings) as engine:
-        if (step := schema_step(engine)) != (newest := newest_step()):
+        if (step := schema_step(engine) or "none") != (newest := newest_step()):
             refuse("worker", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
         worker = Worker(engine, settings)
 

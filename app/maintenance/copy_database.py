@@ -48,7 +48,7 @@ def snapshot(source: Engine) -> Iterator[Connection]:
 
 def prepare(source: Engine, target: Engine) -> None:
     """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
-    step, newest = schema_step(source), newest_step()
+    step, newest = schema_step(source) or "none", newest_step()
     if step != newest:
         raise CannotCopy(f"the source's schema is at step {step}, this version needs {newest}: flowcast db upgrade")
     with target.connect() as connection:
