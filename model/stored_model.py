@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,12 @@ from model.bands import Bands
 from model.fixed_point import FixedPoint
 from model.kernel import Neighborhood
 from model.lag_window import LagWindow
+from model.network.network import NetworkModel
+from model.network.stored import LINK_KIND, read_network_model
 from model.profile import Profile
 from model.trained_model import TrainedModel
+
+LinkModel: TypeAlias = TrainedModel | NetworkModel
 
 KIND = "link-model"
 SMALL = 4096  # bytes
@@ -54,15 +58,21 @@ def save_model(folder: Path, model: TrainedModel, about: Mapping[str, Any]) -> s
     return write_artifact(folder, contents, arrays)
 
 
-def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[TrainedModel, dict[str, Any]]:
+def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[LinkModel, dict[str, Any]]:
     """Read a trained model, its arrays mapped into memory, and what is known about it."""
     artifact = read_artifact(folder, fingerprint=fingerprint)
     contents = artifact.manifest["contents"]
-    if not isinstance(contents, dict) or contents.get("kind") != KIND:
+    if not isinstance(contents, dict) or contents.get("kind") not in (KIND, LINK_KIND):
         raise DamagedArtifact(folder, "it holds something other than a link's model")
+    model: LinkModel
     try:
-        model, about = _put_together(artifact, contents), dict(contents["about"])
+        about = dict(contents["about"])
+        if contents["kind"] == LINK_KIND:
+            return read_network_model(artifact, folder), about
+        model = _put_together(artifact, contents)
         _check(model)
+    except DamagedArtifact:  # its network's
+        raise
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
     except (TypeError, ValueError) as problem:

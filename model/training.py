@@ -62,6 +62,7 @@ def train(
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
     rivals: Mapping[str, Rival] | None = None,
+    others: Mapping[str, Array] | None = None,
 ) -> TrainingResult:
     """Train one link.
 
@@ -79,8 +80,46 @@ def train(
         Counts already known not to be believed; detector health finds others.
     rivals : mapping of str to Rival, optional
         Models to compare with on the held-out slots, by the name their figures get.
+    others : mapping of str to (n,) array, optional
+        What other methods say of the slots of the series, one slot ahead, NaN where they say nothing;
+        measured on the same held-out slots, by the name their figures get.
     """
     plan = plan or TrainingPlan()
+    span, health = _prepared(series, plan, capacity, suspect)
+    sound, rows, cut = span.sound, span.rows, span.cut
+    learnt = int((rows.positions < cut).sum())
+    shares = span.level_shares()
+    estimator = span.fit(shares[0])
+    judged = span.model(estimator.components_, shares, until=cut)
+    expected = judged.expected_counts(rows.X[learnt:])
+    came = _continuations(sound.counts, rows.positions[learnt:], plan.horizons)
+    bands = Bands.learn(expected, came, plan.level)
+    model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
+    held_out = span.compare(judged, rivals or {}, others or {})
+    held_out["candidate"]["coverage"] = cross_coverage(expected, came, rows.positions[learnt:], series, plan.level)
+    return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
+
+
+def compare(
+    series: CountSeries,
+    others: Mapping[str, Array],
+    plan: TrainingPlan | None = None,
+    capacity: float | None = None,
+    suspect: NDArray[np.bool_] | None = None,
+    rivals: Mapping[str, Rival] | None = None,
+) -> dict[str, dict[str, Measure]]:
+    """Measure what others say of a link beside plain KR, profile and last week, and train nothing.
+
+    Arguments are as for `train`, and so are the slots that are scored.
+    """
+    span, _ = _prepared(series, plan or TrainingPlan(), capacity, suspect)
+    return span.compare(None, rivals or {}, others)
+
+
+def _prepared(
+    series: CountSeries, plan: TrainingPlan, capacity: float | None, suspect: NDArray[np.bool_] | None
+) -> tuple[_Span, Health]:
+    """Prepare a span, or say why there is too little in it."""
     health = examine(series if suspect is None else series.without(suspect), capacity)
     if suspect is not None:
         health = health._replace(suspect=health.suspect | suspect)
@@ -97,17 +136,7 @@ def train(
             f"{learnt} whole windows before the held-out days and {len(rows.y) - learnt} in them; "
             f"at least {least} and 1 are needed"
         )
-    span = _Span(series, sound, window, rows, cut, plan)
-    shares = span.level_shares()
-    estimator = span.fit(shares[0])
-    judged = span.model(estimator.components_, shares, until=cut)
-    expected = judged.expected_counts(rows.X[learnt:])
-    came = _continuations(sound.counts, rows.positions[learnt:], plan.horizons)
-    bands = Bands.learn(expected, came, plan.level)
-    model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
-    held_out = span.compare(judged, rivals or {})
-    held_out["candidate"]["coverage"] = _cross_coverage(expected, came, rows.positions[learnt:], series, plan.level)
-    return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
+    return _Span(series, sound, window, rows, cut, plan), health
 
 
 @dataclass(frozen=True)
@@ -186,8 +215,10 @@ class _Span:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
             return estimator(**parameters).fit(X, target, positions=self.rows.positions)
 
-    def compare(self, judged: TrainedModel, rivals: Mapping[str, Rival]) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, rivals, plain KR, profile and last week on the same held-out slots.
+    def compare(
+        self, judged: TrainedModel | None, rivals: Mapping[str, Rival], said: Mapping[str, Array]
+    ) -> dict[str, dict[str, Measure]]:
+        """Measure candidate, rivals, plain KR, profile, last week and what others said on the same held-out slots.
 
         A slot is scored when it has a count and every method has a forecast for it; how many had
         none is in the measures.
@@ -196,29 +227,16 @@ class _Span:
         stored = self.window.training_set(self.series.counts)  # the past as it was stored, suspect or not
         held = stored.positions >= self.cut
         plain = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.cut)
-        others = {
-            "candidate": np.full(len(slots), np.nan),
-            "KR": np.full(len(slots), np.nan),
-            "profile": self._profile_at(slots),
-            "last_week": self.series.last_week()[slots],
-        }
+        others: dict[str, Array] = {}
         for method, model in (("candidate", judged), ("KR", plain)):
-            others[method][stored.positions[held] - self.cut] = model.expected_counts(stored.X[held])[:, 0]
+            if model is not None:
+                others[method] = np.full(len(slots), np.nan)
+                others[method][stored.positions[held] - self.cut] = model.expected_counts(stored.X[held])[:, 0]
+        others |= {"profile": self._profile_at(slots), "last_week": self.series.last_week()[slots]}
         for method, rival in rivals.items():
             others[method] = self._rival_at(slots, rival)
-        known = [~np.isnan(said) for said in others.values() if not np.isnan(said).all()]
-        actual = np.where(np.all(known, axis=0), self.series.counts[slots], np.nan)
-        minutes = 1440 / self.series.slots_per_day
-        return {
-            method: {
-                "rmse": rmse(actual, said),
-                "mare": mare(actual, said),
-                "wape": wape(actual, said),
-                "geh_pass_share": geh_pass_share(actual, said, minutes),
-                "skill": skill(actual, said, others["profile"]),
-            }
-            for method, said in others.items()
-        }
+        others |= {method: expected[slots] for method, expected in said.items()}
+        return measured(self.series.counts[slots], others, 1440 / self.series.slots_per_day)
 
     def _rival_at(self, slots: Slots, rival: Rival) -> Array:
         """Return what another model expects of slots, NaN where its window has a gap."""
@@ -237,8 +255,27 @@ class _Span:
         return profile.at(self.series.weekday[positions], self.series.slot_of_day[positions])
 
 
-def _cross_coverage(expected: Array, came: Array, positions: Slots, series: CountSeries, level: float) -> Measure:
-    """Measure coverage one slot ahead, each day inside bands learnt from the other days' errors."""
+def measured(counts: Array, said: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
+    """Measure methods, profile among them, on the slots for which each that says anything at all has said something."""
+    known = [~np.isnan(expected) for expected in said.values() if not np.isnan(expected).all()]
+    actual = np.where(np.all(known, axis=0), counts, np.nan)
+    return {
+        method: {
+            "rmse": rmse(actual, expected),
+            "mare": mare(actual, expected),
+            "wape": wape(actual, expected),
+            "geh_pass_share": geh_pass_share(actual, expected, minutes),
+            "skill": skill(actual, expected, said["profile"]),
+        }
+        for method, expected in said.items()
+    }
+
+
+def cross_coverage(expected: Array, came: Array, positions: Slots, series: CountSeries, level: float) -> Measure:
+    """Measure coverage one slot ahead, each day inside bands learnt from the other days' errors.
+
+    ``expected`` and ``came`` are (n, n_horizons), ``positions`` where in the series their first slots lie.
+    """
     odd = positions // series.slots_per_day % 2 == 1
     lower, upper = np.full(len(odd), np.nan), np.full(len(odd), np.nan)
     for fold in (odd, ~odd):

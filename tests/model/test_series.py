@@ -13,7 +13,8 @@ def melbourne(days: int) -> CountSeries:
     first = grid.number(datetime(2006, 10, 19, 14, tzinfo=UTC))
     calendar = grid.calendar(first, days * 96, zone)
     day = np.concatenate([[0], np.cumsum(np.diff(calendar.weekday) != 0)])
-    return CountSeries((1000 * day + calendar.slot_of_day).astype(float), *calendar, 96)
+    counts = (1000 * day + calendar.slot_of_day).astype(float)
+    return CountSeries(counts, calendar.weekday, calendar.slot_of_day, 96)
 
 
 def test_last_week_is_by_the_local_clock_across_a_clock_change():

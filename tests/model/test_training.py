@@ -7,7 +7,7 @@ from model.artifact import DamagedArtifact, write_artifact
 from model.series import CountSeries
 from model.stored_model import load_model, save_model
 from model.trained_model import ALGORITHMS
-from model.training import ESTIMATORS, NotEnoughCounts, train
+from model.training import ESTIMATORS, NotEnoughCounts, compare, train
 from model.training_plan import TrainingPlan
 
 SLOTS = 96
@@ -67,6 +67,23 @@ class TestTrain:
         assert set(used.values()) == {4 * SLOTS}
         assert result.held_out["candidate"]["rmse"].value <= result.held_out["KR"]["rmse"].value
         assert 0.8 < result.held_out["candidate"]["coverage"].value <= 1.0
+
+    def test_what_others_say_is_measured_on_the_slots_that_everybody_speaks_of(self):
+        series, plan = link(15), TrainingPlan(**QUICK | {"algorithm": "KR"})
+        exact = series.counts.copy()
+        exact[-96:] = np.nan  # silent on the last day
+        others = {"exact": exact, "off by five": series.counts + 5.0, "mute": np.full(len(series), np.nan)}
+        figures = train(series, plan, others=others).held_out
+        assert {measures["rmse"].n_used for method, measures in figures.items() if method != "mute"} == {3 * SLOTS}
+        assert figures["exact"]["rmse"].value == 0.0
+        assert figures["off by five"]["rmse"].value == pytest.approx(5.0)
+        assert figures["mute"]["rmse"] == (None, 0, 0, 4 * SLOTS)
+
+        without = compare(series, others, plan)
+        assert set(without) == set(figures) - {"candidate"}
+        assert without["KR"] == figures["KR"]
+        with pytest.raises(NotEnoughCounts, match="can be learnt from"):
+            compare(link(5), {}, plan)
 
     def test_the_memory_takes_in_the_held_out_days(self, trained):
         _, result = trained
