@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
 SECRETS = "/run/secrets"  # where container engines put them
+RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 
 
@@ -98,6 +99,20 @@ class Settings(BaseSettings):
     retrain_jobs: int = Field(-1, description="Processes that a retrain run trains in; -1 for one a core")
     retrain_schedule: str = Field(
         "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
+    )
+    retrain_algorithm: str = Field(
+        "KR_SML",
+        description="What the schedule and the trigger train: `best`, `NETWORK`, `KR_SML`, `MLKR`, `KR` or `KR_PCA`",
+    )
+    refresh_schedule: str = Field(
+        "",
+        description="When new counts join the memories of network models, in cron syntax and UTC, such as `30 2 * * *`"
+        "; never by default",
+    )
+    holidays: str = Field(
+        "auto",
+        description="Whose public holidays networks count as Sundays: `auto` for the country of the time zone, `off`, "
+        "a country such as `AU`, or a part of one such as `AU-VIC`",
     )
     retrain_trigger: float = Field(
         0.0,
@@ -183,7 +198,23 @@ class Settings(BaseSettings):
             raise ValueError("it must be debug, info, warning or error")
         return level.lower()
 
-    @field_validator("retrain_schedule")
+    @field_validator("retrain_algorithm")
+    @classmethod
+    def _known_algorithm(cls, algorithm: str) -> str:
+        if algorithm not in RETRAIN_ALGORITHMS:
+            raise ValueError(f"it must be one of {', '.join(RETRAIN_ALGORITHMS)}")
+        return algorithm
+
+    @field_validator("holidays")
+    @classmethod
+    def _known_holidays(cls, holidays: str) -> str:
+        if holidays not in ("auto", "off"):
+            from app.network.calendar import holidays_of  # loaded only where they are named: the calendars are large
+
+            return holidays_of("", holidays)
+        return holidays
+
+    @field_validator("retrain_schedule", "refresh_schedule")
     @classmethod
     def _cron(cls, schedule: str) -> str:
         if schedule.strip():

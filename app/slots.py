@@ -20,10 +20,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Calendar(NamedTuple):
-    """Local weekday (Monday is 0) and slot of the day of consecutive slots."""
+    """Local weekday (Monday is 0), slot of the day, and day counted from 1970-01-01, of consecutive slots."""
 
     weekday: NDArray[np.int64]
     slot_of_day: NDArray[np.int64]
+    day: NDArray[np.int64]
 
 
 class NonexistentTime(ValueError):
@@ -77,7 +78,7 @@ class SlotGrid:
         """Local weekday and slot of the day of n slots from number ``first`` on."""
         minutes = (first + np.arange(n, dtype=np.int64)) * self.slot_minutes + self._offsets(first, n, zone)
         days, of_day = np.divmod(minutes, MINUTES_A_DAY)
-        return Calendar((days + 3) % 7, of_day // self.slot_minutes)  # 1970-01-01 was a Thursday
+        return Calendar((days + 3) % 7, of_day // self.slot_minutes, days)  # 1970-01-01 was a Thursday
 
     def local_day(self, day: date, zone: ZoneInfo) -> range:
         """Numbers of the slots that start on a local day: 92, 96 or 100 of them at 15 minutes."""

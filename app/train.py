@@ -15,7 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries, as_count_series
 from app.links.folders import folder_name
+from app.network.phase import ACTIVE, Phase
 from model.artifact import DamagedArtifact, remove_leftovers
+from model.detector_health import Health
+from model.error_measures import Measure
+from model.kernel import Array
+from model.network.network import NetworkModel
 from model.stored_model import load_model, save_model
 from model.training import Rival, TrainingResult, train
 from model.training_plan import TrainingPlan
@@ -74,8 +79,12 @@ def train_link(
     resume: bool,
     capacity: float | None = None,
     active: ActiveModel | None = None,
+    phase: Path | None = None,
 ) -> LinkOutcome:
-    """Train one link and write its artifact; whatever goes wrong becomes its outcome."""
+    """Train one link and write its artifact; whatever goes wrong becomes its outcome.
+
+    ``phase`` is the folder where an active network model has said what it says of the held-out slots.
+    """
     started = time.perf_counter()
     folder = output / folder_name(link.link_id)
     fingerprint = data_fingerprint(link, capacity)
@@ -83,20 +92,35 @@ def train_link(
         if resume and (about := _kept(folder, fingerprint, plan)) is not None:
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            result = train(as_count_series(link), plan, capacity, link.suspect, _rivals(link, active))
+            rivals, others = rivals_of(link, active), said_by_active(link, phase)
+            result = train(as_count_series(link), plan, capacity, link.suspect, rivals, others)
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
     except Exception as problem:  # one link's failure must not stop the others
-        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
-        return LinkOutcome(link.link_id, "failed", time.perf_counter() - started, reason)
+        return failure(link.link_id, started, problem)
     return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)
 
 
-def _rivals(link: LinkSeries, active: ActiveModel | None) -> dict[str, Rival]:
+def failure(link_id: str, started: float, problem: Exception) -> LinkOutcome:
+    """Make an outcome of what went wrong."""
+    reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+    return LinkOutcome(link_id, "failed", time.perf_counter() - started, reason)
+
+
+def said_by_active(link: LinkSeries, phase: Path | None) -> dict[str, Array]:
+    """Give what the link's active network model said of its slots, if a phase let it speak."""
+    read = None if phase is None else Phase.read(phase)
+    return {method: said[:, 0] for method, said in read.said(link).items() if method == ACTIVE} if read else {}
+
+
+def rivals_of(link: LinkSeries, active: ActiveModel | None) -> dict[str, Rival]:
+    """Give the active model as one to compare with; a network model speaks in a phase of its own."""
     if active is None:
         return {}
     try:
         model, about = load_model(active.folder, fingerprint=active.fingerprint)
+        if isinstance(model, NetworkModel):
+            return {}
         began = datetime.fromisoformat(about["trained_from"])
         return {"active": Rival(model, link.grid.containing(began) - link.first)}
     except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read cannot be better
@@ -116,23 +140,35 @@ def data_fingerprint(link: LinkSeries, capacity: float | None = None) -> str:
 def describe(link: LinkSeries, plan: TrainingPlan, result: TrainingResult, fingerprint: str) -> dict[str, Any]:
     """Say in JSON what a model was learnt from, how, and how good it was."""
     return {
+        **learnt_from(link, result.health, fingerprint),
+        "plan": plan_as_json(plan),
+        "mu": result.mu,
+        "n_iter": result.n_iter,
+        "rank": result.model.rank,
+        "held_out": figures_as_json(result.held_out),
+    }
+
+
+def learnt_from(link: LinkSeries, health: Health, fingerprint: str) -> dict[str, Any]:
+    """Say in JSON what a model was learnt from."""
+    return {
         "link_id": link.link_id,
         "zone": link.zone.key,
         "slot_minutes": link.grid.slot_minutes,
         "trained_from": link.grid.start(link.first).isoformat(),
         "trained_to": link.grid.start(link.first + len(link)).isoformat(),
         "gaps": link.gaps,
-        "suspect": int(result.health.suspect.sum()),
-        "verdicts": [verdict._asdict() for verdict in result.health.verdicts],
+        "suspect": int(health.suspect.sum()),
+        "verdicts": [verdict._asdict() for verdict in health.verdicts],
         "data_fingerprint": fingerprint,
-        "plan": plan_as_json(plan),
-        "mu": result.mu,
-        "n_iter": result.n_iter,
-        "rank": result.model.rank,
-        "held_out": {
-            method: {name: measure._asdict() for name, measure in figures.items()}
-            for method, figures in result.held_out.items()
-        },
+    }
+
+
+def figures_as_json(held_out: Mapping[str, Mapping[str, Measure]]) -> dict[str, Any]:
+    """Give held-out figures as they are kept with a model, the model's own first."""
+    return {
+        method: {name: measure._asdict() for name, measure in held_out[method].items()}
+        for method in sorted(held_out, key=lambda method: method != "candidate")
     }
 
 

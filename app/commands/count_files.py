@@ -7,11 +7,19 @@ from rich.markup import escape
 from app.commands.console import notes
 from app.counts.importers import CountFileError, ImportReport, open_counts
 from app.counts.series import LinkSeries, gather
+from app.network.gather import Whereabouts
 from app.slots import SlotGrid
 
 
 def read_links(files: list[str], layout: str, zone: str | None, grid: SlotGrid) -> dict[str, LinkSeries]:
     """Read all files into one series a link, and say file by file what was read."""
+    return read_network(files, layout, zone, grid)[0]
+
+
+def read_network(
+    files: list[str], layout: str, zone: str | None, grid: SlotGrid
+) -> tuple[dict[str, LinkSeries], dict[str, Whereabouts]]:
+    """Read all files into one series a link, and what they know of where the links are."""
     readers = [open_counts(file, layout=layout, zone=zone, grid=grid) for file in files]
     try:
         links = gather(*readers)
@@ -24,7 +32,13 @@ def read_links(files: list[str], layout: str, zone: str | None, grid: SlotGrid) 
             raise CountFileError(f"{file}: more values were refused than taken; is the format or slot length another?")
     if not links:
         raise CountFileError(f"there are no counts in {', '.join(files)}")
-    return links
+    whereabouts = {
+        link_id: Whereabouts({"type": "Point", "coordinates": [link.longitude, link.latitude]})
+        for reader in readers
+        for link_id, link in reader.links.items()
+        if link.longitude is not None and link.latitude is not None
+    }
+    return links, whereabouts
 
 
 def print_report(file: str, report: ImportReport) -> None:

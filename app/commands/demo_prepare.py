@@ -6,6 +6,7 @@ from rich.markup import escape
 from sqlalchemy import Engine
 
 from app.commands.console import notes, progress_bar
+from app.commands.network_progress import NetworkProgress
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import store_city, train_city
@@ -36,7 +37,7 @@ def train_with_progress(engine: Engine, folder: DemoFolder, size: DemoSize, city
             if not notes.is_terminal and done % EVERY == 0:
                 notes.print(f"training: {done} of {of} models")
 
-        failed = train_city(engine, folder, size, city, note)
+        failed = train_city(engine, folder, size, city, note, NetworkProgress(progress).report)
     for reason in failed:
         notes.print(escape(f"not trained: {reason}"), style="red", soft_wrap=True)
     notes.print(f"{size.links - len(failed)} models are trained and active")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.progress import Progress
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, INTERRUPTED, notes, progress_bar, refuse
-from app.commands.count_files import read_links
+from app.commands.count_files import read_network
 from app.commands.current_schema import current_database
+from app.commands.network_progress import NetworkProgress
 from app.commands.service import settings_or_refuse
 from app.commands.shelving import ShelvingOutcome, shelve_one, tell
 from app.commands.training_report import as_documents, print_summary
@@ -24,6 +28,9 @@ from app.links.folders import folder_name
 from app.registry.store import ModelStore
 from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
+from app.train_network import ALGORITHMS as NETWORK_ALGORITHMS
+from app.train_network import NetworkTraining, train_networks
+from model.trained_model import ALGORITHMS as ALONE
 from model.training_plan import TrainingPlan
 
 
@@ -34,7 +41,7 @@ def train_command(
     output: Annotated[
         Path | None, typer.Option(help="Folder for the artifacts, one a link; with --register it may be left out.")
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="KR_SML, MLKR, KR or KR_PCA.")] = "KR_SML",
+    algorithm: Annotated[str, typer.Option(help="KR_SML, MLKR, KR, KR_PCA, NETWORK or best.")] = "KR_SML",
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
     neighbors: Annotated[int, typer.Option(help="Neighbours a forecast is made of.")] = 20,
     held_out_days: Annotated[int, typer.Option(help="Last days that choose and judge.")] = 7,
@@ -54,7 +61,7 @@ def train_command(
 ) -> None:
     """Train a model for every link in the files, or in the database."""
     try:
-        plan = TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
+        plan = _plan(algorithm, lags, neighbors, held_out_days, days)
         _check_options(files, output, jobs, register, activates, from_database, links, days)
     except ValueError as problem:
         refuse("train", problem)
@@ -66,8 +73,12 @@ def train_command(
             if shelf is not None and from_database:
                 work = stored_work(shelf.engine, None if links is None else _names(links), days)
             else:
-                series = read_links(files or [], layout, zone, SlotGrid(slot_minutes))
-                work = TrainingWork(series.values(), len(series)) if shelf is None else known_work(shelf.engine, series)
+                series, whereabouts = read_network(files or [], layout, zone, SlotGrid(slot_minutes))
+                work = (
+                    known_work(shelf.engine, series)
+                    if shelf
+                    else TrainingWork(series.values(), len(series), whereabouts=whereabouts)
+                )
         except (CountFileError, ValueError, OSError) as problem:
             refuse("train", problem)
         outcomes = train_work(work, folder, plan, jobs, resume, shelf if register else None)
@@ -98,14 +109,19 @@ class Shelving:
 
 
 def train_work(
-    work: TrainingWork, folder: Path, plan: TrainingPlan, jobs: int, resume: bool, shelf: Shelving | None
+    work: TrainingWork,
+    folder: Path,
+    plan: TrainingPlan | NetworkTraining,
+    jobs: int,
+    resume: bool,
+    shelf: Shelving | None,
 ) -> list[LinkOutcome]:
     """Train links under a progress bar, and shelve each as it comes: an interruption keeps what is done."""
     outcomes: list[LinkOutcome] = []
     try:
         with progress_bar() as progress:
             bar = progress.add_task("training", total=work.n)
-            for outcome in train_links(work.links, folder, plan, jobs=jobs, resume=resume, capacities=work.capacities):
+            for outcome in _trained(work, folder, plan, jobs, resume, progress):
                 outcomes.append(outcome)
                 if shelf is not None and outcome.state != "failed":
                     shelf.add(folder / folder_name(outcome.link_id))
@@ -117,6 +133,42 @@ def train_work(
         notes.print(f"interrupted: {len(outcomes)} of {work.n} links are done; {rest}")
         raise typer.Exit(INTERRUPTED) from None
     return sorted(outcomes, key=lambda outcome: outcome.link_id)
+
+
+def _trained(
+    work: TrainingWork,
+    folder: Path,
+    plan: TrainingPlan | NetworkTraining,
+    jobs: int,
+    resume: bool,
+    progress: Progress,
+) -> Iterator[LinkOutcome]:
+    """Train links by themselves or in their networks, which are learnt first under a bar of their own."""
+    if isinstance(plan, TrainingPlan):
+        yield from train_links(work.links, folder, plan, jobs=jobs, resume=resume, capacities=work.capacities)
+        return
+    asked, bars = list(work.links), NetworkProgress(progress)
+    series = [*asked, *work.beside]
+    ids = [link.link_id for link in asked]
+    whereabouts = {
+        link_id: replace(known, capacity=work.capacities.get(link_id)) for link_id, known in work.whereabouts.items()
+    }
+    yield from train_networks(
+        series, folder, plan, whereabouts, asked=ids, jobs=jobs, resume=resume, report=bars.report
+    )
+
+
+def _plan(
+    algorithm: str, lags: int, neighbors: int, held_out_days: int, days: int | None
+) -> TrainingPlan | NetworkTraining:
+    """Say how to train; names that no algorithm has are refused by the plan."""
+    if algorithm not in NETWORK_ALGORITHMS:
+        if algorithm not in ALONE:
+            known = ", ".join((*ALONE, *NETWORK_ALGORITHMS))
+            raise ValueError(f"algorithm={algorithm!r} is refused; it must be one of {known}")
+        return TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
+    given = {"lags": lags, "n_neighbors": neighbors, "held_out_days": held_out_days, "days": days}
+    return NetworkTraining.of(algorithm, given, settings_or_refuse("train").holidays)
 
 
 def _check_options(

@@ -32,14 +32,20 @@ def print_summary(outcomes: list[LinkOutcome]) -> None:
             table.add_row(escape(outcome.link_id), f"[red]failed[/]: {escape(outcome.reason)}")
             continue
         held = outcome.about["held_out"]
-        errors = [_shown(held[method]["rmse"]["value"]) for method in ("candidate", "KR", "profile", "last_week")]
-        inside = held["candidate"]["coverage"]["value"]
+        errors = [_shown(_value(held, method, "rmse")) for method in ("candidate", "KR", "profile", "last_week")]
+        inside = _value(held, "candidate", "coverage")
         rank, suspect = outcome.about["rank"], outcome.about["suspect"]
         cells = [*errors, _shown(None if inside is None else 100 * inside, " %"), f"{rank}", f"{suspect}"]
         table.add_row(escape(outcome.link_id), outcome.state, *cells, f"{outcome.seconds:.1f}")
     out.print(table)
     states = [outcome.state for outcome in outcomes]
     out.print(f"{states.count('trained')} trained, {states.count('kept')} kept, {states.count('failed')} failed")
+
+
+def _value(held: dict[str, Any], method: str, measure: str) -> float | None:
+    """Give a figure, of a young link None where there is none."""
+    value = held.get(method, {}).get(measure, {}).get("value")
+    return None if value is None else float(value)
 
 
 def _shown(value: float | None, unit: str = "") -> str:

@@ -15,6 +15,8 @@ from app.counts.stored_series import stored_series
 from app.database import reading
 from app.exceptions import Problem, no_link
 from app.links.queries import LinkInfo, all_links, links_by_id
+from app.network.gather import Whereabouts
+from app.network.stored_whereabouts import known_whereabouts
 from app.registry.shelve import mismatch
 
 SECONDS_A_DAY = 86_400
@@ -22,35 +24,57 @@ SECONDS_A_DAY = 86_400
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """Series to learn from, how many, what a slot of each link can pass, and how many links were left out."""
+    """Series to learn from, how many, what a slot of each link can pass, and how many links were left out.
+
+    ``whereabouts`` says how links lie to each other, and ``beside`` are links of the same networks that no model
+    was asked for.
+    """
 
     links: Iterable[LinkSeries]
     n: int
     capacities: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
+    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)
+    beside: Iterable[LinkSeries] = ()
 
 
 def stored_work(engine: Engine, link_ids: Collection[str] | None, days: int | None) -> TrainingWork:
     """Take the stored counts of links, or of all, each link's last days or everything."""
     with reading(engine) as session:
-        found = {link.link_id: link for link in all_links(session)}
+        every = {link.link_id: link for link in all_links(session)}
+        found = every
         if link_ids is not None:
-            if missing := sorted(set(link_ids) - set(found)):
+            if missing := sorted(set(link_ids) - set(every)):
                 raise no_link(missing[0])
-            found = {link_id: found[link_id] for link_id in link_ids}
-        newest = newest_slots(session, [link.link_key for link in found.values()])
+            found = {link_id: every[link_id] for link_id in link_ids}
+        newest = newest_slots(session, [link.link_key for link in every.values()])
+        whereabouts = known_whereabouts(session, list(every.values()))
     links = [link for link in found.values() if link.link_key in newest]
+    networks = {(link.zone_name, link.slot_minutes) for link in links}
+    beside = [
+        link
+        for link in every.values()
+        if link.link_id not in found and link.link_key in newest and (link.zone_name, link.slot_minutes) in networks
+    ]
     for link_id in sorted(set(found) - {link.link_id for link in links}):
         notes.print(escape(f"link {link_id!r} has no counts and is left out"), soft_wrap=True)
     if not links:
         raise ValueError("there are no counts in the database")
-    return TrainingWork(_stored(engine, links, newest, days), len(links), capacities(links), len(found) - len(links))
+    return TrainingWork(
+        _stored(engine, links, newest, days),
+        len(links),
+        capacities(links),
+        len(found) - len(links),
+        whereabouts,
+        _stored(engine, beside, newest, days),
+    )
 
 
 def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
     """Keep the links of files that could go onto the shelf, and say why the others could not."""
     with reading(engine) as session:
         known = links_by_id(session, list(series))
+        whereabouts = known_whereabouts(session, list(known.values()))
     kept = []
     for one in series.values():
         link = known.get(one.link_id)
@@ -63,7 +87,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
             notes.print(escape(f"left out: {problem.detail}"), style="red", soft_wrap=True)
     if not kept:
         raise ValueError("none of the links in the files can go onto the shelf")
-    return TrainingWork(kept, len(kept), capacities(known.values()), len(series) - len(kept))
+    return TrainingWork(kept, len(kept), capacities(known.values()), len(series) - len(kept), whereabouts)
 
 
 def capacities(links: Iterable[LinkInfo]) -> dict[str, float]:

@@ -28,12 +28,12 @@ from app.links.folders import folder_name
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
+from app.network.gather import Whereabouts
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
-from app.train import train_links
-from model.training_plan import TrainingPlan
+from app.train_network import BEST, NetworkTraining, Report, train_networks
 
 NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most
@@ -55,24 +55,28 @@ def store_city(engine: Engine, size: DemoSize, city: City) -> None:
         store_counts(session, Checked(links, of_link, slots, counts, np.zeros_like(counts)))
 
 
-def train_city(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, note: Note) -> list[str]:
-    """Train and activate a model for every link that has none; give the links that could not be trained."""
+def train_city(
+    engine: Engine, folder: DemoFolder, size: DemoSize, city: City, note: Note, report: Report | None = None
+) -> list[str]:
+    """Train and activate the best model for every link that has none; give the links that could not be trained."""
     with reading(engine) as session:
         links = _links_of(session, city)
         active = active_models(session, [link.link_key for link in links])
     waiting = {link.link_id: link for link in links if link.link_key not in active}
     if not waiting:
         return []
-    plan = TrainingPlan(held_out_days=max(1, min(7, int(HELD_OUT * size.stored_days))))
+    how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
     output, store = folder.root / "training", ModelStore(folder.model_store)
-    series = [_series(city, link, size.stored_slots(city)) for link in waiting.values()]
+    series = [_series(city, link, size.stored_slots(city)) for link in links]
+    whereabouts = {link.link_id: Whereabouts(link.geometry, tuple(link.upstream)) for link in city.links}
     failed = []
     note(0, len(waiting))
     with catch_warnings():
         # joblib's advice to whoever leaves early, as a full disk makes one do.
         filterwarnings("ignore", message=".*tasks which were still being processed")
         try:
-            for done, outcome in enumerate(train_links(series, output, plan, resume=True), 1):
+            trained = train_networks(series, output, how, whereabouts, asked=list(waiting), resume=True, report=report)
+            for done, outcome in enumerate(trained, 1):
                 if outcome.state == "failed":
                     if NO_SPACE in outcome.reason:  # it will not go better with the next
                         raise OSError(ENOSPC, NO_SPACE, str(output))

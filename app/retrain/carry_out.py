@@ -17,12 +17,14 @@ from app.links.folders import folder_name
 from app.links.queries import LinkInfo
 from app.registry.activate import activate
 from app.registry.housekeeping import tidy_shelf
+from app.registry.queries import active_model
 from app.registry.shelve import note_decision, shelve
 from app.retrain.beat import Heartbeat
-from app.retrain.compare import decide, summary
+from app.retrain.compare import decide, decide_refreshed, summary
 from app.retrain.queries import OPEN_LINK, close_links, is_open, put_down, set_link, still_mine, tally
 from app.retrain.tables import RetrainRun
-from app.retrain.train_links import Work, trained_links
+from app.retrain.train_links import trained_links
+from app.retrain.work import Work
 from app.train import LinkOutcome
 
 log = logging.getLogger("flowcast.retrain")
@@ -81,7 +83,12 @@ def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, 
     assert trained.about is not None
     held_out = trained.about["held_out"]
     figures = summary(held_out)
-    decision = decide(held_out, work.run.activate, work.settings.retrain_margin)
+    young = bool(trained.about.get("young")) and active_model(session, link.link_key) is None
+    decision = (
+        decide_refreshed(trained.about, work.run.activate)
+        if work.refreshes
+        else decide(held_out, work.run.activate, work.settings.retrain_margin, young=young)
+    )
     version = shelve(session, work.store, link, folder / folder_name(link.link_id)).version
     if decision.activate:
         by = f"run {work.run.id}, {work.run.requested_by}"

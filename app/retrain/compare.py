@@ -14,16 +14,19 @@ class Decision(NamedTuple):
     reason: str
 
 
-def decide(held_out: dict[str, Any], mode: str, margin: float) -> Decision:
+def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = False) -> Decision:
     """Compare candidate, active model and profile on the same held-out slots.
 
-    With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs.
+    With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs. A
+    link too young to be measured, which has no model yet, gets the one its network made for it.
     """
     if mode == "never":
         return Decision(False, "the run was told to activate nothing")
     if mode == "always":
         return Decision(True, "the run was told to activate whatever it trained")
     candidate = _error(held_out, "candidate")
+    if candidate is None and young and "active" not in held_out:
+        return Decision(True, "too young to be measured; what its network has in common is better than no model")
     if candidate is None:
         return Decision(False, "there was no held-out slot to measure the candidate on")
     rivals = {"the active model": _error(held_out, "active"), "the profile": _error(held_out, "profile")}
@@ -41,6 +44,12 @@ def decide(held_out: dict[str, Any], mode: str, margin: float) -> Decision:
     return Decision(
         True, f"RMSE {candidate:.4g} is more than {margin:.1%} below {beaten} on the held-out days{unmeasured}"
     )
+
+
+def decide_refreshed(about: dict[str, Any], mode: str) -> Decision:
+    """Activate what newer counts joined: nothing was learnt anew that would have to prove itself."""
+    said = f"refreshed: counts up to {about['trained_to']} joined the memory"
+    return Decision(False, f"{said}; the run was told to activate nothing") if mode == "never" else Decision(True, said)
 
 
 def summary(held_out: dict[str, Any]) -> dict[str, dict[str, float | None]]:

@@ -10,12 +10,14 @@ from typing import Any, Literal
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from app.exceptions import FieldError, NotFound, NotYet
+from app.exceptions import FieldError, Invalid, NotFound, NotYet
 from app.links.queries import LinkInfo
 from app.retrain.queries import close_links, lock_requests, open_links, run_with
 from app.retrain.tables import RetrainLink, RetrainRun
 
 Activate = Literal["if_better", "always", "never"]
+REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
+OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,20 @@ class Order:
     activate: Activate
     requested_by: str
     occasion: str | None = None
+
+
+def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> dict[str, Any]:
+    """Give the parameters that a run is stored with; what does not concern its algorithm is refused by name."""
+    if refresh and algorithm != "NETWORK":
+        raise Invalid.field(
+            "refresh", "true", "needs the algorithm NETWORK: others have nothing that could be refreshed"
+        )
+    for name, value in given.items():
+        if refresh and name != "days":
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: a refresh learns nothing anew")
+        if algorithm == "NETWORK" and name in OF_ONE_LINK:
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: NETWORK has no such parameter")
+    return given | ({REFRESH: True} if refresh else {})
 
 
 def request_run(session: Session, links: Sequence[LinkInfo], order: Order) -> tuple[RetrainRun, dict[str, int]]:

@@ -18,7 +18,8 @@ from app.registry.activations import activations_before
 from app.registry.housekeeping import tidy_shelf
 from app.registry.schemas import VersionPath
 from app.registry.store import ModelStore
-from app.retrain.request import Order, cancel_run, request_run
+from app.retrain.refreshable import refreshable
+from app.retrain.request import Order, cancel_run, parameters_of, request_run
 from app.retrain.schemas import AcceptedRun, ActivationOut, ActivationPage, NewRun, RunDetail, RunPage, RunPath, Wish
 from app.retrain.show import show_accepted, show_run, show_runs
 from app.web.event_stream import EVENT_SCHEMA, EVENT_STREAM, Frame, stream, wants_stream
@@ -43,7 +44,10 @@ def post_retrain(
 ) -> AcceptedRun:
     """Queue a run; the worker takes it from there. Links already in a run are reported, never raced."""
     links = all_links(session) if body.links == "all" else _named(session, body.links)
-    parameters = body.parameters.model_dump(exclude_none=True) if body.parameters else {}
+    given = body.parameters.model_dump(exclude_none=True) if body.parameters else {}
+    parameters = parameters_of(body.algorithm, given, refresh=body.refresh)
+    if body.refresh:
+        links = refreshable(session, links, named=body.links != "all")
     order = Order(body.algorithm, parameters, body.activate, caller.key_id)
     run, elsewhere = request_run(session, links, order)
     response.headers["Location"] = f"{request.scope.get('root_path', '')}/v1/admin/retrain/{run.id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -9,12 +10,13 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.links.schemas import LinkId
+from app.retrain.request import OF_ONE_LINK
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.web.json_numbers import WHOLE
 
 MOST_LINKS = 10_000
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
-Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA"]
+Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
 Mode = Literal["if_better", "always", "never"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
@@ -22,7 +24,11 @@ Outcome = Literal["activated", "refused", "failed", "cancelled"]
 
 
 class Parameters(BaseModel):
-    """How to train; what is left out is as ``flowcast train`` has it."""
+    """How to train; what is left out is as ``flowcast train`` has it.
+
+    ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, best gives
+    them to KR_SML and KR. A refresh takes ``days`` alone.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,24 +40,56 @@ class Parameters(BaseModel):
     held_out_days: Annotated[int, Field(ge=1, le=60), WHOLE] | None = Field(
         None, description="Last days that choose and judge (7)"
     )
-    max_iter: Annotated[int, Field(ge=0, le=500), WHOLE] | None = Field(None, description="Most steps (25)")
+    max_iter: Annotated[int, Field(ge=0, le=500), WHOLE] | None = Field(
+        None, description="Most steps (25, of a network's metric 10)"
+    )
     mu: list[Annotated[float, Field(ge=0, le=100)]] | None = Field(
         None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
     )
     level: float | None = Field(None, gt=0.0, lt=1.0, description="Share of counts the interval is meant to hold (0.9)")
-    days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(None, description="Last days to learn from (56)")
+    days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
+        None, description="Last days to learn from, and that network models remember (56)"
+    )
+
+
+def _left_out(names: Iterable[str]) -> dict[str, Any]:
+    return {"properties": {"parameters": {"properties": {name: {"type": "null"} for name in names}}}}
+
+
+# What `parameters_of` refuses by name, as the document says it.
+FOR_NETWORKS: list[Any] = [
+    {
+        "if": {"properties": {"algorithm": {"const": "NETWORK"}}, "required": ["algorithm"]},
+        "then": _left_out(OF_ONE_LINK),
+        "else": {"properties": {"refresh": {"const": False}}},
+    },
+    {
+        "if": {"properties": {"refresh": {"const": True}}, "required": ["refresh"]},
+        "then": _left_out(name for name in Parameters.model_fields if name != "days"),
+    },
+]
 
 
 class NewRun(BaseModel):
     """A retrain run to be made."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"links": "all", "activate": "if_better"}]}
+        extra="forbid",
+        json_schema_extra={"examples": [{"links": "all", "activate": "if_better"}], "allOf": FOR_NETWORKS},
     )
 
     links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
-    algorithm: Algorithm = Field("KR_SML", description="What to train")
+    algorithm: Algorithm = Field(
+        "KR_SML",
+        description="What to train; NETWORK learns from all links of a time zone at once, and best takes for each link "
+        "what wins on its held-out slots: NETWORK, its linear base alone, KR_SML or KR",
+    )
     parameters: Parameters | None = Field(None, description="How to train")
+    refresh: bool = Field(
+        False,
+        description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
+        "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
+    )
     activate: Mode = Field("if_better", description="When a candidate becomes the active model")
 
 
@@ -64,7 +102,8 @@ class RunLink(BaseModel):
     reason: str | None = Field(description="Why")
     version: int | None = Field(description="The candidate's version on the shelf")
     figures: dict[str, dict[str, float | None]] | None = Field(
-        description="Candidate, active, KR, profile and last_week on the same held-out slots"
+        description="Candidate, active, KR, profile, last_week, and of networks NETWORK, its base alone and KR_SML, "
+        "on the same held-out slots"
     )
     started_at: datetime | None
     finished_at: datetime | None

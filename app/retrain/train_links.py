@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,50 +15,24 @@ from typing import Any
 import joblib
 from joblib.externals.loky import reusable_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
-from app.counts.queries import newest_slots, stored_span
-from app.counts.series import LinkSeries
-from app.counts.stored_series import stored_series
+from app.counts.queries import newest_slots
 from app.database import reading, writing
 from app.links.queries import LinkInfo
 from app.parent_process import end_with
 from app.registry.queries import active_models
-from app.registry.store import ModelStore
 from app.retrain.beat import Heartbeat
+from app.retrain.network_phases import SECONDS_A_DAY, carry_out_phases, stored_from
 from app.retrain.queries import set_link, still_mine, waiting_links
-from app.retrain.tables import RetrainRun
-from app.settings import Settings
+from app.retrain.refresh import refreshed_link
+from app.retrain.work import Work
 from app.train import ActiveModel, LinkOutcome, train_link
-from model.training_plan import TrainingPlan
+from app.train_network import train_in_network
 
-DEFAULT_DAYS = 56
 MOST_CRASHES = 3  # of processes that train, without a link trained in between
 LOOK_SECONDS = 0.2
 
 log = logging.getLogger("flowcast.retrain")
-
-
-@dataclass(frozen=True)
-class Work:
-    """A run under way, and what it takes to carry it out."""
-
-    engine: Engine
-    settings: Settings
-    run: RetrainRun
-    worker: str
-
-    @property
-    def store(self) -> ModelStore:
-        """The artifacts' store."""
-        return ModelStore(self.settings.model_store)
-
-    def plan(self) -> TrainingPlan:
-        """Say how to train."""
-        given = {name: value for name, value in self.run.parameters.items() if name != "days"}
-        given |= {"mu": tuple(given["mu"])} if "mu" in given else {}
-        return TrainingPlan(algorithm=self.run.algorithm, **given)
 
 
 def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
@@ -88,13 +61,14 @@ def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[t
 def _trained_at_once(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
     with reading(work.engine) as session:
         links = {link.link_id: link for link in waiting_links(session, work.run.id)}
-    plan = work.plan()
+    with _killed_when_over(heartbeat):
+        phases = carry_out_phases(work, list(links.values()), folder)
 
     def calls() -> Iterator[Any]:
         for link in links.values():
             if heartbeat.over or not _mark(work, link):
                 return
-            yield _prepared(work, link, folder, plan)
+            yield _prepared(work, link, folder, phases.get(link.link_id))
 
     # One BLAS thread a process: the processes already use the cores. One link ahead, so that a cancelled
     # run stops soon and a link counts as training only when it is.
@@ -149,34 +123,28 @@ def _mark(work: Work, link: LinkInfo) -> bool:
         return True
 
 
-def _prepared(work: Work, link: LinkInfo, folder: Path, plan: TrainingPlan) -> Any:
+def _prepared(work: Work, link: LinkInfo, folder: Path, phase: Path | None) -> Any:
     """Give the call that trains a link."""
     with reading(work.engine) as session:
-        days = int(work.run.parameters.get("days", DEFAULT_DAYS))
         newest = newest_slots(session, [link.link_key]).get(link.link_key)
-        first = None if newest is None else newest - days * 86_400 + link.slot_seconds
-        series = stored_series(session, link, _from_first_count(session, link, first))
+        first = None if newest is None else newest - work.days * SECONDS_A_DAY + link.slot_seconds
+        series = stored_from(session, link, first)
         place = active_models(session, [link.link_key]).get(link.link_key)
     active = None if place is None else ActiveModel(work.store.path(place.folder), place.fingerprint)
     capacity = None if link.capacity is None else link.capacity * link.slot_minutes / 60
-    return joblib.delayed(_train_beside)(os.getpid(), series, folder, plan, capacity, active)
+    if work.refreshes:
+        plan = work.network_training().as_json()
+        return joblib.delayed(_beside)(os.getpid(), refreshed_link, series, folder, phase, active, plan, capacity)
+    if work.in_networks:
+        if phase is None:
+            return joblib.delayed(LinkOutcome)(link.link_id, "failed", 0.0, "it has no counts")
+        how = work.network_training()
+        return joblib.delayed(_beside)(os.getpid(), train_in_network, series, folder, how, phase, "", capacity, active)
+    return joblib.delayed(_beside)(os.getpid(), train_link, series, folder, work.plan(), False, capacity, active, phase)
 
 
-def _train_beside(
-    parent: int,
-    series: LinkSeries,
-    folder: Path,
-    plan: TrainingPlan,
-    capacity: float | None,
-    active: ActiveModel | None,
-) -> LinkOutcome:
+def _beside(parent: int, train: Callable[..., LinkOutcome], *given: Any) -> LinkOutcome:
     """Train a link in a process that does not outlive the worker: nobody would hear what it has to say."""
     if os.getpid() != parent:  # with one job the worker itself trains
         end_with(parent, lambda: os._exit(1))
-    return train_link(series, folder, plan, False, capacity, active)
-
-
-def _from_first_count(session: Session, link: LinkInfo, first: int | None) -> int | None:
-    """Begin no earlier than the counts do: days before them would only be gaps."""
-    oldest, _ = stored_span(session, link.link_key)
-    return first if oldest is None or first is None else max(first, oldest)
+    return train(*given)

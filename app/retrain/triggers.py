@@ -17,11 +17,12 @@ from app.database import reading, writing
 from app.exceptions import NotYet
 from app.links.queries import LinkInfo, all_links
 from app.retrain.falling import falling_links
-from app.retrain.request import Order, request_run
+from app.retrain.refreshable import refreshable
+from app.retrain.request import REFRESH, Order, request_run
 from app.retrain.trigger_queries import occasion_began, occasion_made
 from app.settings import Settings
+from model.network.network import ALGORITHM as NETWORK
 
-ALGORITHM = "KR_SML"
 SCHEDULE, TRIGGER = "schedule", "trigger"
 MEASURE_SECONDS = 300.0  # accuracy moves with the slots; measuring all links takes about a second
 
@@ -44,25 +45,43 @@ class Triggers:
 
     def make_due_runs(self) -> list[int]:
         """Queue what is due; give the numbers of the runs."""
-        made = [self._scheduled(), self._triggered()]
+        made = [self._scheduled(), self._refresh(), self._triggered()]
         return [run_id for run_id in made if run_id is not None]
 
     def _scheduled(self) -> int | None:
         """Queue a run over all links for the latest moment of the schedule, whatever moments were missed before it."""
-        if not self._settings.retrain_schedule:
+        occasion = self._due(SCHEDULE, self._settings.retrain_schedule)
+        if occasion is None:
+            return None
+        with reading(self._engine) as session:
+            links = all_links(session)
+        return self._queue(links, SCHEDULE, occasion)
+
+    def _refresh(self) -> int | None:
+        """Queue a refresh of the network models for the latest moment of their schedule."""
+        occasion = self._due(REFRESH, self._settings.refresh_schedule)
+        if occasion is None:
+            return None
+        try:
+            with reading(self._engine) as session:
+                links = refreshable(session, all_links(session))
+        except NotYet:  # there is no network model
+            return None
+        order = Order(NETWORK, {REFRESH: True}, "always", requested_by=REFRESH, occasion=occasion)
+        return self._ask(links, order)
+
+    def _due(self, kind: str, schedule: str) -> str | None:
+        """Give the occasion that a schedule makes due; None where there is none, or where it has its run."""
+        if not schedule:
             return None
         from app.cron import last_moment
 
-        moment = last_moment(self._settings.retrain_schedule, self._clock.now())
-        occasion = f"{SCHEDULE} {moment:%Y-%m-%dT%H:%M:%SZ}"
+        moment = last_moment(schedule, self._clock.now())
+        occasion = f"{kind} {moment:%Y-%m-%dT%H:%M:%SZ}"
         with reading(self._engine) as session:
-            if occasion_made(session, occasion):
-                return None
             # Missed while nothing ran: made up if there was a schedule before.
-            if moment <= self._watch.since and not occasion_began(session, SCHEDULE):
-                return None
-            links = all_links(session)
-        return self._queue(links, SCHEDULE, occasion)
+            missed = moment <= self._watch.since and not occasion_began(session, kind)
+            return None if missed or occasion_made(session, occasion) else occasion
 
     def _triggered(self) -> int | None:
         """Queue a run over the links whose accuracy fell, one an hour at most."""
@@ -82,16 +101,19 @@ class Triggers:
         return self._queue([one.link for one in fallen], TRIGGER, occasion)
 
     def _queue(self, links: Sequence[LinkInfo], by: str, occasion: str) -> int | None:
+        algorithm = self._settings.retrain_algorithm
+        return self._ask(links, Order(algorithm, {}, "if_better", requested_by=by, occasion=occasion))
+
+    def _ask(self, links: Sequence[LinkInfo], order: Order) -> int | None:
         if not links:
             return None
-        order = Order(ALGORITHM, {}, "if_better", requested_by=by, occasion=occasion)
         try:
             with writing(self._engine) as session:
                 return request_run(session, links, order)[0].id
         except IntegrityError:  # another process was faster, with this occasion or with one of the links
             return None
         except NotYet as busy:
-            log.debug("nothing to retrain", extra={"occasion": occasion, "reason": busy.detail})
+            log.debug("nothing to retrain", extra={"occasion": order.occasion, "reason": busy.detail})
             return None
 
 

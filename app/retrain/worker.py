@@ -22,8 +22,8 @@ from app.retrain.beat import LOST_SECONDS, Heartbeat
 from app.retrain.carry_out import RunLost, carry_out
 from app.retrain.queries import claim_run, close_links, still_mine
 from app.retrain.tables import RetrainRun
-from app.retrain.train_links import Work
 from app.retrain.triggers import make_due_runs
+from app.retrain.work import Work
 from app.runtime import clock_of
 from app.settings import Settings
 

@@ -88,3 +88,14 @@ class TestSecretFiles:
     def test_no_folder_is_fine(self, folder, monkeypatch):
         monkeypatch.setenv("FLOWCAST_SECRETS", str(folder / "absent"))
         assert Settings().admin_key is None
+
+
+@pytest.mark.parametrize(("given", "kept"), [("auto", "auto"), ("off", "off"), ("AU", "AU"), ("au-vic", "AU-VIC")])
+def test_holidays_are_of_the_zone_of_nobody_or_of_a_country(given, kept):
+    assert Settings(holidays=given).holidays == kept
+
+
+@pytest.mark.parametrize("given", ["Atlantis", "XX", "AU-BAVARIA", "on"])
+def test_holidays_of_nowhere_are_refused_by_name(given):
+    with pytest.raises(ValidationError, match=f"holidays\n.*holidays='{given}' is refused"):
+        Settings(holidays=given)

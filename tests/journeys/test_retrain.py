@@ -223,6 +223,46 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
         assert not list((tmp_path / "models").glob(".training-*"))
 
 
+def children_of(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for tasks in found for child in tasks.read_text().split()]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and_the_next_begins_anew(
+    database_url, tmp_path, city
+):
+    with running_service(database_url, tmp_path, "--no-worker") as service:
+        put_city(service, city)
+        quick = {"held_out_days": 4, "max_iter": 2, "mu": [1e-3]}
+        asked = {"links": "all", "algorithm": "NETWORK", "parameters": quick, "activate": "always"}
+        _, run = service.ask("POST", "/v1/admin/retrain", asked)
+        path = f"/v1/admin/retrain/{run['run_id']}"
+        worker, deadline = start_worker(database_url, tmp_path), time.monotonic() + 60
+        while not (children := children_of(worker.pid)) or not list(tmp_path.glob("models/.training-*/.network-*")):
+            assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        assert service.ask("GET", path)[1]["progress"]["done"] == 0
+        second = start_worker(database_url, tmp_path)
+        try:
+            deadline = time.monotonic() + 120
+            while (after := service.ask("GET", path)[1])["state"] == "running":
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                time.sleep(0.1)
+        finally:
+            second.terminate()
+            second.wait(timeout=30)
+        assert after["state"] == "succeeded"
+        assert {(link["outcome"], link["version"]) for link in after["links"]} == {("activated", 1)}
+        assert len(list((tmp_path / "models" / ".networks").iterdir())) == 1
+        for link_id in city.counts:
+            said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
+            assert {one["method"] for one in said} == {"NETWORK"}
+        assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
 def test_a_running_run_can_be_cancelled(database_url, tmp_path, city):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)

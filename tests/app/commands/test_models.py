@@ -18,6 +18,7 @@ from app.links.store import store_links
 from app.registry.queries import shelved_models
 from app.schema import upgrade_schema
 from app.settings import settings_from_environment
+from model.network.stored import load_network
 from tests.app.registry.artifacts import city_series, retold, trained
 
 LINKS = ("Ba", "Cf")
@@ -168,6 +169,19 @@ class TestTrainRegister:
         assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": []}
         [again] = json.loads(run("train", *options, "--output", tmp_path / "kept", "--resume").stdout)
         assert (again["state"], again["shelf"]["state"]) == ("kept", "there")
+
+    def test_a_network_is_learnt_from_all_links_and_shelved_for_those_asked_for(self, engine, counts, tmp_path):
+        with open_counts(counts) as reader:
+            import_file(engine, reader, FeedClock(lambda: None, lambda: 0))
+        how = ("--algorithm", "NETWORK", "--held-out-days", 3, "--jobs", 1, "--days", 12)
+        options = ("--from-database", "--register", "--activate", "--links", "Ba", "--json", *how)
+        done = run("train", *options, "--output", tmp_path / "kept")
+        assert done.exit_code == 0, done.stderr
+        [told] = json.loads(done.stdout)
+        assert (told["link_id"], told["about"]["plan"]["memory_days"]) == ("Ba", 12)
+        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": []}
+        [network] = (tmp_path / "kept" / ".networks").iterdir()
+        assert set(load_network(network).link_ids) == {"Ba", "Cf"}
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -1,6 +1,6 @@
 import pytest
 
-from app.retrain.compare import decide, summary
+from app.retrain.compare import decide, decide_refreshed, summary
 
 
 def figures(**errors):
@@ -29,6 +29,21 @@ def test_always_and_never_do_not_look():
     worse = figures(candidate=99.0, active=1.0, profile=1.0)
     assert decide(worse, "always", 0.01).activate
     assert not decide(figures(candidate=1.0, active=9.0, profile=9.0), "never", 0.01).activate
+
+
+def test_a_link_too_young_to_be_measured_gets_its_networks_model_if_it_has_none():
+    assert decide(figures(candidate=None, profile=None), "if_better", 0.01, young=True).activate
+    assert not decide(figures(candidate=None, profile=None, active=3.0), "if_better", 0.01, young=True).activate
+    assert not decide(figures(candidate=9.0, profile=5.0), "if_better", 0.01, young=True).activate
+
+
+def test_what_counts_joined_is_activated_unless_nothing_is_to_be():
+    about = {"trained_to": "2025-09-16T22:00:00+00:00"}
+    assert decide_refreshed(about, "if_better") == (
+        True,
+        "refreshed: counts up to 2025-09-16T22:00:00+00:00 joined the memory",
+    )
+    assert not decide_refreshed(about, "never").activate
 
 
 def test_a_summary_is_plain_numbers():

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from app.database import writing
 from app.retrain import carry_out, train_links
 from app.retrain.queries import claim_run, waiting_links
-from app.retrain.train_links import Work
+from app.retrain.work import Work
 from app.retrain.worker import Worker
 from tests.app.city import PLAN
 

@@ -130,6 +130,43 @@ class TestSchedule:
         assert len(make_due_runs(engine, settings, clock)) == 1
 
 
+class TestRefresh:
+    @pytest.fixture
+    def watch(self, engine, settings, clock):
+        settings = settings.model_copy(update={"refresh_schedule": NIGHTLY, "retrain_algorithm": "best"})
+        return lambda: Triggers(engine, settings, clock, Watch(NOW)).make_due_runs()
+
+    def test_network_models_are_refreshed_and_links_with_counts_alone_taken_in(self, engine, clock, watch):
+        put_city(engine, {"network": 0}, algorithm="NETWORK")
+        put_city(engine, {"other": 0})
+        add_link(engine, "silent")
+        new = add_link(engine, "new")
+        with writing(engine) as session:
+            session.add(Count(link_key=new, slot_start=int(NOW.timestamp()) // SLOT * SLOT, count=5, quality=0))
+        assert watch() == []
+        clock.moment = NOW + DAY
+        [run_id] = watch()
+        assert watch() == []
+        [run] = runs(engine)
+        assert (run.id, run.algorithm, run.parameters, run.activate) == (run_id, "NETWORK", {"refresh": True}, "always")
+        assert (run.requested_by, run.occasion) == ("refresh", "refresh 2026-11-17T03:00:00Z")
+        with reading(engine) as session:
+            rows = session.execute(select(Link.link_id).join(RetrainLink, RetrainLink.link_key == Link.link_key))
+            assert set(rows.scalars()) == {"network", "new"}
+
+    def test_without_a_network_model_there_is_nothing_to_refresh(self, engine, clock, watch):
+        put_city(engine, {"A": 0})
+        clock.moment = NOW + DAY
+        assert watch() == []
+
+    def test_what_the_schedule_trains_can_be_set(self, engine, settings, clock):
+        add_link(engine)
+        clock.moment = NOW + DAY
+        settings = settings.model_copy(update={"retrain_schedule": NIGHTLY, "retrain_algorithm": "best"})
+        Triggers(engine, settings, clock, Watch(NOW)).make_due_runs()
+        assert [run.algorithm for run in runs(engine)] == ["best"]
+
+
 class TestSettings:
     @pytest.mark.parametrize("schedule", ["0 3 * * 1", "*/30 1-5 * * mon-fri", "15 3 1,15 * *", " 0 3 * * * "])
     def test_cron_syntax(self, schedule):
@@ -141,6 +178,14 @@ class TestSettings:
     def test_what_is_no_schedule_is_refused_by_name(self, schedule):
         with pytest.raises(ValidationError, match=r"retrain_schedule\n.*five fields of cron syntax"):
             Settings(retrain_schedule=schedule)
+
+    def test_the_refresh_has_a_schedule_of_the_same_kind(self):
+        with pytest.raises(ValidationError, match=r"refresh_schedule\n.*five fields of cron syntax"):
+            Settings(refresh_schedule="nightly")
+
+    def test_an_algorithm_that_is_none_is_refused_by_name(self):
+        with pytest.raises(ValidationError, match=r"retrain_algorithm\n.*one of best, NETWORK"):
+            Settings(retrain_algorithm="LSTM")
 
     @pytest.mark.parametrize("ratio", [-1, 0.5, 1, "nan", "inf"])
     def test_a_trigger_that_would_always_or_never_fire(self, ratio):
@@ -218,14 +263,14 @@ class TestTrigger:
         assert Triggers(engine, off, clock, Watch(NOW)).make_due_runs() == []
 
 
-def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_out=10.0):
+def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_out=10.0, algorithm="KR"):
     """Links whose forecasts were off by so many vehicles in every slot up to a moment."""
     last = int(until.timestamp()) // SLOT * SLOT
     starts = [last - SLOT * i for i in range(slots)]
     for link_id, error in errors.items():
         key = add_link(engine, link_id)
         with writing(engine) as session:
-            session.add(shelved(key, active, held_out))
+            session.add(shelved(key, active, held_out, algorithm))
             session.execute(
                 insert(Count), [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts]
             )
@@ -246,12 +291,12 @@ def forecast(key, at, version, expected):
     }
 
 
-def shelved(key, version, held_out):
+def shelved(key, version, held_out, algorithm):
     return ShelvedModel(
         link_key=key,
         version=version,
         state="active",
-        algorithm="KR",
+        algorithm=algorithm,
         folder=f"{key}/{version}",
         fingerprint="0" * 64,
         rank=1,

@@ -1,0 +1,59 @@
+"""A run under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine
+
+from app.registry.store import ModelStore
+from app.retrain.request import REFRESH
+from app.retrain.tables import RetrainRun
+from app.settings import Settings
+from app.train_network import ALGORITHMS, NetworkTraining
+from model.training_plan import TrainingPlan
+
+DEFAULT_DAYS = 56
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run under way, and what it takes to carry it out."""
+
+    engine: Engine
+    settings: Settings
+    run: RetrainRun
+    worker: str
+
+    @property
+    def store(self) -> ModelStore:
+        """The artifacts' store."""
+        return ModelStore(self.settings.model_store)
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether counts are to join memories, and nothing is to be learnt anew."""
+        return bool(self.run.parameters.get(REFRESH))
+
+    @property
+    def in_networks(self) -> bool:
+        """Whether links learn from each other."""
+        return self.run.algorithm in ALGORITHMS
+
+    @property
+    def days(self) -> int:
+        """How much past to learn from."""
+        return int(self.run.parameters.get("days", DEFAULT_DAYS))
+
+    def plan(self) -> TrainingPlan:
+        """Say how to train links by themselves."""
+        return TrainingPlan(algorithm=self.run.algorithm, **self._given())
+
+    def network_training(self) -> NetworkTraining:
+        """Say how to train links in their networks."""
+        return NetworkTraining.of(self.run.algorithm, self._given() | {"days": self.days}, self.settings.holidays)
+
+    def _given(self) -> dict[str, Any]:
+        given = {name: value for name, value in self.run.parameters.items() if name not in ("days", REFRESH)}
+        return given | ({"mu": tuple(given["mu"])} if "mu" in given else {})
