@@ -54,9 +54,12 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
     question = question.where(Count.slot_start.between(first, last)).order_by(Count.link_key, Count.slot_start)
     found: list[Any] = []
     for part in _parts(link_keys):
-        # Over the connection: a session would look for objects in every row.
+        # Over the connection: a session would look for objects in every row. From the driver's cursor: four
+        # whole numbers need no row made of them, which would take four times as long.
         asked = question if part is None else question.where(Count.link_key.in_(part))
-        found += session.connection().execute(asked).all()
+        with session.connection().execute(asked) as result:
+            assert result.cursor is not None
+            found += result.cursor.fetchall()
     return as_rows(found)
 
 

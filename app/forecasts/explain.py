@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
+from app.forecasts.explain_network import explain_network
 from app.forecasts.issue import Issuer, Statement
 from app.forecasts.schemas import Explanation, Neighbour
 from app.forecasts.windows import HORIZONS
 from app.registry.shelf import lag_weights
 from model.kernel import Array, Rows
+from model.network.network import NetworkModel
 from model.trained_model import TrainedModel, level_of
 
 MOST_NEIGHBOURS = 12
@@ -20,11 +22,16 @@ MOST_LAGS = 12
 
 def explain(session: Session, issuer: Issuer, said: Statement) -> Explanation | None:
     """Explain a statement; None where no trained model spoke."""
-    found = issuer.window_of(session, said)
-    if found is None:
+    loaded = issuer.model_of(session, said)
+    if loaded is None:
         return None
-    loaded, window = found
     model = loaded.model
+    if isinstance(model, NetworkModel):
+        context = issuer.rows_of(session, said, model)
+        return None if context is None else explain_network(session, said.link, model, context)
+    window = issuer.window_of(session, said, loaded, model)
+    if window is None:
+        return None
     rows, weights = model.neighbors(window)
     began = datetime.fromisoformat(loaded.trained_from)
     followed = _continuations(model, window, rows[0])
@@ -32,6 +39,7 @@ def explain(session: Session, issuer: Issuer, said: Statement) -> Explanation | 
     length = timedelta(seconds=said.link.slot_seconds)
     neighbours = [
         Neighbour(
+            link_id=said.link.link_id,
             slot_start=began + int(model.positions[rows[0][i]]) * length,
             weight=round(float(weights[0][i]), 6),
             counts=[None if np.isnan(value) else round(float(value), 3) for value in followed[i]],

@@ -1,4 +1,4 @@
-"""Issue forecasts: lag window, trained model, statement, stored. Where that cannot be, degrade and say why."""
+"""Issue forecasts: window or context, trained model, statement, stored. Where that cannot be, degrade and say why."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from sqlalchemy.orm import Session
 
 from app.counts.queries import Rows
 from app.exceptions import NotYet
+from app.forecasts.network_ask import NetworkAsker, Question
+from app.forecasts.network_rows import NetworkRows
 from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
 from app.forecasts.windows import HORIZONS, Windows
 from app.links.queries import LinkInfo
-from app.registry.loaded import Loaded, LoadedModels
+from app.registry.loaded import Loaded, LoadedModels, Looked
 from app.registry.queries import Place, active_models, once_active
 from model.artifact import DamagedArtifact
 from model.forecast_each import forecast_each
 from model.lag_window import TooManyGaps
+from model.network.network import NetworkModel
+from model.trained_model import TrainedModel
 
 Array = NDArray[np.float64]
 
@@ -74,6 +78,7 @@ class Issuer:
 
     models: LoadedModels
     usual: UsualCounts = field(default_factory=UsualCounts)
+    networks: NetworkAsker = field(default_factory=NetworkAsker)
 
     def state(
         self, session: Session, links: Sequence[LinkInfo], as_of: dict[int, int], stored: Rows | None = None
@@ -84,10 +89,12 @@ class Issuer:
         """
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
-        chosen = {link.link_key: self._model(session, active.get(link.link_key)) for link in links}
+        looked: Looked = {}
+        chosen = {link.link_key: self._model(session, active.get(link.link_key), looked) for link in links}
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         issued_at = time.time_ns() // 1000
         asked, reasons = self._ask(links, as_of, chosen, windows)
+        self._ask_networks(session, links, as_of, chosen, asked, reasons)
         statements = []
         for link in links:
             key = link.link_key
@@ -103,61 +110,99 @@ class Issuer:
     def _ask(
         self, links: Sequence[LinkInfo], as_of: dict[int, int], chosen: Mapping[int, Chosen], windows: Windows
     ) -> tuple[dict[int, Spoken], dict[int, str | None]]:
-        """Let the models speak, all at once; give what they say, and for the other links the reason why not."""
+        """Let models on lags speak, all at once; give what they say, and for the other links the reason why not."""
         ready, reasons = [], {key: reason for key, (_, reason) in chosen.items()}
         for link in links:
             loaded = chosen[link.link_key][0]
-            if loaded is None:
+            if loaded is None or not isinstance(loaded.model, TrainedModel):
                 continue
             try:
-                newest = as_of[link.link_key]
-                ready.append((link, loaded, windows.usual(link, newest, loaded), *windows.latest(link, newest, loaded)))
+                newest, model = as_of[link.link_key], loaded.model
+                usual = windows.usual(link, newest, model)
+                ready.append((link, loaded.version, model, usual, *windows.latest(link, newest, model)))
             except TooManyGaps as gaps:
                 reasons[link.link_key] = str(gaps)
             except Exception as problem:
                 log.exception("a link's window failed", extra={"link": link.link_id})
                 reasons[link.link_key] = f"its window failed: {type(problem).__name__}"
-        forecasts = forecast_each([one[1].model for one in ready], [one[3] for one in ready])
+        forecasts = forecast_each([one[2] for one in ready], [one[4] for one in ready])
         spoken = {}
-        for (link, loaded, usual, _, filled), said in zip(ready, forecasts, strict=True):
-            assert loaded.model.bands is not None
+        for (link, version, model, usual, _, filled), said in zip(ready, forecasts, strict=True):
+            assert model.bands is not None
             spoken[link.link_key] = Spoken(
-                loaded.version,
-                loaded.model.algorithm,
+                version,
+                model.algorithm,
                 reasons[link.link_key],
                 filled,
-                loaded.model.bands.level,
+                model.bands.level,
                 Said(said.expected[0], said.lower[0], said.upper[0]),
                 usual,
             )
         return spoken, reasons
 
-    def _model(self, session: Session, place: Place | None) -> Chosen:
+    def _ask_networks(
+        self,
+        session: Session,
+        links: Sequence[LinkInfo],
+        as_of: dict[int, int],
+        chosen: Mapping[int, Chosen],
+        spoken: dict[int, Spoken],
+        reasons: dict[int, str | None],
+    ) -> None:
+        """Let models of networks speak; add what they say, and for the other links the reason why not."""
+        questions, versions = [], {}
+        for link in links:
+            loaded = chosen[link.link_key][0]
+            if loaded is not None and isinstance(loaded.model, NetworkModel):
+                questions.append(Question(link, loaded.model, as_of[link.link_key]))
+                versions[link.link_key] = loaded.version
+        found, silent = self.networks.ask(session, questions)
+        reasons.update(silent)
+        for link, model, _ in questions:
+            said = found.get(link.link_key)
+            if said is not None:
+                assert model.bands is not None
+                key, level = link.link_key, model.bands.level
+                spoken[key] = Spoken(
+                    versions[key], model.algorithm, reasons[key], said.filled, level, said.said, said.usual
+                )
+
+    def _model(self, session: Session, place: Place | None, looked: Looked | None = None) -> Chosen:
         """Find a sound model: the active one, or the last before it, with the reason for the second best."""
         if place is None:
             return None, NO_MODEL
         try:
-            return self.models.get(place), None
+            return self.models.get(place, looked), None
         except DamagedArtifact as damage:
             reason = f"the artifact of version {place.version} is damaged: {damage.reason}"
         for earlier in once_active(session, place.link_key):
             try:
-                return self.models.get(earlier), f"{reason}; version {earlier.version} answers"
+                return self.models.get(earlier, looked), f"{reason}; version {earlier.version} answers"
             except DamagedArtifact:
                 continue
         return None, reason
 
-    def window_of(self, session: Session, said: Statement) -> tuple[Loaded, Array] | None:
-        """Give the model that made a statement, and the lag window it looked at; None where no model spoke."""
+    def model_of(self, session: Session, said: Statement) -> Loaded | None:
+        """Give the model that made a statement; None where no model spoke."""
         key = said.link.link_key
-        chosen = self._model(session, active_models(session, [key]).get(key))
-        loaded = chosen[0]
-        if loaded is None or loaded.version != said.model_version or said.method == PROFILE:
-            return None
+        loaded, _ = self._model(session, active_models(session, [key]).get(key))
+        silent = loaded is None or loaded.version != said.model_version or said.method == PROFILE
+        return None if silent else loaded
+
+    def window_of(self, session: Session, said: Statement, loaded: Loaded, model: TrainedModel) -> Array | None:
+        """Give the lag window that a statement was made from; None where counts were corrected away since."""
+        key = said.link.link_key
         windows = Windows(session, [said.link], {key: said.as_of}, {key: loaded})
         try:
-            return loaded, windows.latest(said.link, said.as_of, loaded)[0]
-        except TooManyGaps:  # counts were corrected away since
+            return windows.latest(said.link, said.as_of, model)[0]
+        except TooManyGaps:
+            return None
+
+    def rows_of(self, session: Session, said: Statement, model: NetworkModel) -> NetworkRows | None:
+        """Give the rows of context that a statement was made from; None where counts were corrected away since."""
+        try:
+            return self.networks.rows(session, Question(said.link, model, said.as_of))
+        except TooManyGaps:
             return None
 
     def state_late(self, session: Session, said: Statement, minutes: int) -> Statement:

@@ -26,25 +26,65 @@ class ForecastOut(BaseModel):
     issued_at: datetime = Field(description="When it was said")
     method: Method = Field(description="Who says it: a trained model, the link's profile, or the last count")
     degraded_reason: str | None = Field(description="Why not the active model; null when it speaks")
-    filled_lags: int = Field(description="Gaps in the lag window that the profile filled", examples=[0])
+    filled_lags: int = Field(
+        description="Gaps in the lag window that the profile filled, for NETWORK among the latest 32 slots",
+        examples=[0],
+    )
     data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
     model_version: int | None = Field(description="Version of the trained model; null where none speaks", examples=[3])
 
 
 class Neighbour(BaseModel):
-    """A moment in the link's past that looked like now."""
+    """A moment in the past that looked like now: the link's own, or for NETWORK another link's, too."""
 
+    link_id: str = Field(description="The link that saw it", examples=["0970-7"])
     slot_start: datetime = Field(description="The slot that followed it")
-    weight: float = Field(description="Its share of the forecast", examples=[0.11])
-    counts: list[float | None] = Field(description="What came then, horizon by horizon; null where nothing is known")
+    weight: float = Field(
+        description="Its share of the forecast, for NETWORK of the correction; where `shares` are zero, of its memory",
+        examples=[0.11],
+    )
+    counts: list[float | None] = Field(
+        description="What came then, horizon by horizon, for NETWORK as that link counted; null where nothing is known"
+    )
+    missed: list[float | None] | None = Field(
+        default=None,
+        description="For NETWORK what its linear base had missed by then, horizon by horizon, in vehicles of the link "
+        "that is asked about; null for other methods",
+    )
+
+
+class ContextShare(BaseModel):
+    """What one part of the context adds to the count that is expected one slot ahead."""
+
+    part: str = Field(
+        description="`usual`, the profile's count of the slot; a part of the context, such as `deviations`; `offset`, "
+        "what always differs from the profile; or `correction`, what the memories add",
+        examples=["deviations"],
+    )
+    vehicles: float = Field(
+        description="All parts add up to the expected count, before it is kept from falling below 0"
+    )
+
+
+class MemoryShares(BaseModel):
+    """How much of what each memory says a network's model adds to its linear base."""
+
+    own: float = Field(description="Of the link's own past", examples=[0.5])
+    network: float = Field(description="Of the past of all links", examples=[0.5])
 
 
 class Explanation(BaseModel):
     """Why a forecast says what it says."""
 
     neighbours: list[Neighbour] = Field(description="When it looked like this before, the heaviest first")
-    lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first")
+    lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first; empty for NETWORK")
     rank: int = Field(description="Rank of the learnt metric", examples=[24])
+    context: list[ContextShare] | None = Field(
+        default=None, description="For NETWORK what each part adds, one slot ahead; null for other methods"
+    )
+    shares: MemoryShares | None = Field(
+        default=None, description="For NETWORK how much the memories have to say; null for other methods"
+    )
 
 
 class LinkForecast(BaseModel):

@@ -13,6 +13,7 @@ from app.counts.queries import Rows, counts_between
 from app.links.queries import LinkInfo
 from app.registry.loaded import Loaded
 from app.slots import Calendar
+from model.trained_model import TrainedModel
 
 Array = NDArray[np.float64]
 
@@ -35,7 +36,7 @@ class Windows:
         alike: dict[tuple[int, int, int], list[LinkInfo]] = {}
         for link in links:
             loaded = models[link.link_key]
-            if loaded is not None:
+            if loaded is not None and isinstance(loaded.model, TrainedModel):
                 reach = max(loaded.model.window.lags)
                 alike.setdefault((as_of[link.link_key], link.slot_seconds, reach), []).append(link)
         for (newest, seconds, reach), group in alike.items():
@@ -72,19 +73,19 @@ class Windows:
         table[order[np.searchsorted(keys, rows[:, 0])], (rows[:, 1] - first) // seconds] = rows[:, 2]
         self._series.update({link.link_key: row for link, row in zip(group, table, strict=True)})
 
-    def latest(self, link: LinkInfo, newest: int, loaded: Loaded) -> tuple[Array, int]:
+    def latest(self, link: LinkInfo, newest: int, model: TrainedModel) -> tuple[Array, int]:
         """Give the lag window, (1, d), gaps filled with what is usual, and how many were."""
-        series, window = self._series[link.link_key], loaded.model.window
+        series, window = self._series[link.link_key], model.window
         if not np.isnan(series).any():
             return series[_from_the_end(window.lags)][None, :], 0
         calendar = self._calendar(link, newest - (len(series) - 1) * link.slot_seconds, len(series))
-        latest = window.latest(series, fill=loaded.model.profile.at(calendar.weekday, calendar.slot_of_day))
+        latest = window.latest(series, fill=model.profile.at(calendar.weekday, calendar.slot_of_day))
         return latest.window, latest.filled_lags
 
-    def usual(self, link: LinkInfo, newest: int, loaded: Loaded) -> Array:
+    def usual(self, link: LinkInfo, newest: int, model: TrainedModel) -> Array:
         """Give the profile of the slots to come."""
         calendar = self._calendar(link, newest + link.slot_seconds, HORIZONS)
-        return loaded.model.profile.at(calendar.weekday, calendar.slot_of_day)
+        return model.profile.at(calendar.weekday, calendar.slot_of_day)
 
     def _calendar(self, link: LinkInfo, first: int, n: int) -> Calendar:
         key = (link.zone_name, link.slot_minutes, first, n)  # mostly the same for all links of a city

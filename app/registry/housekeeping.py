@@ -12,9 +12,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from app.database import reading
-from app.registry.queries import lock_shelf, newest_versions, remove_versions, shelf_of
+from app.registry.queries import lock_shelf, networks_in_use, newest_versions, remove_versions, shelf_of
 from app.registry.store import ModelStore
 from app.registry.tables import ShelvedModel
+from model.network.stored import NETWORKS
 
 LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
 TRAINING = ".training-*"  # where a retrain run writes before it shelves
@@ -43,6 +44,7 @@ def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
 
     Only what the database knows to be gone is removed: of links it has versions of, and no version
     newer than those. A service that is pointed at the wrong database, or at yesterday's, loses nothing.
+    Networks that no trained model refers to any more go, too.
     """
     try:
         places = store.places()  # before the rows are read: what is added meanwhile is not seen
@@ -56,10 +58,30 @@ def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
         gone = [place for place in orphans if store.holds_artifact(place) and _is_old(store.path(place))]
         for place in gone:
             store.remove(place)
-        return gone + _sweep_training(store)
+        return gone + _sweep_networks(engine, store) + _sweep_training(store)
     except OSError as problem:  # a disk in trouble must not stop the one who sweeps
         log.warning("the model store was not swept", exc_info=problem)
         return []
+
+
+def _sweep_networks(engine: Engine, store: ModelStore) -> list[str]:
+    """Remove networks that neither a row nor an artifact refers to, an hour after they were last written to.
+
+    Artifacts count as well as rows, so that here, too, the wrong database costs nothing.
+    """
+    there = store.networks()
+    if not there:
+        return []
+    with reading(engine) as session:
+        used = networks_in_use(session)
+    # After the rows were read: whoever shelves touches the network before the row is written.
+    idle = [network for network in there if network not in used and _is_old(store.network(network))]
+    if idle:
+        used = store.networks_referred_to()
+        idle = [network for network in idle if network not in used]
+    for network in idle:
+        store.remove_network(network)
+    return [f"{NETWORKS}/{network}" for network in idle]
 
 
 def _kept(rows: Sequence[ShelvedModel], keep: int) -> list[ShelvedModel]:

@@ -1,7 +1,8 @@
 """Trained models in memory: the ones used of late, their arrays mapped from disk and shared between processes.
 
 What is mapped changes with its file, and to read past the end of one that was cut short ends the process. So
-before a model speaks, its files are looked at: 16 µs, once for every forecast issued.
+before a model speaks, its files are looked at: 16 µs, once for every forecast issued. The files that the
+links of a network share are looked at once for all forecasts issued together.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import NamedTuple
 
 from app.registry.queries import Place
 from model.artifact import DamagedArtifact
-from model.stored_model import load_model
-from model.trained_model import TrainedModel
+from model.network.stored import network_folder, network_of, network_state
+from model.stored_model import LinkModel, load_model
 
 RETRY_SECONDS = 60.0  # a damaged artifact may have been put right meanwhile
+
+Looked = dict[Path, int | None]  # networks, and their files as they were found
 
 log = logging.getLogger("flowcast.models")
 
@@ -28,7 +31,7 @@ class Loaded(NamedTuple):
     """A model in memory, and when its memory begins."""
 
     version: int
-    model: TrainedModel
+    model: LinkModel
     trained_from: str  # RFC 3339; positions in the model's memory are counted from here
 
 
@@ -45,6 +48,8 @@ class _Kept(NamedTuple):
     loaded: Loaded
     files: list[str]
     state: int | None
+    network: Path | None = None
+    network_state: int | None = None
 
 
 class LoadedModels:
@@ -59,8 +64,11 @@ class LoadedModels:
     def __len__(self) -> int:
         return len(self._models)
 
-    def get(self, place: Place) -> Loaded:
-        """Give a model, or say by ``DamagedArtifact`` what is wrong with its artifact."""
+    def get(self, place: Place, looked: Looked | None = None) -> Loaded:
+        """Give a model, or say by ``DamagedArtifact`` what is wrong with its artifact.
+
+        Who asks for many models at once gives one ``looked`` for all, so that each network is looked at once.
+        """
         key = (place.link_key, place.version, place.fingerprint)
         with self._lock:
             kept = self._models.get(key)
@@ -68,7 +76,7 @@ class LoadedModels:
                 self._models.move_to_end(key)
             damage = self._damaged.get(key)
         if kept is not None:
-            if kept.state is not None and _state(kept.files) == kept.state:
+            if kept.state is not None and _state(kept.files) == kept.state and _network_unchanged(kept, looked):
                 return kept.loaded
             with self._lock:  # somebody touched its files: read and checked again, as if it were new
                 self._models.pop(key, None)
@@ -92,8 +100,11 @@ class LoadedModels:
         try:
             files = [str(file) for file in sorted(folder.iterdir())]
             state = _state(files)  # before reading: what is changed meanwhile is seen next time
+            named = network_of(folder)
+            network = None if named is None else network_folder(folder, named)
+            shared = None if network is None else network_state(network)
             model, about = load_model(folder, fingerprint=place.fingerprint)
-            return _Kept(Loaded(place.version, model, str(about["trained_from"])), files, state)
+            return _Kept(Loaded(place.version, model, str(about["trained_from"])), files, state, network, shared)
         except (DamagedArtifact, OSError, KeyError) as problem:
             reason = problem.reason if isinstance(problem, DamagedArtifact) else type(problem).__name__
             with self._lock:
@@ -102,6 +113,16 @@ class LoadedModels:
             if news:
                 log.error("artifact damaged", extra={"folder": place.folder, "reason": reason})
             raise DamagedArtifact(folder, reason) from None
+
+
+def _network_unchanged(kept: _Kept, looked: Looked | None) -> bool:
+    if kept.network is None:
+        return True
+    if looked is None:
+        looked = {}
+    if kept.network not in looked:
+        looked[kept.network] = network_state(kept.network)
+    return kept.network_state is not None and looked[kept.network] == kept.network_state
 
 
 def _state(files: list[str]) -> int | None:

@@ -105,6 +105,13 @@ def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
     return newest, places
 
 
+def networks_in_use(session: Session) -> set[str]:
+    """Give the fingerprints of the networks that trained models on the shelf refer to."""
+    network = ShelvedModel.about["network"].as_string()
+    found = session.scalars(select(network).where(ShelvedModel.algorithm == "NETWORK").distinct())
+    return {fingerprint for fingerprint in found if fingerprint is not None}
+
+
 def shelf_size(session: Session) -> tuple[int, int]:
     """Count the trained models on all shelves, and the bytes of their artifacts."""
     versions, size = session.execute(select(func.count(), func.sum(ShelvedModel.size_bytes))).one()

@@ -70,7 +70,7 @@ class ShelvedModelOut(BaseModel):
     trained_from: datetime = Field(description="Start of the first slot it was trained on")
     trained_to: datetime = Field(description="End of the last slot it was trained on")
     rank: int = Field(description="Rank of the learnt metric", examples=[12])
-    size_bytes: int = Field(description="Bytes of its artifact on disk; 0 where that was not noted", ge=0)
+    size_bytes: int = Field(description="Bytes of its own artifact on disk; 0 where that was not noted", ge=0)
     held_out: dict[str, dict[str, float | None]] = Field(
         description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile`, "
         "`last_week` and, of a retrain run, the model then `active`, each by measure; null where that is undefined",
@@ -92,6 +92,14 @@ class LagWeight(BaseModel):
     weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
 
 
+class ContextWeight(BaseModel):
+    """How much one column of context matters to the metric of a network."""
+
+    part: str = Field(description="Part of the context", examples=["deviations"])
+    column: str = Field(description="Column of that part", examples=["deviation 1"])
+    weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
+
+
 class ShelvedModelDetail(ShelvedModelOut):
     """A trained model with what was found while it was learnt."""
 
@@ -103,7 +111,19 @@ class ShelvedModelDetail(ShelvedModelOut):
     data_fingerprint: str = Field(description="SHA-256 of the counts it was learnt from")
     fingerprint: str = Field(description="SHA-256 of its artifact's manifest")
     lag_weights: list[LagWeight] | None = Field(
-        description="The lags that matter, the weightiest first; null where the artifact cannot be read"
+        description="The lags that matter, the weightiest first; empty for NETWORK, which has `context_weights`; "
+        "null where the artifact cannot be read"
+    )
+    context_weights: list[ContextWeight] | None = Field(
+        default=None,
+        description="For NETWORK the columns of context that matter, the weightiest first; null for other algorithms "
+        "and where the artifact cannot be read",
+    )
+    network: str | None = Field(
+        default=None, description="For NETWORK the fingerprint of the artifact it shares with the network's other links"
+    )
+    chosen: str | None = Field(
+        default=None, description="For a run of `best`, what won on the held-out slots and by what"
     )
 
 

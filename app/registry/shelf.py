@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from app.links.queries import LinkInfo
 from app.registry.activate import version_or_404
 from app.registry.loaded import LoadedModels
 from app.registry.queries import Place, shelved_models
-from app.registry.schemas import LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
+from app.registry.schemas import ContextWeight, LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
 from app.registry.tables import ShelvedModel
 from model.artifact import DamagedArtifact
+from model.network.network import Network, NetworkModel
 from model.trained_model import TrainedModel
 
 DECIMALS = 6
-KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint")
+KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "network", "chosen")
 
 
 def show_shelf(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> Shelf:
@@ -34,10 +36,13 @@ def show_shelf(session: Session, models: LoadedModels, link: LinkInfo, cursor: s
 def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ShelvedModelDetail:
     """Show one version with what was found while it was learnt; its artifact is looked at, too."""
     row = version_or_404(session, link, version)
-    weights, damage = None, None
+    lags, columns, damage = None, None, None
     try:
-        loaded = models.get(Place(row.link_key, row.version, row.folder, row.fingerprint))
-        weights = lag_weights(loaded.model)
+        model = models.get(Place(row.link_key, row.version, row.folder, row.fingerprint)).model
+        if isinstance(model, NetworkModel):
+            lags, columns = [], context_weights(model.network)
+        else:
+            lags = lag_weights(model)
     except DamagedArtifact as damaged:
         damage = damaged.reason
     return ShelvedModelDetail(
@@ -45,17 +50,30 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
         **_findings(row),
         fingerprint=row.fingerprint,
         damaged=damage,
-        lag_weights=weights,
+        lag_weights=lags,
+        context_weights=columns,
     )
 
 
 def lag_weights(model: TrainedModel) -> list[LagWeight]:
     """Say how much each lag matters: its share of the trace of the metric, A.T @ A."""
-    diagonal = np.sum(np.square(np.asarray(model.components, dtype=np.float64)), axis=0)
-    total = float(diagonal.sum())
-    shares = diagonal / total if total > 0.0 else np.zeros_like(diagonal)
-    ranked = sorted(zip(model.window.lags, shares.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+    shares = _shares_of_the_trace(model.components)
+    ranked = sorted(zip(model.window.lags, shares, strict=True), key=lambda pair: (-pair[1], pair[0]))
     return [LagWeight(lag=int(lag), weight=round(share, DECIMALS)) for lag, share in ranked]
+
+
+def context_weights(network: Network) -> list[ContextWeight]:
+    """Say how much each column of context matters: its share of the trace of the metric."""
+    shares = _shares_of_the_trace(network.components)
+    ranked = sorted(zip(network.parts.columns, shares, strict=True), key=lambda pair: -pair[1])
+    return [ContextWeight(part=part, column=column, weight=round(share, DECIMALS)) for (part, column), share in ranked]
+
+
+def _shares_of_the_trace(components: NDArray[np.float64]) -> list[float]:
+    diagonal = np.sum(np.square(np.asarray(components, dtype=np.float64)), axis=0)
+    total = float(diagonal.sum())
+    shares: list[float] = (diagonal / total if total > 0.0 else np.zeros_like(diagonal)).tolist()
+    return shares
 
 
 def _findings(row: ShelvedModel) -> dict[str, Any]:

@@ -17,11 +17,14 @@ from app.registry.schemas import ArtifactAbout
 from app.registry.store import ModelStore, place_of
 from app.registry.tables import ShelvedModel
 from model.artifact import DamagedArtifact, read_artifact
-from model.stored_model import load_model
-from model.trained_model import ALGORITHMS, TrainedModel
+from model.network.network import NetworkModel
+from model.network.stored import network_of
+from model.stored_model import LinkModel, load_model
+from model.trained_model import ALGORITHMS
 
 LEAST_HORIZONS = 4  # so many slots ahead are served; a test holds it to app.forecasts, a room below this one
-KEPT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")
+LEARNT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")
+KEPT = (*LEARNT, "chosen", "refreshed", "young")
 
 
 class Shelved(NamedTuple):
@@ -32,7 +35,7 @@ class Shelved(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    model: TrainedModel
+    model: LinkModel
     about: ArtifactAbout
     kept: dict[str, Any]
     fingerprint: str
@@ -86,7 +89,10 @@ def check_artifact(link: LinkInfo, folder: Path) -> _Checked:
         raise Invalid.field(name, first["input"], f"is not as training writes it: {first['msg']}") from None
     _check_link(link, about)
     _check_model(link, model)
-    return _Checked(model, about, {name: described[name] for name in KEPT if name in described}, fingerprint)
+    kept = {name: described[name] for name in KEPT if name in described}
+    if isinstance(model, NetworkModel):
+        kept["network"] = network_of(folder)
+    return _Checked(model, about, kept, fingerprint)
 
 
 def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
@@ -106,10 +112,16 @@ def _check_link(link: LinkInfo, about: ArtifactAbout) -> None:
         raise other
 
 
-def _check_model(link: LinkInfo, model: TrainedModel) -> None:
-    if model.algorithm not in ALGORITHMS:
-        raise Invalid.field("algorithm", model.algorithm, f"must be one of {', '.join(ALGORITHMS)}")
-    if (horizons := len(model.level_shares)) < LEAST_HORIZONS:
+def _check_model(link: LinkInfo, model: LinkModel) -> None:
+    if isinstance(model, NetworkModel):
+        horizons = model.network.horizons
+        if (its := model.network.link_ids[model.link]) != link.link_id:
+            raise Invalid.field("link", its, f"must be {link.link_id!r}: its place in its network is another link's")
+    else:
+        horizons = len(model.level_shares)
+        if model.algorithm not in ALGORITHMS:
+            raise Invalid.field("algorithm", model.algorithm, f"must be one of {', '.join(ALGORITHMS)}, NETWORK")
+    if horizons < LEAST_HORIZONS:
         raise Invalid.field("horizons", horizons, f"must be at least {LEAST_HORIZONS}, the slots ahead that are served")
     shape, week = model.profile.expected_counts.shape, (7, link.grid.slots_per_day)
     if shape != week:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from app.links.folders import folder_name
-from model.artifact import read_artifact, remove_leftovers
+from model.artifact import DamagedArtifact, read_artifact, remove_leftovers
 from model.artifact_folder import MANIFEST, check_replaceable, replaced, sync
+from model.network.stored import FINGERPRINT, NETWORKS, check_network, load_network, network_folder, network_of
 from model.stored_model import load_model
 
 # As place_of gives it: neither absolute nor hidden, one folder deep.
@@ -18,7 +20,7 @@ COPIED_AT_ONCE = 1 << 20
 
 
 class ModelStore:
-    """The artifacts of trained models, each at ``<link>/<version>``."""
+    """The artifacts of trained models, each at ``<link>/<version>``, and of their networks, in ``.networks``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -35,17 +37,65 @@ class ModelStore:
         return self._root / place
 
     def add(self, source: Path, place: str, fingerprint: str) -> None:
-        """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced."""
+        """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced.
+
+        The network that it refers to comes along, unless it is there already.
+        """
         target = self.path(place)
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent)
-        artifact = read_artifact(source, fingerprint=fingerprint)
-        files = [MANIFEST, *(entry["file"] for entry in artifact.manifest["arrays"].values())]
+        network = network_of(source)
+        if network is not None:
+            self.add_network(network_folder(source, network), network)
         with replaced(target) as new:
-            for name in files:
-                _copy(source / name, new / name)
-            load_model(new, fingerprint=fingerprint)  # the copy is what will be served
+            _copy_artifact(source, new, fingerprint)
+            if network is None:
+                load_model(new, fingerprint=fingerprint)  # the copy is what will be served
+            else:  # from here its network is not found
+                read_artifact(new, fingerprint=fingerprint)
         sync(self._root)
+
+    def add_network(self, source: Path, fingerprint: str) -> None:
+        """Copy what links share in, whole or not at all; a sound one that is there already stays."""
+        target = self.network(fingerprint)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent)
+        try:
+            check_network(target, fingerprint)
+            os.utime(target)  # in use again: what is swept was not written to of late
+        except (DamagedArtifact, OSError):
+            if source.absolute() == target.absolute():
+                raise
+        else:
+            return
+        with replaced(target) as new:
+            _copy_artifact(source, new, fingerprint)
+            load_network(new, fingerprint=fingerprint)
+        sync(self._root)
+
+    def network(self, fingerprint: str) -> Path:
+        """Give the folder of a network's artifact."""
+        if not FINGERPRINT.fullmatch(fingerprint):
+            raise ValueError(f"fingerprint={fingerprint!r} is refused; it must be a SHA-256 in hexadecimal")
+        return self._root / NETWORKS / fingerprint
+
+    def networks(self) -> list[str]:
+        """List the networks by their fingerprints."""
+        home = self._root / NETWORKS
+        names = [folder.name for folder in home.iterdir() if folder.is_dir()] if home.is_dir() else []
+        return sorted(name for name in names if FINGERPRINT.fullmatch(name))
+
+    def networks_referred_to(self) -> set[str]:
+        """Give the networks that artifacts in the store refer to, whatever the database knows of them."""
+        found = set()
+        for place in self.places():
+            with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either
+                found.add(network_of(self.path(place)))
+        return {network for network in found if network is not None}
+
+    def remove_network(self, fingerprint: str) -> None:
+        """Remove a network's artifact; none there is fine."""
+        shutil.rmtree(self.network(fingerprint), ignore_errors=True)
 
     def size(self, place: str) -> int:
         """Give the bytes of an artifact's files; 0 where there is none."""
@@ -81,6 +131,12 @@ class ModelStore:
 def place_of(link_id: str, version: int) -> str:
     """Give the place of a link's version."""
     return f"{folder_name(link_id)}/{version}"
+
+
+def _copy_artifact(source: Path, target: Path, fingerprint: str) -> None:
+    artifact = read_artifact(source, fingerprint=fingerprint)
+    for name in (MANIFEST, *(entry["file"] for entry in artifact.manifest["arrays"].values())):
+        _copy(source / name, target / name)
 
 
 def _copy(source: Path, target: Path) -> None:
