@@ -30,6 +30,7 @@ from app.counts.importers import CountFileError, open_counts
 from app.counts.series import LinkSeries, gather
 from app.evaluation.protocol import PaperModel
 from app.evaluation.span import Span
+from benchmarks import network_accuracy
 from benchmarks.data import MissingData, data_directory
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
 from model.training import train
@@ -166,6 +167,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--train-days", type=int, default=22, help="days to learn from (22); the rest are for testing")
     parser.add_argument("--links", help="comma-separated ids (default: whole links with a mean above 30)")
     parser.add_argument("--sample", type=int, help="only this many of the links, evenly spread")
+    parser.add_argument("--network", action="store_true", help="the network model as well, against what it must beat")
+    parser.add_argument("--ablation", action="store_true", help="with --network: what each part of its context gives")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
@@ -173,7 +176,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         file = options.data or data_directory("traffic") / "scats_2006-10.csv.gz"
         with open_counts(file) as reader:
-            links = chosen(gather(reader), options.links)
+            everyone = gather(reader)
+        links = chosen(everyone, options.links)
     except (MissingData, CountFileError) as problem:
         notes.print(f"accuracy: {problem}", style="red", soft_wrap=True)
         return 2
@@ -192,10 +196,19 @@ def main(arguments: list[str] | None = None) -> int:
             if not notes.is_terminal and (len(results) % 10 == 0 or len(results) == len(links)):
                 notes.print(f"{len(results)} of {len(links)} links done")
     summary = summarise(results)
+    report: dict[str, Any] = {"summary": summary, "links": results}
+    if options.network:
+        names = [link.link_id for link in links]
+        report["network"] = network_accuracy.measure(
+            everyone, names, options.train_days, results, with_ablation=options.ablation, note=notes.print
+        )
     if options.json:
-        print(json.dumps({"summary": summary, "links": results}, indent=2))
-    else:
-        print_tables(Console(width=None if sys.stdout.isatty() else 150), results, summary)
+        print(json.dumps(report, indent=2))
+        return 0
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    print_tables(console, results, summary)
+    if options.network:
+        network_accuracy.print_report(console, report["network"], PINNED)
     return 0
 
 

@@ -22,12 +22,14 @@ from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 from app.slots import zone_named
 from app.train import data_fingerprint, describe
+from benchmarks.network_city import SavedModel, save_networks_models
 from model.stored_model import save_model
 from model.training import train
 from model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40
+NETWORK_DAYS = 63  # as much past as a network's memories keep, and the week before it
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class ModelCity:
     city: City
 
     @classmethod
-    def build(cls, engine: Engine, store: Path, links: int, notes: Console) -> ModelCity:
-        """Put links, a day of counts and active models into a database and a store."""
-        city = sample_city(links=TRAINED, days=DAYS)
+    def build(cls, engine: Engine, store: Path, links: int, notes: Console, *, network: bool = False) -> ModelCity:
+        """Put links, a day of counts and active models, on lags or of one network, into a database and a store."""
+        city = sample_city(links=TRAINED, days=NETWORK_DAYS if network else DAYS)
         built = cls([f"L{i:04}" for i in range(links)], city)
         now = datetime.now(UTC)
         with writing(engine) as session:
@@ -48,7 +50,12 @@ class ModelCity:
                 session.add(
                     Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
                 )
-        built._models(engine, store, notes)
+        store.mkdir(parents=True, exist_ok=True)
+        if network:
+            saved = save_networks_models(city, NETWORK_DAYS, built.link_ids, store, notes)
+        else:
+            saved = built._models(store, notes)
+        built._shelve(engine, saved)
         with writing(engine) as session:
             keys = {link.link_id: link.link_key for link in all_links(session)}
             names = ("link_key", "slot_start", "count", "quality")
@@ -56,7 +63,7 @@ class ModelCity:
             session.execute(insert(Count), [dict(zip(names, row, strict=True)) for row in rows])
         return built
 
-    def _models(self, engine: Engine, store: Path, notes: Console) -> None:
+    def _models(self, store: Path, notes: Console) -> list[SavedModel]:
         plan, n = TrainingPlan(), TRAINED_DAYS * 96
         results, sources = [], list(self.city.counts)
         for link_id in sources:
@@ -64,33 +71,35 @@ class ModelCity:
             zone = zone_named(self.city.zone)
             series = LinkSeries(link_id, self.city.grid, zone, self.city.first_slot, counts, np.zeros(n, dtype=bool))
             results.append((series, train(as_count_series(series), plan)))
-        store.mkdir(parents=True, exist_ok=True)
-        now = datetime.now(UTC)
-        with reading(engine) as session:
-            keys = {link.link_id: link.link_key for link in all_links(session)}
-        rows = []
+        saved = []
         for i, link_id in enumerate(track(self.link_ids, "writing models", console=notes, transient=True)):
             series, result = results[i % TRAINED]
             about = describe(series, plan, result, data_fingerprint(series)) | {"link_id": link_id}
             fingerprint = save_model(store / link_id, result.model, about)
-            rows.append(
-                ShelvedModel(
-                    link_key=keys[link_id],
-                    version=1,
-                    state="active",
-                    algorithm=plan.algorithm,
-                    folder=link_id,
-                    fingerprint=fingerprint,
-                    rank=result.model.rank,
-                    trained_from=now,
-                    trained_to=now,
-                    about=about,
-                    created_at=now,
-                    activated_at=now,
-                )
-            )
+            saved.append(SavedModel(fingerprint, plan.algorithm, result.model.rank, about))
+        return saved
+
+    def _shelve(self, engine: Engine, saved: Sequence[SavedModel]) -> None:
+        now = datetime.now(UTC)
         with writing(engine) as session:
-            session.add_all(rows)
+            keys = {link.link_id: link.link_key for link in all_links(session)}
+            for link_id, model in zip(self.link_ids, saved, strict=True):
+                session.add(
+                    ShelvedModel(
+                        link_key=keys[link_id],
+                        version=1,
+                        state="active",
+                        algorithm=model.algorithm,
+                        folder=link_id,
+                        fingerprint=model.fingerprint,
+                        rank=model.rank,
+                        trained_from=now,
+                        trained_to=now,
+                        about=model.about,
+                        created_at=now,
+                        activated_at=now,
+                    )
+                )
 
     def _counts(self, keys: Sequence[int], first: int, n: int) -> list[tuple[int, ...]]:
         sources = list(self.city.counts.values())

@@ -8,6 +8,8 @@
   PostgreSQL;
 - the memory of two workers with 1,000 models loaded;
 - the key check itself.
+
+With ``--network`` the models are of one network, and a slot of all its links is posted at once, too.
 """
 
 from __future__ import annotations
@@ -75,22 +77,37 @@ def network_latency(service: Running, links: int) -> dict[str, Any]:
     }
 
 
-def ingest_ratio(service: Running, engine: Engine, city: ModelCity) -> dict[str, Any]:
-    """Compare posting counts with a bare upsert of the same rows into the same table."""
+def ingest_ratio(service: Running, engine: Engine, city: ModelCity, posted: int = 0) -> dict[str, Any]:
+    """Compare posting counts with a bare upsert of the same rows into the same table, ``posted`` slots further on."""
     connection = Connection("127.0.0.1", service.port)
     ours, bare = [], []
     for i in range(ROUNDS):
-        body = city.batch(POSTING_LINKS, first=(2 * i + 1) * SLOTS, n=SLOTS)
+        body = city.batch(POSTING_LINKS, first=(2 * i + 1) * SLOTS + posted, n=SLOTS)
         started = time.perf_counter()
         status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
         ours.append(time.perf_counter() - started)
         report = json.loads(answer)
         if status != 200 or report["stored"] != POSTING_LINKS * SLOTS or report["forecasts_issued"] != POSTING_LINKS:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
-        bare.append(bare_upsert(engine, city.rows(engine, POSTING_LINKS, first=(2 * i + 2) * SLOTS, n=SLOTS)))
+        bare.append(bare_upsert(engine, city.rows(engine, POSTING_LINKS, first=(2 * i + 2) * SLOTS + posted, n=SLOTS)))
     connection.close()
     mine, plain = statistics.median(ours), statistics.median(bare)
     return {"post_ms": 1000 * mine, "bare_ms": 1000 * plain, "ratio": plain / mine}
+
+
+def post_a_slot(service: Running, city: ModelCity) -> dict[str, Any]:
+    """Time the POST of one slot of every link, with the forecasts that are issued after it."""
+    times = []
+    connection = Connection("127.0.0.1", service.port)
+    for i in range(ROUNDS):
+        body = city.batch(len(city.link_ids), first=SLOTS + i, n=1)
+        started = time.perf_counter()
+        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        times.append(1000 * (time.perf_counter() - started))
+        if status != 200 or json.loads(answer)["forecasts_issued"] != len(city.link_ids):
+            raise RuntimeError(f"{status}: {answer[:300]!r}")
+    connection.close()
+    return {"first_ms": times[0], "median_ms": statistics.median(times[1:])}
 
 
 def bare_upsert(engine: Engine, rows: list[tuple[int, ...]]) -> float:
@@ -163,7 +180,7 @@ def postgresql() -> Iterator[str]:
 
 
 @contextmanager
-def prepared(url: str, folder: Path, links: int) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
+def prepared(url: str, folder: Path, links: int, network: bool) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
     """Make a database with links, counts and active models, and the settings that lead there."""
     settings = {
         "FLOWCAST_DATABASE_URL": url,
@@ -173,17 +190,17 @@ def prepared(url: str, folder: Path, links: int) -> Iterator[tuple[Engine, Model
     }
     engine = open_database(Settings(database_url=url).database_url)
     upgrade_schema(engine)
-    yield engine, ModelCity.build(engine, folder / "models", links, notes), settings
+    yield engine, ModelCity.build(engine, folder / "models", links, notes, network=network), settings
     engine.dispose()
 
 
-def measure(links: int, seconds: float) -> dict[str, Any]:
+def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, Any]:
     """Run everything."""
     found: dict[str, Any] = {}
     serve = ["app", "serve"]
     with tempfile.TemporaryDirectory(prefix="flowcast-serving-") as name:
         folder = Path(name)
-        with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links) as (engine, city, settings):
+        with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links, network) as (engine, city, settings):
             found["key_check"] = key_check(engine)
             with running(serve, settings, "/readyz", folder) as service:
                 found["network"] = network_latency(service, links)
@@ -191,12 +208,14 @@ def measure(links: int, seconds: float) -> dict[str, Any]:
                 empty = ["uvicorn", "--factory", "benchmarks.empty_service:create_empty_app", "--no-access-log"]
                 with running(empty, settings | {BODY_BYTES: str(size)}, "/empty", folder) as yardstick:
                     found["forecast"] = forecast_ratio(service, yardstick, city.link_ids[:100], seconds)
-                found["ingest_sqlite"] = ingest_ratio(service, engine, city)
+                if network:
+                    found["slot"] = post_a_slot(service, city)
+                found["ingest_sqlite"] = ingest_ratio(service, engine, city, ROUNDS if network else 0)
             with running([*serve, "--workers", "2"], settings, "/readyz", folder) as service:
                 found["memory"] = loaded_memory(service, city)
         with (
             postgresql() as url,
-            prepared(url, folder / "pg", POSTING_LINKS) as (engine, city, settings),
+            prepared(url, folder / "pg", POSTING_LINKS, network) as (engine, city, settings),
             running(serve, settings, "/readyz", folder) as service,
         ):
             found["ingest_postgresql"] = ingest_ratio(service, engine, city)
@@ -218,6 +237,11 @@ def show(found: dict[str, Any]) -> None:
         f"{network['median_ms']:.0f} ms, the first {network['first_ms']:.0f} ms",
         "150 ms",
     )
+    if (slot := found.get("slot")) is not None:
+        figures = f"{slot['median_ms']:.0f} ms, the first {slot['first_ms']:.0f} ms"
+        table.add_row(
+            f"POST /v1/counts of a slot of {network['links']:,} links of a network", figures, "300 ms to issue"
+        )
     for database in ("sqlite", "postgresql"):
         ingest = found[f"ingest_{database}"]
         figures = f"{ingest['ratio']:.2f} ({ingest['post_ms']:.0f} ms : {ingest['bare_ms']:.0f} ms)"
@@ -226,7 +250,7 @@ def show(found: dict[str, Any]) -> None:
         f"memory of two workers, {memory['models']:,} models loaded",
         f"{memory['megabytes']:.0f} MB PSS ({memory['megabytes_before']:.0f} MB without; "
         f"the supervisor {memory['supervisor_megabytes']:.0f} MB)",
-        "400 MB",
+        "600 MB" if "slot" in found else "400 MB",
     )
     Console(width=None if sys.stdout.isatty() else 130, highlight=False).print(table)
 
@@ -235,6 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__.split("\n")[0])
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each round of requests (2)")
+    parser.add_argument("--network", action="store_true", help="models of one network instead of models on lags")
     parser.add_argument("--while-training", action="store_true", help="answers while the worker trains, instead")
     parser.add_argument("--training-links", type=int, default=100, help="links to train meanwhile (100)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
@@ -243,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = while_training.measure_while_training(options.training_links)
         print(json.dumps(found, indent=2)) if options.json else while_training.show(found)
         return 0
-    found = measure(max(options.links, POSTING_LINKS), options.seconds)
+    found = measure(max(options.links, POSTING_LINKS), options.seconds, network=options.network)
     if options.json:
         print(json.dumps(found, indent=2))
     else:

@@ -1,0 +1,458 @@
+"""The network model against what a practitioner would pick, on the same context, days and links.
+
+All links of the file make the network; those of the plain benchmark are scored. Everything learns
+from the first days and is tuned on the last seven of them; every count of the rest is scored, one
+slot ahead with the true past. The network's profiles are frozen at the end of the training days
+unless a row says otherwise.
+
+- Ridge per link: the same context, its penalty (1 to 10,000, nine of them) tuned link by link.
+- LightGBM over all links: the same context, standardised as the network's; 24 settings (leaves 7, 15,
+  31 or 63; learning rate 0.03 or 0.08; all rows and columns, 70 % of both, or 50 % of the columns with
+  at least 200 rows a leaf), rounds by early stopping on the held-out days, at most 600; the best is
+  fitted again on all training days.
+- Groups: a link is restless when it is among the third whose counts stray most from their profile,
+  relative to their spread, on the training days; the others are busy when their mean is above the
+  median of the others, else calm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from app.counts.series import LinkSeries
+from app.network.calendar import holidays_of, network_calendar
+from model.error_measures import GEH_SHARE, geh_pass_share, rmse, wape
+from model.network.context import ContextParts
+from model.network.days import NetworkDays
+from model.network.network import NetworkModel, source_of
+from model.network.plan import NetworkPlan
+from model.network.series import NetworkSeries
+from model.network.training import NetworkResult, train_network
+from model.profile import Profile
+
+Array = NDArray[np.float64]
+Note = Callable[[str], object]
+
+RIDGES = tuple(np.logspace(0, 4, 9))
+SAMPLING: tuple[dict[str, Any], ...] = (
+    {"min_child_samples": 50},
+    {"min_child_samples": 100, "subsample": 0.7, "subsample_freq": 1, "colsample_bytree": 0.7},
+    {"min_child_samples": 200, "colsample_bytree": 0.5},
+)
+SETTINGS = [
+    {"num_leaves": leaves, "learning_rate": rate, **sampling}
+    for leaves, rate, sampling in product((7, 15, 31, 63), (0.03, 0.08), SAMPLING)
+]
+MOST_ROUNDS, PATIENCE = 600, 30
+YOUNG_AGES, EVERY = (1, 3, 7), 5
+BASE_ONLY: dict[str, Any] = {"metric_rows": 200, "max_iter": 0, "network_rows": 200, "n_neighbors": 10}  # a few seconds
+OURS, BASE, REFRESHED, RIDGE, LIGHTGBM = (
+    "NETWORK",
+    "its base alone",
+    "NETWORK, profiles refreshed nightly",
+    "Ridge per link, same context",
+    "LightGBM over all links, same context",
+)
+
+
+def gather_network(links: dict[str, LinkSeries]) -> NetworkSeries:
+    """Put all links side by side; the part of an id before its last dash is the junction."""
+    series = list(links.values())
+    first = min(link.first for link in series)
+    n = max(link.first + len(link) for link in series) - first
+    counts = np.full((len(series), n), np.nan)
+    for place, link in enumerate(series):
+        sound = np.where(link.suspect, np.nan, link.counts)
+        counts[place, link.first - first : link.first - first + len(link)] = sound
+    sites = [link.link_id.rpartition("-")[0] or link.link_id for link in series]
+    junction = np.unique(sites, return_inverse=True)[1].astype(np.int64)
+    zone, grid = series[0].zone, series[0].grid
+    holidays = holidays_of(zone.key)
+    calendar = network_calendar(grid, zone, first, n, holidays)
+    ids = tuple(link.link_id for link in series)
+    return NetworkSeries(ids, counts, calendar, junction, ((),) * len(series), first, holidays)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A network, its training days, and the links that are scored."""
+
+    whole: NetworkSeries
+    train_days: int
+    scored: tuple[int, ...]
+    plan: NetworkPlan
+
+    @cached_property
+    def cut(self) -> int:
+        """The test days begin at this slot."""
+        calendar = self.whole.calendar
+        return int(np.searchsorted(calendar.day - calendar.day[0], self.train_days))
+
+    @cached_property
+    def learnt(self) -> NetworkSeries:
+        """The training days."""
+        return self.whole.head(self.cut)
+
+    @cached_property
+    def slots(self) -> NDArray[np.int64]:
+        """The test slots."""
+        return np.arange(self.cut, len(self.whole.calendar))
+
+    @property
+    def actual(self) -> Array:
+        """Counts of the test slots, (n_links, n_slots)."""
+        return self.whole.counts[:, self.cut :]
+
+    def figures(self, said: Array) -> list[dict[str, float]]:
+        """Measure forecasts of the scored links, (n_links, n_slots)."""
+        minutes = 1440 / self.whole.calendar.slots_per_day
+        out = []
+        for link in self.scored:
+            actual, expected = self.actual[link], said[link]
+            shares = (rmse(actual, expected), wape(actual, expected), geh_pass_share(actual, expected, minutes))
+            out.append({name: float(m.value or 0.0) for name, m in zip(("rmse", "wape", "geh"), shares, strict=True)})
+        return out
+
+
+def said_by(trial: Trial, result: NetworkResult, *, corrected: bool = True) -> Array:
+    """Forecast the test slots with the profiles as of the training days, (n_links, n_slots, n_horizons)."""
+    network = result.network
+    source = source_of(network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None)
+    rows = [source.rows(trial.slots, horizon) for horizon in range(1, network.horizons + 1)]
+    out = np.full((len(network.link_ids), len(trial.slots), network.horizons), np.nan)
+    for link, model in enumerate(result.models):
+        if model is not None:
+            columns = [one.columns[link] for one in rows]
+            usual = np.stack([one.usual[link] for one in rows], axis=1)
+            out[link] = model.expected_counts(columns, usual, corrected=corrected)
+    return out
+
+
+def refreshed_nightly(trial: Trial, result: NetworkResult) -> Array:
+    """Forecast the test slots one ahead, each day with the profiles as of the night before, (n_links, n_slots)."""
+    days = NetworkDays(trial.whole, trial.plan, lambda *_: None)
+    out = np.full((len(trial.whole.link_ids), len(trial.slots)), np.nan)
+    for day in range(trial.train_days, trial.whole.days):
+        slots = days.slots_of(day)
+        network = replace(result.network, profile=days.profile(day))
+        source = source_of(network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None)
+        rows = source.rows(slots, 1)
+        for link, model in enumerate(result.models):
+            if model is not None:
+                fresh = NetworkModel(network, link, model.own, model.memory, model.shares)
+                said = fresh.expected_counts([rows.columns[link]], rows.usual[link][:, None])
+                out[link, slots - trial.cut] = said[:, 0]
+    return out
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of context one slot ahead, by day: what Ridge and LightGBM learn from and are asked with."""
+
+    columns: Array  # (n_links, n_rows, n_columns)
+    targets: Array  # deviations from the profile, (n_links, n_rows)
+    held: NDArray[np.bool_]  # (n_rows,), of the held-out days
+    usual: Array
+    center: Array  # (n_links, n_rows)
+    scale: Array
+
+
+def learning_rows(trial: Trial) -> Rows:
+    """Walk the training days as the network does, with the profiles known before each."""
+    days = NetworkDays(trial.learnt, trial.plan, lambda *_: None)
+    parts = []
+    for day in range(days.first, trial.learnt.days):
+        parts.append(_rows_of_day(days, day, day >= days.cut))
+    return _joined(parts)
+
+
+def asking_rows(trial: Trial) -> Rows:
+    """Make the rows of the test days, with the profiles as of the training days."""
+    days = NetworkDays(trial.whole, trial.plan, lambda *_: None)
+    profile = days.profile(trial.train_days)
+    return _joined([_rows_with(days, profile, trial.slots, held=False)])
+
+
+def _rows_of_day(days: NetworkDays, day: int, held: bool) -> Rows:
+    return _rows_with(days, days.profile(day), days.slots_of(day), held)
+
+
+def _rows_with(days: NetworkDays, profile: Any, slots: NDArray[np.int64], held: bool) -> Rows:
+    source = days.source(profile)
+    rows = source.rows(slots, 1)
+    shape = rows.usual.shape
+    return Rows(
+        rows.columns,
+        days.targets(source, slots, 1) - rows.usual,
+        np.full(len(slots), held),
+        rows.usual,
+        np.broadcast_to(profile.center[:, None], shape),
+        np.broadcast_to(profile.scale[:, None], shape),
+    )
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    def join(name: str, axis: int) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts], axis=axis)
+
+    return Rows(
+        join("columns", 1), join("targets", 1), join("held", 0), join("usual", 1), join("center", 1), join("scale", 1)
+    )
+
+
+def ridge_per_link(learnt: Rows, asked: Rows) -> Array:
+    """Ridge regression of each link alone, its penalty tuned on the held-out days."""
+    out = np.full(asked.targets.shape, np.nan)
+    for link in range(len(out)):
+        rows, targets, held = learnt.columns[link], learnt.targets[link], learnt.held
+        known = ~np.isnan(targets) & ~np.isnan(rows).any(axis=1)
+        if (known & ~held).sum() < 100:
+            continue
+        best = min(RIDGES, key=lambda penalty: _held_out_error(rows, targets, known, held, penalty))
+        model = _Ridge.fit(rows[known], targets[known], best)
+        out[link] = _counts(asked, link, model.predict(asked.columns[link]))
+    return out
+
+
+def _held_out_error(
+    rows: Array, targets: Array, known: NDArray[np.bool_], held: NDArray[np.bool_], penalty: float
+) -> float:
+    model = _Ridge.fit(rows[known & ~held], targets[known & ~held], penalty)
+    return float(np.mean((model.predict(rows[known & held]) - targets[known & held]) ** 2))
+
+
+@dataclass(frozen=True)
+class _Ridge:
+    mean: Array
+    scale: Array
+    weights: Array
+    offset: float
+
+    @classmethod
+    def fit(cls, rows: Array, targets: Array, penalty: float) -> _Ridge:
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        scale = np.where(spread > 1e-9, spread, 1.0)
+        standard, offset = (rows - mean) / scale, float(targets.mean())
+        gram = standard.T @ standard + penalty * np.eye(len(mean))
+        return cls(mean, scale, np.linalg.solve(gram, standard.T @ (targets - offset)), offset)
+
+    def predict(self, rows: Array) -> Array:
+        return np.asarray((rows - self.mean) / self.scale @ self.weights + self.offset)
+
+
+def lightgbm_over_all(learnt: Rows, asked: Rows, note: Note) -> tuple[Array, dict[str, Any]]:
+    """LightGBM over all links at once, its setting and rounds tuned on the held-out days."""
+    import lightgbm
+
+    known = ~np.isnan(learnt.targets) & ~np.isnan(learnt.columns).any(axis=2)
+    before, held = known & ~learnt.held, known & learnt.held
+    X, y, eval_X, eval_y = learnt.columns[before], learnt.targets[before], learnt.columns[held], learnt.targets[held]
+    tuned: list[tuple[float, int, dict[str, Any]]] = []
+    for number, setting in enumerate(SETTINGS, start=1):
+        candidate = lightgbm.LGBMRegressor(n_estimators=MOST_ROUNDS, n_jobs=-1, verbose=-1, **setting)
+        stop = lightgbm.early_stopping(PATIENCE, verbose=False)
+        candidate.fit(X, y, eval_X=eval_X, eval_y=eval_y, callbacks=[stop])
+        tuned.append((candidate.best_score_["valid_0"]["l2"], candidate.best_iteration_ or MOST_ROUNDS, setting))
+        if number % 6 == 0:
+            note(f"LightGBM: {number} of {len(SETTINGS)} settings")
+    _, rounds, setting = min(tuned, key=lambda candidate: candidate[0])
+    final = lightgbm.LGBMRegressor(n_estimators=rounds, n_jobs=-1, verbose=-1, **setting)
+    final.fit(learnt.columns[known], learnt.targets[known])
+    said = np.stack(
+        [_counts(asked, link, np.asarray(final.predict(asked.columns[link]))) for link in range(len(known))]
+    )
+    return said, {**setting, "rounds": rounds}
+
+
+def _counts(asked: Rows, link: int, deviations: Array) -> Array:
+    said = (asked.usual[link] + deviations) * asked.scale[link] + asked.center[link]
+    return np.asarray(np.maximum(said, 0.0))
+
+
+def groups_of(trial: Trial) -> dict[str, list[int]]:
+    """Sort the scored links into calm, busy and restless by their training days."""
+    strays, means = [], []
+    for link in trial.scored:
+        counts, calendar = trial.learnt.counts[link], trial.learnt.calendar
+        profile = Profile.learn(counts, calendar.weekday, calendar.slot_of_day, calendar.slots_per_day)
+        usual = profile.at(calendar.weekday, calendar.slot_of_day)
+        strays.append(float(np.sqrt(np.nanmean((counts - usual) ** 2)) / np.nanstd(counts)))
+        means.append(float(np.nanmean(counts)))
+    restless = np.array(strays) >= np.quantile(strays, 2 / 3)
+    busy = ~restless & (np.array(means) > np.median(np.array(means)[~restless]))
+    places = np.arange(len(strays))
+    return {
+        "calm": places[~restless & ~busy].tolist(),
+        "busy": places[busy].tolist(),
+        "restless": places[restless].tolist(),
+    }
+
+
+def young_links(trial: Trial, age: int) -> float:
+    """Take most of the past from every fifth link; give its RMSE to that of a profile of what is left."""
+    chosen = trial.scored[::EVERY]
+    counts = trial.learnt.counts.copy()
+    first = int(np.searchsorted(trial.learnt.calendar.day - trial.learnt.calendar.day[0], trial.train_days - age))
+    counts[list(chosen), :first] = np.nan
+    plan = replace(trial.plan, **BASE_ONLY)
+    young = replace(trial, plan=plan)
+    young.__dict__["learnt"] = replace(trial.learnt, counts=counts)
+    said = said_by(young, train_network(young.learnt, plan))[:, :, 0]
+    calendar = trial.whole.calendar
+    ratios = []
+    for link in chosen:
+        past = calendar.weekday[: trial.cut], calendar.slot_of_day[: trial.cut], calendar.slots_per_day
+        own = Profile.learn(counts[link], *past).at(calendar.weekday[trial.cut :], calendar.slot_of_day[trial.cut :])
+        errors = [float(rmse(trial.actual[link], expected).value or 0.0) for expected in (said[link], own)]
+        ratios.append(errors[0] / errors[1])
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def ablation(trial: Trial, note: Note) -> dict[str, Array]:
+    """Train the network again without each part of its context; give the base's forecasts, by what was left out."""
+    said = {}
+    for name in ContextParts().names:
+        plan = replace(trial.plan, parts=replace(trial.plan.parts, **{name: False}), **BASE_ONLY)
+        said[f"without {name}"] = said_by(trial, train_network(trial.learnt, plan), corrected=False)[:, :, 0]
+        note(f"ablation: without {name}")
+    return said
+
+
+def measure(
+    links: dict[str, LinkSeries],
+    scored: Sequence[str],
+    train_days: int,
+    plain: list[dict[str, Any]],
+    *,
+    with_ablation: bool,
+    note: Note,
+) -> dict[str, Any]:
+    """Run everything; ``plain`` are the plain benchmark's figures of the scored links."""
+    whole = gather_network(links)
+    places = tuple(whole.link_ids.index(link_id) for link_id in scored)
+    trial = Trial(whole, train_days, places, NetworkPlan())
+    started = time.perf_counter()
+    result = train_network(
+        trial.learnt, trial.plan, lambda what, done, _of: note(f"network: {what}") if not done else 0
+    )
+    seconds = time.perf_counter() - started
+    ours = said_by(trial, result)
+    said = {OURS: ours[:, :, 0], BASE: said_by(trial, result, corrected=False)[:, :, 0]}
+    said[REFRESHED] = refreshed_nightly(trial, result)
+    learnt, asked = learning_rows(trial), asking_rows(trial)
+    said[RIDGE] = ridge_per_link(learnt, asked)
+    note("Ridge per link done")
+    said[LIGHTGBM], setting = lightgbm_over_all(learnt, asked, note)
+    methods = {name: trial.figures(expected) for name, expected in said.items()}
+    for name in plain[0]["methods"]:
+        methods[name] = [link["methods"][name] for link in plain]
+    report: dict[str, Any] = {
+        "links": list(scored),
+        "methods": methods,
+        "seconds": seconds,
+        "rank": result.network.rank,
+        "lightgbm": setting,
+        "shares": [[float(share) for share in (result.models[p] or _none()).shares] for p in places],
+        "groups": groups_of(trial),
+        "horizons": _horizons(trial, result, ours),
+        "young": {},
+    }
+    for age in YOUNG_AGES:
+        report["young"][age] = young_links(trial, age)
+        note(f"links with {age} days done")
+    if with_ablation:
+        report["ablation"] = {name: trial.figures(expected) for name, expected in ablation(trial, note).items()}
+    return report
+
+
+def _none() -> NetworkModel:
+    raise ValueError("a scored link has no counts to learn from")
+
+
+def _horizons(trial: Trial, result: NetworkResult, said: Array) -> list[float]:
+    """Give, for each horizon, the geometric mean of the RMSE to that of the link's own profile."""
+    calendar, cut = trial.whole.calendar, trial.cut
+    out = []
+    for h in range(result.network.horizons):
+        ratios = []
+        for link in trial.scored:
+            own = Profile.learn(
+                trial.learnt.counts[link], calendar.weekday[:cut], calendar.slot_of_day[:cut], calendar.slots_per_day
+            )
+            usual = own.at(calendar.weekday[cut:], calendar.slot_of_day[cut:])[h:]
+            actual = trial.actual[link][h:]
+            errors = [float(rmse(actual, e).value or 0.0) for e in (said[link, : len(actual), h], usual)]
+            ratios.append(errors[0] / errors[1])
+        out.append(float(np.exp(np.mean(np.log(ratios)))))
+    return out
+
+
+def print_report(console: Console, report: dict[str, Any], pinned: str) -> None:
+    """Print the ladder, the groups, and what else is promised of the network."""
+    methods, n = report["methods"], len(report["links"])
+    errors = {name: np.array([figure["rmse"] for figure in figures]) for name, figures in methods.items()}
+    wapes = {name: np.array([figure["wape"] for figure in figures]) for name, figures in methods.items()}
+    ours, base = errors[OURS], errors[pinned]
+
+    def mean(values: Array) -> float:
+        return float(np.exp(np.mean(np.log(values))))
+
+    table = Table(title=f"{n} links: geometric means of test RMSE to pinned KR, and of WAPE")
+    for heading in ("method", "RMSE : KR", "WAPE", "NETWORK : it", "NETWORK ahead", "GEH < 5"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name in sorted(methods, key=lambda name: mean(errors[name] / base)):
+        geh = np.mean([figure["geh"] for figure in methods[name]])
+        ahead = "" if name == OURS else f"{int((ours < errors[name]).sum())} of {n}"
+        ratio = "" if name == OURS else f"{mean(ours / errors[name]):.4f}"
+        shown = (f"{mean(errors[name] / base):.4f}", f"{mean(wapes[name]):.4f}")
+        table.add_row(name, *shown, ratio, ahead, f"{geh:.3f}")
+    console.print(table)
+    used = np.array(report["shares"])
+    console.print(
+        f"network learnt in {report['seconds']:.1f} s; rank {report['rank']}; memories used on "
+        f"{int(used.any(axis=1).sum())} of {n} links (own {int((used[:, 0] > 0).sum())}, "
+        f"network's {int((used[:, 1] > 0).sum())}); LightGBM's setting {report['lightgbm']}",
+        highlight=False,
+    )
+    console.print(
+        "to the link's own profile, horizons 1 to 4: "
+        + ", ".join(f"{ratio:.4f}" for ratio in report["horizons"])
+        + f"; ahead of it at horizon 1 on {int((ours < errors['profile']).sum())} of {n}",
+        highlight=False,
+    )
+    groups = Table(title="groups: NETWORK's RMSE to the better of KR_SML on lags and Ridge on context")
+    for heading in ("group", "links", "NETWORK : KR", "KR_SML : KR", "Ridge : KR", "NETWORK : better"):
+        groups.add_column(heading, justify="left" if heading == "group" else "right")
+    for name, members in report["groups"].items():
+        if members:
+            ratios = [mean((errors[method] / base)[members]) for method in (OURS, "KR_SML", RIDGE)]
+            groups.add_row(
+                name, str(len(members)), *(f"{ratio:.4f}" for ratio in ratios), f"{ratios[0] / min(ratios[1:]):.4f}"
+            )
+    console.print(groups)
+    for age, ratio in report["young"].items():
+        console.print(f"links with {age} days: {ratio:.4f} of the RMSE of their {age}-day profile", highlight=False)
+    shares = np.array([figure["geh"] for figure in methods[OURS]])
+    failing = [f"{report['links'][i]} ({shares[i]:.0%})" for i in np.flatnonzero(shares < GEH_SHARE)]
+    console.print(
+        f"GEH < 5 in at least {GEH_SHARE:.0%} of slots on {int((shares >= GEH_SHARE).sum())} of {n} links"
+        + (f"; not on {', '.join(failing)}" if failing else ""),
+        highlight=False,
+    )
+    if "ablation" in report:
+        table = Table("left out", "base : KR", "to the whole base", title="what each part gives (the base alone)")
+        whole = mean(errors[BASE] / base)
+        for name, figures in report["ablation"].items():
+            without = mean(np.array([figure["rmse"] for figure in figures]) / base)
+            table.add_row(name, f"{without:.4f}", f"{without / whole:.4f}")
+        console.print(table)
