@@ -3,6 +3,7 @@
 # make check  ruff, mypy, hadolint and the compose schema only
 # make audit  known advisories about the packages Flowcast runs on (needs a network)
 # make bench  accuracy, the speed ratios and the paper's table (twenty minutes)
+# make screenshots  pictures of the operators' page, from a demo of its own (some minutes; needs Chromium)
 # make setup  the environment alone, with everything for working on it
 # make clean  forget the environments, the demo and caches
 
@@ -13,7 +14,7 @@ RUNS := .venv/.runs
 READY := .venv/.ready
 AUDIT := .venv-audit/.ready
 
-.PHONY: setup test demo check audit bench clean
+.PHONY: setup test demo check audit bench screenshots clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -52,9 +53,13 @@ audit: $(AUDIT)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.fit_speed
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.paper_table
+
+screenshots: $(READY)
+	$(BIN)/python -m benchmarks.screenshots
 
 clean:
 	rm -rf .venv .venv-audit .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -46,17 +46,17 @@ WriteSession = Annotated[Session, Depends(get_write_session, scope="function")]
 
 
 class KeyWith(SecurityBase):
-    """Lets only keys with a scope pass, notes who called, and refuses query parameters that the call does not know.
+    """Lets only keys with a scope pass (or any), notes who called, and refuses query parameters the call does not know.
 
     A dependency and a security scheme in one: each dependency costs as much as the check itself.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope | None) -> None:
         self.model = APIKey.model_validate(
             {"in": "header", "name": KEY_HEADER, "description": "A key with the scope of the call"}
         )
         self.scheme_name = "key"
-        self._scope = scope.value
+        self._scope = None if scope is None else scope.value
         self._audited = scope is Scope.ADMIN
 
     async def __call__(self, request: Request) -> Caller:
@@ -76,11 +76,13 @@ class KeyWith(SecurityBase):
             scope["flowcast.caller"] = caller
         if self._audited:
             scope[ADMIN_CALL] = True  # refused or not, the edge records it
-        caller.may(self._scope)
+        if self._scope is not None:
+            caller.may(self._scope)
         return caller
 
 
 READ = KeyWith(Scope.READ)
+AnyKey = Annotated[Caller, Security(KeyWith(None))]
 ReadKey = Annotated[Caller, Security(READ)]
 IngestKey = Annotated[Caller, Security(KeyWith(Scope.INGEST))]
 AdminKey = Annotated[Caller, Security(KeyWith(Scope.ADMIN))]

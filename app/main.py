@@ -18,10 +18,12 @@ from app.accuracy import routes as accuracy_routes
 from app.audit import routes as audit_routes
 from app.counts import import_routes, reading_routes
 from app.counts import routes as counts_routes
+from app.dashboard import routes as dashboard_routes
 from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
 from app.health import routes as health_routes
+from app.keys import own_routes
 from app.keys import routes as keys_routes
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
@@ -53,7 +55,9 @@ ROUTERS = (
     webhook_routes.router,
     audit_routes.router,
     keys_routes.router,
+    own_routes.router,
     operations.router,
+    dashboard_routes.router,
 )
 UPKEEP_SECONDS = 5.0
 

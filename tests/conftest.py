@@ -21,6 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
+from benchmarks.browser import NoBrowser, chromium
 from benchmarks.data import MissingData, data_directory, running_in_ci
 
 RUN = "FLOWCAST_TEST_RUN"  # in the environment: what all processes of one run of the tests share
@@ -82,18 +83,10 @@ def real_file() -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """The system's Chromium; absent, a test skips on a laptop and fails in CI."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        absent = f"no browser: none of {', '.join(names)} is installed"
+    try:
+        with chromium() as running:
+            yield running
+    except NoBrowser as absent:
         if running_in_ci():
-            pytest.fail(absent)
-        pytest.skip(absent)
-    from playwright.sync_api import sync_playwright
-
-    # Root, as in a container, may not have Chromium's sandbox.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=arguments)
-        yield chromium
-        chromium.close()
+            pytest.fail(str(absent))
+        pytest.skip(str(absent))

@@ -112,7 +112,7 @@ def _introduce(service: ServiceProcess, key: str, city: City) -> None:
     link_id = city.links[0].link_id
     paths = ("/v1/forecasts", f"/v1/links/{link_id}/forecast?horizon=4", f"/v1/links/{link_id}/accuracy?window=24h")
     lines = [
-        f"address  {service.address}  (API documentation: {service.address}/docs)",
+        f"address  {service.address}  (the operators' page; API documentation: {service.address}/docs)",
         f"key      {key}",
         "try",
         *(f"  curl -H 'X-API-Key: {key}' '{service.address}{path}'" for path in paths),

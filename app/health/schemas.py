@@ -70,6 +70,7 @@ class LinkHealth(Feed):
 class LinkState(Feed):
     """Health of one link among others."""
 
+    newest_count: int | None = Field(description="The count of the newest slot", examples=[121])
     completeness: float | None = Field(
         description="Share of the last 24 hours' slots up to now that have a count", examples=[0.99]
     )

@@ -34,7 +34,7 @@ def network_health(session: Session, after: str | None, limit: int, now: Now) ->
 
 def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) -> LinkState:
     if newest is None:
-        return LinkState(**now.feed(link, None, False), completeness=None, verdicts=[])
+        return LinkState(**now.feed(link, None, False), newest_count=None, completeness=None, verdicts=[])
     last = newest // link.slot_seconds
     slots = range(max(0, last + 1 - LEAST_DAYS * link.grid.slots_per_day), last + 1)
     rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, newest)
@@ -42,6 +42,7 @@ def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) ->
     names = [name for name in VerdictName if name in {verdict.name for verdict in verdicts}]
     return LinkState(
         **now.feed(link, newest, in_doubt(link, verdicts, slots)),
+        newest_count=int(rows[-1, 2]),
         completeness=_completeness(link, rows, now),
         verdicts=names,
     )

@@ -37,19 +37,23 @@ class Service:
 
 
 @contextmanager
-def running_service(database_url: str, folder: Path, *arguments: str) -> Iterator[Service]:
+def running_service(
+    database_url: str, folder: Path, *arguments: str, port: int = 0, **settings: str
+) -> Iterator[Service]:
     """Start ``flowcast serve`` and wait until it is ready; stop it at the end if it still runs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    if not port:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
     environment = os.environ | {
         "FLOWCAST_DATABASE_URL": database_url,
         "FLOWCAST_MODEL_STORE": str(folder / "models"),
         "FLOWCAST_CLOCK": "feed",
         "FLOWCAST_ADMIN_KEY": KEY,
+        **settings,
     }
     command = [sys.executable, "-m", "app", "serve", "--port", str(port), *arguments]
-    with (folder / f"service-{port}.log").open("wb") as log:
+    with (folder / f"service-{port}.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     service = Service(process, port)
     try:

@@ -12,6 +12,10 @@ def wave(n, start=MONDAY, slot=SLOT):
     return {start + i * slot: 40 + (i * 7) % 23 for i in range(n)}
 
 
+def last(n):
+    return list(wave(n).values())[-1]
+
+
 def read(client, path, **query):
     answer = client.get(path, params=query)
     assert answer.status_code == 200, answer.text
@@ -146,6 +150,7 @@ class TestNetworkHealth:
             "D": [],
         }
         assert [rows[name]["completeness"] for name in "ABCD"] == [1.0, 95 / 96, 0.0, None]
+        assert [rows[name]["newest_count"] for name in "ABCD"] == [last(9 * 96), 33, last(96), None]
         assert rows["C"]["data_age_seconds"] == 8 * DAY
         assert answer["next_cursor"] is None
 

@@ -1,0 +1,41 @@
+/** What needs attention, and how much. */
+
+import { age, percent } from "./formats.js";
+
+/** Kinds, the gravest first: each has a word and a sign, so that colour is never all there is. */
+export const KINDS = {
+  dead: { label: "Dead feed", sign: "✕", level: 3 },
+  failed: { label: "No forecast", sign: "!", level: 3 },
+  suspect: { label: "Suspect detector", sign: "?", level: 2 },
+  degraded: { label: "Degraded method", sign: "▽", level: 2 },
+  poor: { label: "Poor accuracy", sign: "≠", level: 1 },
+};
+
+const LEAST_SCORED = 8; // slots; fewer say little about accuracy
+
+/**
+ * @param {Pick<import("./city.js").Row, "status" | "forecast" | "accuracy" | "health">} row
+ * @returns {{kind: keyof typeof KINDS, reason: string}[]} the gravest first
+ */
+export function attentionOf(row) {
+  const found = [];
+  const { health, accuracy } = row;
+  if (health?.state === "silent" || row.status === "no_counts")
+    found.push({ kind: "dead", reason: "no count ever came" });
+  else if (health?.state === "stale")
+    found.push({ kind: "dead", reason: `no count for ${age(health.data_age_seconds)}` });
+  if (row.status === "failed") found.push({ kind: "failed", reason: "the forecast failed; the log says why" });
+  if (health?.state === "suspect")
+    found.push({ kind: "suspect", reason: `${health.verdicts.join(", ")} counts in the last day` });
+  if (row.status === "degraded" && !found.some((one) => one.kind === "dead")) {
+    found.push({ kind: "degraded", reason: row.forecast?.degraded_reason ?? `${row.forecast?.method} speaks` });
+  }
+  if (accuracy && accuracy.n_used >= LEAST_SCORED && accuracy.passes_geh === false) {
+    found.push({ kind: "poor", reason: `GEH below 5 in only ${percent(accuracy.geh_pass_share)} of slots` });
+  }
+  return found;
+}
+
+/** How pressing a link is: by its gravest kind, then by how many there are. */
+export const urgency = (row) =>
+  row.attention.length ? 10 * KINDS[row.attention[0].kind].level + row.attention.length : 0;

@@ -1,0 +1,13 @@
+/** Controls that several views have. */
+
+import { el } from "./dom.js";
+
+/** A labelled choice. */
+export function select(id, label, choices, chosen, onChange) {
+  const box = el(
+    "select",
+    { id, on: { change: () => onChange(box.value) } },
+    ...choices.map(([value, name]) => el("option", { value, selected: String(value) === String(chosen) }, name)),
+  );
+  return [el("span", { class: "field" }, el("label", { for: id }, label), box)];
+}

@@ -1,0 +1,32 @@
+/** Light or dark: as the system has it, until somebody says otherwise. */
+
+import { el } from "./dom.js";
+
+const STORED = "flowcast.theme";
+const CHOICES = ["auto", "light", "dark"];
+const NAMES = { auto: "Auto", light: "Light", dark: "Dark" };
+
+const chosen = () => (CHOICES.includes(localStorage.getItem(STORED) ?? "") ? localStorage.getItem(STORED) : "auto");
+
+function apply() {
+  const theme = chosen();
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+/** A button that goes through the choices. */
+export function themeButton() {
+  apply();
+  const button = el("button", { type: "button", class: "quiet theme" });
+  const tell = () => {
+    button.textContent = NAMES[chosen()];
+    button.setAttribute("aria-label", `Colours: ${NAMES[chosen()]}`);
+  };
+  button.addEventListener("click", () => {
+    localStorage.setItem(STORED, CHOICES[(CHOICES.indexOf(chosen()) + 1) % CHOICES.length]);
+    apply();
+    tell();
+  });
+  tell();
+  return button;
+}

@@ -1,0 +1,225 @@
+/** The shelf of a link's trained models: held-out figures, activating, rolling back, and who did what. */
+
+import { confirm } from "../dialog.js";
+import { el, put } from "../dom.js";
+import { panel } from "../figure.js";
+import { fullTime, NOTHING, number, percent } from "../formats.js";
+import { say } from "../notices.js";
+import { addressOf } from "../router.js";
+import { empty, failed, loading } from "../states.js";
+
+export class LinkModels {
+  /** @param {import("../main.js").Page} page @param {string} id @param {() => void} onChange */
+  constructor(page, id, onChange) {
+    this.page = page;
+    this.id = id;
+    this.onChange = onChange;
+    this.models = [];
+    this.zone = "UTC";
+    this.isAdmin = page.session.may("admin");
+    this.place = el("div");
+    this.past = el("div");
+    const history =
+      this.isAdmin &&
+      el(
+        "details",
+        { class: "as-table", on: { toggle: (event) => event.target.open && this.#showHistory() } },
+        el("summary", {}, "Who activated what"),
+        this.past,
+      );
+    const table = () => ({
+      name: `${id} models`,
+      columns: [
+        "version",
+        "state",
+        "algorithm",
+        "rank",
+        "trained_from",
+        "trained_to",
+        "rmse",
+        "mare",
+        "rmse_kr",
+        "rmse_profile",
+        "outcome",
+        "reason",
+      ],
+      rows: this.models.map((one) => [
+        one.version,
+        one.state,
+        one.algorithm,
+        one.rank,
+        one.trained_from,
+        one.trained_to,
+        one.held_out.candidate?.rmse ?? null,
+        one.held_out.candidate?.mare ?? null,
+        one.held_out.KR?.rmse ?? null,
+        one.held_out.profile?.rmse ?? null,
+        one.decision?.outcome ?? null,
+        one.decision?.reason ?? null,
+      ]),
+    });
+    this.element = panel(
+      { title: "Trained models", kind: "wide", note: "figures on held-out days, one slot ahead", table },
+      this.place,
+      history,
+    );
+  }
+
+  /** @param {any[]} models @param {string} zone */
+  show(models, zone) {
+    const now = JSON.stringify([models, zone]);
+    if (now === this.shown) return; // buttons keep the focus
+    this.shown = now;
+    this.models = models;
+    this.zone = zone;
+    if (!models.length) {
+      put(
+        this.place,
+        empty(
+          "No trained model",
+          "The profile or the last count speaks until one is trained.",
+          this.isAdmin &&
+            el("a", { class: "button", href: addressOf(["retrain"], { links: this.id }) }, "Retrain this link"),
+        ),
+      );
+      return;
+    }
+    const names = [
+      ["Version"],
+      ["State"],
+      ["Algorithm"],
+      ["RMSE", 1],
+      ["MARE", 1],
+      ["RMSE of KR", 1],
+      ["of profile", 1],
+      ["of active then", 1],
+      ["Rank", 1],
+      ["Learnt from", 0],
+      ["Decision", 0],
+    ];
+    put(
+      this.place,
+      el(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Trained models" },
+        el(
+          "table",
+          {},
+          el("caption", { class: "visually-hidden" }, "Trained models, the newest first"),
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              ...names.map(([name, isNumber]) => el("th", { scope: "col", class: isNumber ? "number" : null }, name)),
+              this.isAdmin && el("th", { scope: "col" }, "Act"),
+            ),
+          ),
+          el("tbody", {}, ...models.map((one) => this.#row(one))),
+        ),
+      ),
+      this.isAdmin && el("p", {}, el("a", { href: addressOf(["retrain"], { links: this.id }) }, "Retrain this link")),
+    );
+  }
+
+  #row(one) {
+    const held = (who, name) => one.held_out[who]?.[name] ?? null;
+    return el(
+      "tr",
+      { class: one.state },
+      el("th", { scope: "row" }, `v${one.version}`),
+      el(
+        "td",
+        {},
+        el(
+          "span",
+          { class: `state ${one.damaged ? "stale" : one.state}`, title: one.damaged ?? "" },
+          one.damaged ? "damaged" : one.state,
+        ),
+      ),
+      el("td", {}, one.algorithm),
+      el("td", { class: "number" }, number(held("candidate", "rmse"), 1)),
+      el("td", { class: "number" }, percent(held("candidate", "mare"), 1)),
+      el("td", { class: "number" }, number(held("KR", "rmse"), 1)),
+      el("td", { class: "number" }, number(held("profile", "rmse"), 1)),
+      el("td", { class: "number" }, number(held("active", "rmse"), 1)),
+      el("td", { class: "number" }, String(one.rank)),
+      el(
+        "td",
+        {},
+        `${fullTime(one.trained_from, this.zone).split(",")[0]} – ${fullTime(one.trained_to, this.zone).split(",")[0]}`,
+      ),
+      el(
+        "td",
+        { class: "wrap" },
+        one.decision ? `${one.decision.outcome} in run ${one.decision.run_id}: ${one.decision.reason}` : NOTHING,
+      ),
+      this.isAdmin && el("td", {}, one.state !== "active" && !one.damaged && this.#button(one)),
+    );
+  }
+
+  #button(one) {
+    const isBack = one.state === "retired";
+    const act = isBack ? "Roll back" : "Activate";
+    return el(
+      "button",
+      { type: "button", "aria-label": `${act} version ${one.version}`, on: { click: () => this.#activate(one, act) } },
+      act,
+    );
+  }
+
+  async #activate(one, act) {
+    const active = this.models.find((other) => other.state === "active");
+    const answer = await confirm({
+      title: `${act === "Activate" ? "Activate" : "Roll back to"} version ${one.version}?`,
+      act,
+      reason: true,
+      text:
+        `Forecasts of ${this.id} will come from version ${one.version} (held-out RMSE ${number(one.held_out.candidate?.rmse, 1)})` +
+        (active ? ` instead of version ${active.version} (${number(active.held_out.candidate?.rmse, 1)}).` : "."),
+    });
+    if (!answer) return;
+    try {
+      await activateVersion(this.page.api, this.id, one.version, answer.reason);
+      say(`Version ${one.version} of ${this.id} is active.`);
+    } catch (problem) {
+      say(`Version ${one.version} was not activated: ${problem.message}`, "bad");
+    }
+    this.onChange();
+  }
+
+  async #showHistory() {
+    put(this.past, loading());
+    try {
+      const { activations } = await this.page.api.get(
+        `v1/admin/links/${encodeURIComponent(this.id)}/activations?limit=50`,
+      );
+      put(
+        this.past,
+        activations.length
+          ? el(
+              "ol",
+              { class: "history" },
+              ...activations.map((one) =>
+                el(
+                  "li",
+                  {},
+                  el("strong", {}, `v${one.version}`),
+                  one.previous_version ? ` after v${one.previous_version}` : "",
+                  ` · ${fullTime(one.activated_at, this.zone)} · by ${one.activated_by}`,
+                  one.reason ? ` · ${one.reason}` : "",
+                ),
+              ),
+            )
+          : empty("Nothing was activated yet"),
+      );
+    } catch (problem) {
+      put(this.past, failed(problem));
+    }
+  }
+}
+
+/** @param {import("../api.js").Api} api */
+export const activateVersion = (api, id, version, reason) =>
+  api.send("POST", `v1/admin/links/${encodeURIComponent(id)}/models/${version}/activate`, reason ? { reason } : {});

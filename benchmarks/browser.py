@@ -1,0 +1,42 @@
+"""The system's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+class NoBrowser(Exception):
+    """None of the browsers that would do is installed."""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the browser for the length of a block."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        raise NoBrowser(f"no browser: none of {', '.join(NAMES)} is installed")
+    from playwright.sync_api import sync_playwright
+
+    # Root, as in a container, may not have Chromium's sandbox.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def signed_in(browser: Any, key: str, width: int = 1280, height: int = 800, scheme: str = "light") -> Any:
+    """Give a tab whose session has a key already."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    context.add_init_script(f"sessionStorage.setItem('flowcast.key', '{key}')")
+    return context.new_page()

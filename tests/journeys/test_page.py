@@ -1,0 +1,552 @@
+"""The operators' page in a real browser, against a real service with the sample city."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import axe_playwright_python
+import pytest
+
+from app.demo.city import City, links_geojson, sample_city
+from tests.journeys.service import KEY, Service, running_service
+
+SLOTS, DAYS, POSTED = 96, 16, 14
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 3}
+STORED = "flowcast.key"
+WAIT = 30_000  # milliseconds; conditions are waited for, so that a slow machine only takes longer
+COLUMNS = [
+    "Link", "Attention", "Expected", "Interval", "Change", "RMSE", "MARE", "GEH<5", "Feed age", "Detector", "Method",
+]  # fmt: skip
+READY = "() => document.querySelector('main .panel') && !document.querySelector('main .waiting')"
+MACHINE = "ERR_NETWORK_CHANGED"  # Chromium drops what is under way when the machine gains or loses an interface
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> =1+1"
+
+
+@pytest.fixture(scope="module")
+def city() -> City:
+    return sample_city(links=3, days=DAYS, seed=3)
+
+
+class Town:
+    """A service with a city, and where its counts stand."""
+
+    def __init__(self, service: Service, city: City) -> None:
+        self.service, self.city, self.next = service, city, POSTED * SLOTS
+        self.ids = sorted(city.counts)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.service.ask(method, path, body)
+        assert status < 300, (path, answer)
+        return answer
+
+    def post(self, first: int, last: int, link_ids: list[str] | None = None) -> None:
+        rows = [
+            {"link_id": link_id, "slot_start": self.start(i), "count": int(self.city.counts[link_id][i])}
+            for link_id in link_ids or self.ids
+            for i in range(first, last)
+            if self.city.counts[link_id][i] == self.city.counts[link_id][i]
+        ]
+        self.ask("POST", "/v1/counts", {"counts": rows})
+
+    def start(self, i: int) -> str:
+        return (self.city.grid.start(self.city.first_slot) + i * timedelta(minutes=15)).isoformat()
+
+    def move_on(self, slots: int = 1, link_ids: list[str] | None = None) -> None:
+        """Post so many slots, one after another, of all links or some."""
+        for _ in range(slots):
+            self.post(self.next, self.next + 1, link_ids)
+            self.next += 1
+
+    def retrain(self, **body: Any) -> None:
+        run = self.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
+        deadline = time.monotonic() + 120
+        while (shown := self.ask("GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] != "succeeded":
+            assert time.monotonic() < deadline, shown
+            assert shown["state"] not in ("failed", "cancelled"), shown
+            time.sleep(0.1)
+
+    def version(self, link_id: str) -> int | None:
+        return self.ask("GET", f"/v1/links/{link_id}/forecast")["forecasts"][0]["model_version"]
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    with running_service(f"sqlite:///{folder}/flowcast.db", folder) as service:
+        town = Town(service, city)
+        town.ask("POST", "/v1/links", links_geojson(city))
+        town.post(0, town.next)
+        town.retrain(algorithm="KR", parameters=WORSE, activate="always")
+        town.move_on(12)
+        yield town
+
+
+class Visit:
+    """One visitor's browser; whatever goes wrong in it is kept."""
+
+    def __init__(self, browser: Any, address: str, key: str | None, **options: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        self.context.set_default_timeout(WAIT)
+        self.errors: list[str] = []
+        self.hosts: set[str | None] = set()
+        if key is not None:
+            self.context.add_init_script(f"sessionStorage.setItem({json.dumps(STORED)}, {json.dumps(key)})")
+        self.page = self.context.new_page()
+        self.page.on("console", self.hear)
+        self.page.on("pageerror", lambda problem: self.errors.append(str(problem)))
+        self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
+
+    def hear(self, message: Any) -> None:
+        if message.type == "error" and MACHINE not in message.text:
+            self.errors.append(message.text)
+
+    def go(self, view: str) -> Any:
+        for _ in range(5):  # files that the machine's network lost are asked for again, as a visitor would
+            self.page.goto(f"{self.address}{view}")
+            if self.page.evaluate("document.querySelector('header.top') !== null"):
+                break
+        return self.page
+
+
+@pytest.fixture
+def visit(browser: Any, town: Town) -> Iterator[Callable[..., Visit]]:
+    """Open the page; at the end nothing may have gone wrong in it, and nobody else been asked."""
+    visits = []
+
+    def open_page(
+        key: str | None = KEY, *, address: str = f"http://127.0.0.1:{town.service.port}/", **options: Any
+    ) -> Visit:
+        visits.append(Visit(browser, address, key, **options))
+        return visits[-1]
+
+    yield open_page
+    for one in visits:
+        one.context.close()
+        assert one.errors == []
+        assert one.hosts <= {"127.0.0.1"}
+
+
+def make_key(town: Town, *scopes: str) -> str:
+    return str(town.ask("POST", "/v1/admin/keys", {"name": "-".join(scopes), "scopes": scopes})["key"])
+
+
+def heading(page: Any, text: str) -> None:
+    page.get_by_role("heading", level=1, name=text, exact=True).wait_for()
+
+
+def row(page: Any, link_id: str) -> Any:
+    return page.locator(f'tr[data-id="{link_id}"]')
+
+
+class TestSignIn:
+    def test_with_a_key_that_stays_in_the_tab(self, town, visit):
+        visitor = visit(key=None)
+        page = visitor.go("#/network")
+        page.get_by_label("API key").fill("fc_000000000000_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_text("This key is unknown, expired or revoked.").wait_for()
+        assert [error for error in visitor.errors if "401" not in error] == []
+        visitor.errors.clear()  # the browser's own word for the refusal
+        page.get_by_label("API key").fill(KEY)
+        page.get_by_label("API key").press("Enter")
+        row(page, town.ids[0]).wait_for()
+        kept = page.evaluate(
+            "[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie, location.href]"
+        )
+        assert [KEY in text for text in kept] == [True, False, False, False]
+        page.reload()
+        row(page, town.ids[0]).wait_for()  # the session goes on
+        other = visitor.context.new_page()
+        other.goto(visitor.address)
+        other.get_by_label("API key").wait_for()  # another tab knows nothing
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("API key").wait_for()
+        assert page.evaluate("sessionStorage.length") == 0
+
+    def test_a_key_revoked_meanwhile_leads_back(self, town, visit):
+        made = town.ask("POST", "/v1/admin/keys", {"name": "passing", "scopes": ["read"]})
+        visitor = visit(made["key"])
+        page = visitor.go("#/network")
+        row(page, town.ids[0]).wait_for()
+        town.service.ask("DELETE", f"/v1/admin/keys/{made['key_id']}")
+        town.move_on()
+        page.get_by_text("Signed out:").wait_for()
+        visitor.errors[:] = [error for error in visitor.errors if "401" not in error]
+
+    def test_what_a_read_key_may_not_do_is_not_shown(self, town, visit):
+        page = visit(make_key(town, "read")).go("#/network")
+        row(page, town.ids[0]).wait_for()
+        assert page.locator("nav[aria-label=Views] a").all_inner_texts() == ["Network", "Data"]
+        visitor = page.context.pages[0]
+        visitor.goto(page.url.split("#")[0] + f"#/links/{town.ids[0]}")
+        page.get_by_role("heading", name="Trained models").wait_for()
+        page.locator("tr.active").wait_for()
+        assert [name for name in page.locator("main button").all_inner_texts() if name != "CSV"] == []
+        assert page.get_by_text("Retrain").count() == page.get_by_text("Who activated what").count() == 0
+        page.evaluate("location.hash = '#/data'")
+        page.get_by_role("heading", name="Detectors").wait_for()
+        assert page.get_by_text("Import a file").count() == 0
+        page.evaluate("location.hash = '#/retrain'")
+        page.get_by_text("This key may not retrain links").wait_for()
+
+    def test_a_key_that_may_only_bring_counts_sees_just_that(self, town, visit):
+        page = visit(make_key(town, "ingest")).go("#/data")
+        page.get_by_text("Import a file").wait_for()
+        page.get_by_text("This key may not see counts").wait_for()
+        assert page.get_by_text("Create links that do not exist").count() == 0
+        assert page.locator("nav[aria-label=Views] a").all_inner_texts() == ["Data"]
+
+
+class TestNetwork:
+    def test_map_table_and_figures(self, town, visit):
+        visitor = visit(permissions=["clipboard-read", "clipboard-write"])
+        page = visitor.go("#/network")
+        page.locator(".state.ok").first.wait_for()
+        assert page.locator("tbody tr").count() == len(town.ids)
+        assert page.locator("svg.map path.road").count() == len(town.ids)
+        names = [name.strip("▲▼ \n") for name in page.locator("thead th").all_inner_texts()]
+        assert names == COLUMNS
+        first = town.ask("GET", f"/v1/links/{town.ids[0]}/forecast")["forecasts"][0]
+        cells = row(page, town.ids[0]).locator("td").all_inner_texts()
+        assert cells[1] == f"{first['expected_count']:.0f}"
+        assert cells[-1] == "KR v1"
+        assert "Europe/Berlin" in page.locator(".summary").inner_text()
+        page.get_by_label("Colour by").select_option("accuracy")
+        page.get_by_text("95 % and more").wait_for()
+        page.get_by_label("Search").fill(town.ids[1])
+        page.get_by_text("1 of 3 links").wait_for()
+        assert page.locator("tbody tr").count() == 1
+        assert re.search(rf"#/network\?q={town.ids[1]}&colour=accuracy$", page.url)
+        page.reload()  # the address says it all
+        page.get_by_text("1 of 3 links").wait_for()
+        assert page.get_by_label("Colour by").input_value() == "accuracy"
+        page.get_by_label("Search").fill("")
+        page.get_by_role("button", name="Expected").click()
+        assert page.locator("th[aria-sort=descending]").inner_text().startswith("Expected")
+        shown = [int(row(page, link_id).locator("td").nth(1).inner_text()) for link_id in
+                 page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.dataset.id)")]  # fmt: skip
+        assert shown == sorted(shown, reverse=True)
+        page.get_by_role("button", name="Copy links as CSV").click()
+        page.get_by_text("Copied 3 rows of links as CSV.").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.splitlines()[0].startswith("link,attention,expected_count,interval,change,rmse")
+        assert len(copied.splitlines()) == 4
+
+    def test_new_counts_are_seen_without_reloading(self, town, visit):
+        page = visit().go("#/network")
+        page.locator(".live.live", has_text="Live").wait_for()
+        before = page.locator(".summary").inner_text()
+        page.evaluate("window.sameDocument = true")
+        town.move_on()
+        page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
+        assert page.evaluate("window.sameDocument")
+
+    def test_a_tab_that_nobody_sees_gives_its_stream_back(self, town, visit):
+        page = visit().go("#/network")
+        page.locator(".live.live", has_text="Live").wait_for()
+        show = """isHidden => {
+          Object.defineProperty(document, 'hidden', { configurable: true, get: () => isHidden });
+          document.dispatchEvent(new Event('visibilitychange'));
+        }"""
+        with page.expect_event("requestfailed", lambda request: request.url.endswith("/v1/events")):
+            page.evaluate(show, True)
+        before = page.locator(".summary").inner_text()
+        town.move_on()
+        with page.expect_request("**/v1/events"):
+            page.evaluate(show, False)
+        page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
+
+    def test_a_dead_feed_turns_visible(self, town, visit):
+        page = visit().go("#/network")
+        page.locator(".state.ok").first.wait_for()
+        dead, *alive = reversed(town.ids)
+        first = town.next
+        town.move_on(8, alive)
+        page.get_by_role("button", name="1 dead feed").click()
+        page.get_by_text("1 of 3 links").wait_for()
+        assert page.locator("tbody tr").get_attribute("data-id") == dead
+        assert "no count for" in row(page, dead).inner_text()
+        assert page.locator(f'[data-id="{dead}"].dead').count() == 1
+        page.get_by_role("button", name="1 dead feed").click()
+        assert page.locator("tbody tr").first.get_attribute("data-id") == dead  # what needs attention comes first
+        town.post(first, town.next, [dead])
+        page.get_by_role("button", name="0 dead feed").wait_for()
+
+    def test_a_hostile_name_is_text(self, town, visit):
+        town.ask("PUT", "/v1/links/hostile", {"name": HOSTILE, "zone": "Europe/Berlin"})
+        try:
+            visitor = visit(permissions=["clipboard-read", "clipboard-write"])
+            page = visitor.go("#/network")
+            assert row(page, "hostile").locator(".name").inner_text() == HOSTILE
+            page.locator('svg.tiles [data-id="hostile"]').wait_for(state="attached")  # no geometry: a schematic
+            for view in ("#/links/hostile", "#/data/hostile"):
+                page.goto(visitor.address + view)
+                heading(page, HOSTILE)
+            page.goto(visitor.address + "#/retrain?links=hostile")
+            page.get_by_label("Some links").wait_for()
+            assert page.locator(".run-form").get_by_text(HOSTILE).count() == 1
+            assert page.evaluate("document.querySelectorAll('img, main script').length") == 0
+        finally:
+            town.ask("DELETE", "/v1/links/hostile?force=true")
+
+
+class TestLink:
+    def test_counts_forecasts_accuracy_and_reasons(self, town, visit):
+        link_id = town.ids[0]
+        visitor = visit()
+        page = visitor.go(f"#/links/{link_id}")
+        heading(page, next(link.name for link in town.city.links if link.link_id == link_id))
+        page.locator("path.line.count").first.wait_for(state="attached")
+        drawn = page.locator(".panel", has=page.get_by_role("heading", name="Counts and forecasts")).locator(".canvas")
+        assert drawn.locator("path.stars.past").get_attribute("d").count("M") >= 12
+        assert drawn.locator("path.stars.ahead").get_attribute("d").count("M") == 4
+        assert drawn.locator("path.band.interval").get_attribute("d")
+        assert "Europe/Berlin" in page.locator(".zone").inner_text()
+        page.get_by_label("Horizon", exact=True).select_option("3")
+        page.get_by_text("horizon 3,").wait_for()
+        assert page.url.endswith("?horizon=3")
+        explained = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")["explanation"]
+        neighbours = page.get_by_role("table", name="Neighbours by weight").locator("tbody tr")
+        assert neighbours.count() == len(explained["neighbours"])
+        page.get_by_text(f"rank {explained['rank']}, 1 lag, KR version 1").wait_for()
+        assert page.locator("rect.bar").count() == 1
+        page.locator(".panel", has_text="Counts and forecasts").get_by_text("As a table").click()
+        table = page.get_by_role("table", name=f"{link_id} counts and forecasts")
+        table.wait_for()
+        assert table.locator("tbody tr").count() == SLOTS + 4
+        assert "realised_error" in table.inner_text()
+        assert page.get_by_role("table", name="Accuracy by horizon").locator("tbody tr").count() == 4
+
+
+class TestRetrain:
+    def test_started_watched_accepted_and_rolled_back(self, town, visit):
+        link_id = town.ids[0]
+        visitor = visit()
+        page = visitor.go(f"#/retrain?links={link_id}")
+        page.get_by_label("Algorithm").wait_for()
+        offered = page.get_by_label("Algorithm").locator("option").all_inner_texts()
+        schema = town.ask("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
+        assert offered == schema["algorithm"]["enum"]
+        page.get_by_label("Activate a candidate").select_option("never")
+        page.get_by_text("Parameters").click()
+        for name, value in (("Lags", "6"), ("Neighbours", "6"), ("Held-out days", "3"), ("Most steps", "2")):
+            page.get_by_label(name, exact=True).fill(value)
+        page.get_by_role("button", name="Start the run").click()
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+        run_id = page.url.rsplit("/", 1)[1]
+        figures = row(page, link_id).locator("td").all_inner_texts()
+        assert float(figures[1]) > 0
+        assert float(figures[2]) > 0
+        assert town.version(link_id) == 1
+        page.get_by_role("button", name=f"Accept version 2 of {link_id}").click()
+        page.get_by_label("Why").fill("looks better")
+        page.get_by_role("dialog").get_by_role("button", name="Accept").click()
+        page.get_by_role("button", name=f"Refuse version 2 of {link_id}").wait_for()
+        assert town.version(link_id) == 2
+        page.goto(f"{visitor.address}#/links/{link_id}")
+        page.get_by_role("button", name="Roll back version 1").click()
+        page.keyboard.press("Escape")  # asked first, and not done
+        page.get_by_role("dialog").wait_for(state="detached")
+        assert town.version(link_id) == 2
+        page.get_by_role("button", name="Roll back version 1").click()
+        page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+        page.get_by_role("button", name="Roll back version 2").wait_for()
+        assert town.version(link_id) == 1
+        page.get_by_text("Who activated what").click()
+        page.get_by_text("looks better").wait_for()
+        page.goto(f"{visitor.address}#/retrain")
+        page.get_by_role("link", name=f"Run {run_id}").click()
+        page.get_by_role("button", name=f"Accept version 2 of {link_id}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Accept").click()
+        page.get_by_role("button", name=f"Refuse version 2 of {link_id}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Refuse").click()
+        page.get_by_role("button", name=f"Accept version 2 of {link_id}").wait_for()
+        assert town.version(link_id) == 1
+
+    def test_a_run_can_be_cancelled(self, town, visit):
+        slow = {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
+        run = town.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "never"})
+        page = visit().go(f"#/retrain/{run['run_id']}")
+        page.get_by_role("button", name="Cancel the run").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+        page.locator(".summary", has_text="cancelled").wait_for(timeout=60_000)
+
+
+class TestData:
+    def test_calendar_and_verdicts(self, town, visit):
+        link_id = town.ids[1]
+        page = visit().go("#/data")
+        page.get_by_text("3 links:").wait_for()
+        row(page, link_id).get_by_role("link").click()
+        page.get_by_role("table", name="Completeness by local day").wait_for()
+        health = town.ask("GET", f"/v1/links/{link_id}/health?days=28")
+        days = page.locator(".calendar .day .visually-hidden").all_inner_texts()
+        told = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
+        assert len(days) == len(health["days"])
+        assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == told
+        assert page.locator(".verdicts li").count() == len(health["verdicts"])
+
+    def test_a_file_is_reported_on_and_then_imported(self, town, visit, tmp_path):
+        link_id = town.ids[2]
+        slot = town.start(town.next)
+        text = f"link_id,slot_start,count\n{link_id},{slot},77\n{link_id},{slot},-1\nnobody,{slot},5\n"
+        visitor = visit()
+        page = visitor.go("#/data")
+        page.get_by_text("Choose a file").wait_for()
+        dropped = page.evaluate_handle(
+            "text => { const data = new DataTransfer(); data.items.add(new File([text], 'counts.csv')); return data; }",
+            text,
+        )
+        page.locator(".drop").dispatch_event("drop", {"dataTransfer": dropped})
+        page.get_by_text("counts.csv: what an import would do").wait_for()
+        assert page.get_by_text("1 link does not exist: nobody.").count() == 1
+        newest = town.ask("GET", f"/v1/links/{link_id}/health")["newest_slot"]
+        assert newest != slot.replace("+00:00", "Z")  # nothing was stored yet
+        page.get_by_role("button", name="Import 1 count").click()
+        page.get_by_text("counts.csv is imported").wait_for()
+        counts = town.ask("GET", f"/v1/links/{link_id}/counts")["counts"]
+        assert (counts[-1]["slot_start"], counts[-1]["count"]) == (slot.replace("+00:00", "Z"), 77)
+        file = tmp_path / "more.csv"
+        file.write_text("not,a,file,of,counts\n1,2,3\n")
+        page.locator("#file").set_input_files(file)
+        page.locator(".block.failure", has_text="must be a file of counts").wait_for()
+        visitor.errors[:] = [error for error in visitor.errors if "422" not in error]
+        town.move_on()  # the others follow
+
+
+class TestEveryone:
+    VIEWS = ("#/network", "#/links/{}", "#/retrain", "#/retrain/1", "#/data", "#/data/{}")
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_axe_finds_nothing_serious(self, town, visit, scheme):
+        visitor = visit(color_scheme=scheme, reduced_motion="reduce")
+        page = visitor.go("#/network")
+        row(page, town.ids[0]).wait_for()
+        page.evaluate(AXE)
+        for view in self.VIEWS:
+            page.evaluate("view => { location.hash = view; }", view.format(town.ids[0]))
+            page.wait_for_function(READY)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            grave = [
+                (one["id"], [node["html"][:150] for node in one["nodes"]])
+                for one in found["violations"]
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert grave == [], view
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("API key").wait_for()
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [one["id"] for one in found["violations"] if one["impact"] in ("serious", "critical")] == []
+
+    def test_the_keyboard_is_enough(self, town, visit):
+        page = visit().go("#/network")
+        row(page, town.ids[0]).wait_for()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.tagName") == "H1"
+
+        def tab_to(script: str) -> None:
+            for _ in range(60):
+                page.keyboard.press("Tab")
+                if page.evaluate(f"(() => {{ const here = document.activeElement; return {script}; }})()"):
+                    return
+            raise AssertionError(script)
+
+        tab_to("here.id === 'search'")
+        page.keyboard.type(town.ids[1])
+        page.get_by_text("1 of 3 links").wait_for()
+        tab_to("here.textContent === 'RMSE'")
+        page.keyboard.press("Enter")
+        assert page.locator("th[aria-sort=descending]").inner_text().startswith("RMSE")
+        tab_to("here.matches('tbody a')")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Counts and forecasts").wait_for()
+        assert page.evaluate("document.activeElement.tagName") == "H1"  # the new view has the focus
+        tab_to("here.id === 'horizon'")
+        page.keyboard.press("ArrowDown")
+        page.get_by_text("horizon 2,").wait_for()
+        tab_to("here.textContent === 'As a table'")
+        page.keyboard.press("Enter")
+        page.get_by_role("table", name=f"{town.ids[1]} counts and forecasts").wait_for()
+
+    def test_fits_a_phone_and_keeps_the_chosen_colours(self, town, visit):
+        visitor = visit()
+        page = visitor.go("#/network")
+        page.set_viewport_size({"width": 390, "height": 844})
+        for view in self.VIEWS:
+            page.goto(visitor.address + view.format(town.ids[0]))
+            page.wait_for_function(READY)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
+        page.get_by_role("button", name="Colours: Auto").click()
+        page.get_by_role("button", name="Colours: Light").click()
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+        page.reload()
+        page.get_by_role("button", name="Colours: Dark").wait_for()
+
+    def test_csv_cells_are_no_formulas_and_events_may_come_in_parts(self, town, visit):
+        page = visit().go("#/network")
+        row(page, town.ids[0]).wait_for()
+        read = """async () => {
+          const folder = document.querySelector('script[type=module]').src.replace(/main\\.js$/, '');
+          const { asCsv } = await import(folder + 'csv.js');
+          const { EventParser } = await import(folder + 'event_stream.js');
+          const heard = [];
+          const parser = new EventParser((name, data) => heard.push([name, data]));
+          const parts = [': hi\\n\\nevent: fore', 'cast\\ndata: {"a"', ':1}\\n', '\\ndata: 2\\r\\n\\r\\n'];
+          parts.forEach((part) => parser.take(part));
+          const rows = [['=1+1', -2.5], ['a "b", c', null], ['@x', true]];
+          return [asCsv({ name: 'x', columns: ['a', 'b'], rows }), heard];
+        }"""
+        csv, heard = page.evaluate(read)
+        assert csv == 'a,b\r\n\'=1+1,-2.5\r\n"a ""b"", c",\r\n\'@x,true\r\n'
+        assert heard == [["forecast", {"a": 1}], ["message", 2]]
+
+
+def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
+    """Without keys, below a prefix, without links; then the service ends and is started again."""
+    url = f"sqlite:///{tmp_path}/flowcast.db"
+    settings = {"FLOWCAST_AUTH": "off", "FLOWCAST_ROOT_PATH": "/flowcast"}
+    with running_service(url, tmp_path, "--no-worker", **settings) as service:
+        visitor = Visit(browser, f"http://127.0.0.1:{service.port}/flowcast/", None)
+        page = visitor.go("#/network")
+        page.get_by_text("There are no links yet").wait_for()
+        assert page.get_by_role("button", name="Sign out").count() == 0
+        page.goto(visitor.address + "#/retrain")
+        page.get_by_text("There are no links to retrain").wait_for()
+        page.get_by_text("No run yet").wait_for()
+        page.goto(visitor.address + "#/data")
+        page.get_by_text("There are no links yet").wait_for()
+        assert visitor.errors == []
+        page.goto(visitor.address + "#/links/nobody")
+        page.get_by_text("link 'nobody' does not exist").wait_for()
+        page.goto(visitor.address + "#/nowhere")
+        page.get_by_text("There is no such view").wait_for()
+        visitor.errors.clear()  # the browser's own word for what is not there
+        service.ask("PUT", "/v1/links/new", {"name": "New road"})
+        page.goto(visitor.address + "#/network")
+        row(page, "new").get_by_text("New road").wait_for()
+        page.get_by_role("button", name="1 dead feed").wait_for()
+        page.goto(visitor.address + "#/links/new")
+        page.get_by_text("No count has come yet").wait_for()
+        assert visitor.errors == []
+        page.goto(visitor.address + "#/network")
+        row(page, "new").wait_for()
+    page.get_by_role("alert").get_by_text("The service has not answered since").wait_for()
+    assert row(page, "new").is_visible()  # what was known stays, and is said to be old
+    with running_service(url, tmp_path, "--no-worker", port=service.port, **settings) as service:
+        page.locator(".stale-bar").wait_for(state="hidden")
+        page.locator(".live", has_text="Live").wait_for()
+        service.ask("PUT", "/v1/links/newer", {"name": "Newer road"})
+        row(page, "newer").wait_for(timeout=60_000)
+    assert [error for error in visitor.errors if "ERR_" not in error] == []
+    assert visitor.hosts == {"127.0.0.1"}
+    visitor.context.close()
