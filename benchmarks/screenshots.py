@@ -48,7 +48,7 @@ def pictures(link_id: str, run_id: int) -> list[Picture]:
         Picture("network", "#/network", "tbody .state"),
         Picture("network-dark", "#/network?colour=change", "tbody .state", "dark"),
         Picture("link", f"#/links/{link_id}", ".line.neighbour", size=(1280, 900)),
-        Picture("link-reasons", f"#/links/{link_id}", ".line.neighbour", "dark", (1280, 900), ".beside"),
+        Picture("link-reasons", f"#/links/{link_id}", ".line.neighbour", "dark", (1280, 1000), ".beside"),
         Picture("retrain", f"#/retrain/{run_id}", "tbody .state.done", size=(1280, 620)),
         Picture("data", f"#/data/{link_id}", ".calendar .day", size=(1280, 620)),
         Picture("phone", "#/network", "tbody .state", "dark", (390, 844)),
@@ -67,6 +67,7 @@ def replay(feed: Feed, city: City, first: int, unplugged: str) -> None:
 def retrained(page: Any, address: str) -> int:
     """Start a run from the page, as an operator would, and give its number once it is over."""
     page.goto(f"{address}/#/retrain")
+    page.get_by_label("Algorithm").select_option("NETWORK")
     page.get_by_label("Activate a candidate").select_option("never")
     page.get_by_role("button", name="Start the run").click(timeout=WAIT)
     page.get_by_text("links trained.").wait_for(timeout=10 * WAIT)

@@ -228,7 +228,9 @@ class TestNetwork:
         page.reload()  # the address says it all
         page.get_by_text("1 of 3 links").wait_for()
         assert page.get_by_label("Colour by").input_value() == "accuracy"
-        page.get_by_label("Search").fill("")
+        page.get_by_label("Search").fill("nobody")
+        page.get_by_role("button", name="Show all links").click()
+        page.get_by_text("3 links", exact=True).wait_for()
         page.get_by_role("button", name="Expected").click()
         assert page.locator("th[aria-sort=descending]").inner_text().startswith("Expected")
         shown = [int(row(page, link_id).locator("td").nth(1).inner_text()) for link_id in
@@ -270,8 +272,9 @@ class TestNetwork:
         dead, *alive = reversed(town.ids)
         first = town.next
         town.move_on(8, alive)
-        page.get_by_role("button", name="1 dead feed").click()
+        page.get_by_role("button", name="1 dead feed").press("Enter")
         page.get_by_text("1 of 3 links").wait_for()
+        assert "dead feed" in page.evaluate("document.activeElement.textContent")  # to press it again
         assert page.locator("tbody tr").get_attribute("data-id") == dead
         assert "no count for" in row(page, dead).inner_text()
         assert page.locator(f'[data-id="{dead}"].dead').count() == 1
@@ -371,6 +374,56 @@ class TestRetrain:
         page.get_by_role("button", name=f"Accept version 2 of {link_id}").wait_for()
         assert town.version(link_id) == 1
 
+    def test_a_network_is_trained_explained_and_refreshed(self, town, visit):
+        link_id = town.ids[2]
+        visitor = visit(permissions=["clipboard-read", "clipboard-write"])
+        page = visitor.go(f"#/retrain?links={link_id}")
+        refresh = page.get_by_label("Refresh only")
+        page.get_by_label("Algorithm").wait_for()
+        assert not refresh.is_visible()
+        page.get_by_text("Parameters").click()
+        page.get_by_label("Lags", exact=True).fill("6")
+        page.get_by_label("Algorithm").select_option("NETWORK")
+        assert not page.get_by_label("Lags", exact=True).is_visible()  # nor sent: it would be refused
+        for name, value in (("Held-out days", "2"), ("Days to learn from", "9"), ("Most steps", "0")):
+            page.get_by_label(name, exact=True).fill(value)
+        page.get_by_label("Activate a candidate").select_option("always")
+        page.get_by_role("button", name="Start the run").click()
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+
+        page.goto(f"{visitor.address}#/links/{link_id}")
+        answer = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")
+        version, explained = answer["forecasts"][0]["model_version"], answer["explanation"]
+        detail = town.ask("GET", f"/v1/links/{link_id}/models/{version}")
+        columns = len(detail["context_weights"])
+        page.get_by_text(f"rank {explained['rank']}, {columns} columns, NETWORK version {version}").wait_for()
+        parts = {one["part"]: one["vehicles"] for one in explained["context"]}
+        summed = page.locator(".panel", has=page.get_by_role("heading", name="What makes up the expected count"))
+        assert summed.locator("rect.bar").count() == len(parts) + 1  # and their sum
+        assert f"usual at this time +{parts['usual']:.1f}" in summed.locator("svg").get_attribute("aria-label")
+        page.get_by_role("button", name=f"Copy {link_id} parts of the expected count as CSV").click()
+        page.get_by_text(f"Copied {len(parts)} rows of").wait_for()
+        copied = [line.split(",") for line in page.evaluate("navigator.clipboard.readText()").splitlines()]
+        assert copied[0] == ["part", "meaning", "vehicles", "sum"]
+        assert {cells[0]: float(cells[2]) for cells in copied[1:]} == pytest.approx(parts)
+        assert float(copied[-1][3]) == pytest.approx(answer["forecasts"][0]["expected_count"], abs=0.01)
+        neighbours = page.get_by_role("table", name="Neighbours by weight").locator("tbody tr")
+        assert neighbours.count() == len(explained["neighbours"])
+        named = neighbours.locator("th a").all_inner_texts()
+        assert named == [one["link_id"] for one in explained["neighbours"] if one["link_id"] != link_id]
+        learnt = page.locator(".panel", has=page.get_by_role("heading", name="What the learnt metric looks at"))
+        learnt.get_by_text("As a table").click()
+        learnt.get_by_role("table").wait_for()
+        assert learnt.locator("tbody tr").count() == columns
+
+        page.goto(f"{visitor.address}#/retrain?links={link_id}")
+        page.get_by_label("Algorithm").select_option("NETWORK")
+        refresh.check()
+        page.get_by_role("button", name="Start the run").click()
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+        assert "NETWORK, refreshed" in page.locator(".summary").inner_text()
+        assert town.version(link_id) == version + 1
+
     def test_a_run_can_be_cancelled(self, town, visit):
         slow = {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
         run = town.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "never"})
@@ -432,7 +485,7 @@ class TestEveryone:
         row(page, town.ids[0]).wait_for()
         page.evaluate(AXE)
         for view in self.VIEWS:
-            page.evaluate("view => { location.hash = view; }", view.format(town.ids[0]))
+            page.evaluate("view => { location.hash = view; }", view.format(town.ids[2]))
             page.wait_for_function(READY)
             found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             grave = [
@@ -537,6 +590,11 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
         page.get_by_role("button", name="1 dead feed").wait_for()
         page.goto(visitor.address + "#/links/new")
         page.get_by_text("No count has come yet").wait_for()
+        counts = [{"link_id": "new", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}]
+        assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+        page.get_by_text("No slot of the span is scored yet").wait_for()
+        page.get_by_text("last_count says so, from counts up to Mon 15 Sept 06:00.").wait_for()
+        assert not page.get_by_text("What makes up the expected count").is_visible()
         assert visitor.errors == []
         page.goto(visitor.address + "#/network")
         row(page, "new").wait_for()

@@ -26,7 +26,7 @@ export function attentionOf(row) {
     found.push({ kind: "dead", reason: `no count for ${age(health.data_age_seconds)}` });
   if (row.status === "failed") found.push({ kind: "failed", reason: "the forecast failed; the log says why" });
   if (health?.state === "suspect")
-    found.push({ kind: "suspect", reason: `${health.verdicts.join(", ")} counts in the last day` });
+    found.push({ kind: "suspect", reason: `${health.verdicts.join(", ") || "suspect"} counts in the last day` });
   if (row.status === "degraded" && !found.some((one) => one.kind === "dead")) {
     found.push({ kind: "degraded", reason: row.forecast?.degraded_reason ?? `${row.forecast?.method} speaks` });
   }

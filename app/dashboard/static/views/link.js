@@ -9,6 +9,8 @@ import { addressOf, note } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 import { LinkAccuracy } from "./link_accuracy.js";
 import { LinkChart } from "./link_chart.js";
+import { LinkContext } from "./link_context.js";
+import { LinkMetric } from "./link_metric.js";
 import { LinkModels } from "./link_models.js";
 import { LinkReasons } from "./link_reasons.js";
 
@@ -49,7 +51,9 @@ export function linkView(page, id, place) {
 
   const chart = new LinkChart(id);
   const accuracy = new LinkAccuracy(id);
+  const context = new LinkContext(id);
   const reasons = new LinkReasons(api, id);
+  const metric = new LinkMetric(api, id);
   const models = new LinkModels(page, id, () => look(true));
   const controls = el(
     "div",
@@ -89,7 +93,8 @@ export function linkView(page, id, place) {
     ),
     accuracy.element,
     reasons.element,
-    reasons.metric,
+    context.element,
+    metric.element,
     accuracy.byHorizon,
     models.element,
   );
@@ -117,7 +122,7 @@ export function linkView(page, id, place) {
 
   const readAndShow = async (all) => {
     link ??= await api.get(path);
-    const health = await api.get(`${path}/health?days=1`);
+    const health = await api.get(`${path}/health?days=2`);
     const answer = health.newest_slot === null ? null : await api.get(`${path}/forecast?horizon=4&explain=true`);
     const now = JSON.stringify(
       answer?.forecasts?.map((one) => [one.as_of_slot, one.model_version, one.method, one.issued_at]) ?? null,
@@ -130,7 +135,7 @@ export function linkView(page, id, place) {
       newestEnd === null
         ? []
         : [
-            api.get(`${path}/counts?from=${from}&to=${new Date(newestEnd).toISOString()}&limit=10000`),
+            api.getPages(`${path}/counts?from=${from}&to=${new Date(newestEnd).toISOString()}&limit=10000`, "counts"),
             api.getPages(`${path}/forecasts?from=${from}&horizon=${asked.horizon}&limit=10000`, "forecasts"),
             api.get(
               `${path}/accuracy?window=${asked.span}&horizon=${asked.horizon}&by=${["24h", "3d"].includes(asked.span) ? "hour" : "day"}`,
@@ -168,11 +173,9 @@ export function linkView(page, id, place) {
     const [label, length] = SPANS[asked.span];
     chart.show(link, known, { horizon: asked.horizon, length, label });
     accuracy.show(figures, byHorizon, zone, asked);
-    await reasons.show(
-      answer,
-      link,
-      shelf.models.find((one) => one.version === answer.forecasts[0].model_version) ?? null,
-    );
+    context.show(answer, link);
+    const speaks = shelf.models.find((one) => one.version === answer.forecasts[0].model_version) ?? null;
+    await Promise.all([reasons.show(answer, link), metric.show(answer, link, speaks)]);
   };
 
   const showFacts = (answer, health) => {

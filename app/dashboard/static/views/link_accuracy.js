@@ -4,6 +4,7 @@ import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
 import { asTable, panel } from "../figure.js";
 import { number, percent, signed } from "../formats.js";
+import { empty } from "../states.js";
 
 const HOUR = 3_600_000;
 const COVERAGE = 0.9;
@@ -51,11 +52,14 @@ export class LinkAccuracy {
       rows: this.series.map((one) => [one.from, ...FIGURES.map((name) => one[name])]),
     });
     this.written = asTable(table);
+    this.drawn = el("div", { class: "small-charts" }, ...Object.values(this.charts).map((chart) => chart.element));
+    this.unscored = empty("No slot of the span is scored yet", "That takes a forecast, and the count it was made for.");
     this.note = el("span", {});
     this.element = panel(
       { title: "Accuracy", kind: "wide", note: this.note, table },
       this.tiles,
-      el("div", { class: "small-charts" }, ...Object.values(this.charts).map((chart) => chart.element)),
+      this.drawn,
+      this.unscored,
       this.written.element,
     );
   }
@@ -69,6 +73,9 @@ export class LinkAccuracy {
       `${figures.n_missing} without a count`,
       `${figures.slots_without_forecast} without a forecast`,
     ].join(", ");
+    const isScored = figures.n_used > 0;
+    for (const part of [this.tiles, this.drawn, this.written.element]) part.hidden = !isScored;
+    this.unscored.hidden = isScored;
     put(
       this.tiles,
       tile("RMSE", number(figures.rmse, 1), "vehicles per slot"),
@@ -119,7 +126,7 @@ export class LinkAccuracy {
       ],
     });
     this.perHorizon = byHorizon.series ?? [];
-    put(this.horizons, horizonTable(this.perHorizon));
+    put(this.horizons, isScored ? horizonTable(this.perHorizon) : empty("No slot is scored yet"));
     this.written.refresh();
   }
 }

@@ -68,7 +68,7 @@ export class LinkChart {
         `${speaker(first, "version ")} says so, `,
         `from counts up to ${dayTime(first.as_of_slot, zone)}.`,
         first.filled_lags ? ` ${first.filled_lags} gaps in its lag window were filled from the profile.` : "",
-        first.degraded_reason ? ` ${first.degraded_reason}.` : "",
+        first.degraded_reason ? ` Why: ${first.degraded_reason}.` : "",
       ),
     );
     const level = percent(first.level);

@@ -8,6 +8,18 @@ import { say } from "../notices.js";
 import { addressOf } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 
+// Who is compared on the held-out days, where it was; others follow by name.
+const OTHERS = ["active", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"];
+const OTHER_NAMES = { active: "active then", base: "linear base", last_week: "last week" };
+
+/** Whom the models were compared with. */
+function othersOf(models) {
+  const found = new Set(models.flatMap((one) => Object.keys(one.held_out)));
+  found.delete("candidate");
+  const place = (name) => (OTHERS.includes(name) ? OTHERS.indexOf(name) : OTHERS.length);
+  return [...found].sort((a, b) => place(a) - place(b) || a.localeCompare(b));
+}
+
 export class LinkModels {
   /** @param {import("../main.js").Page} page @param {string} id @param {() => void} onChange */
   constructor(page, id, onChange) {
@@ -38,8 +50,7 @@ export class LinkModels {
         "trained_to",
         "rmse",
         "mare",
-        "rmse_kr",
-        "rmse_profile",
+        ...othersOf(this.models).map((name) => `rmse_${name}`),
         "outcome",
         "reason",
       ],
@@ -52,8 +63,7 @@ export class LinkModels {
         one.trained_to,
         one.held_out.candidate?.rmse ?? null,
         one.held_out.candidate?.mare ?? null,
-        one.held_out.KR?.rmse ?? null,
-        one.held_out.profile?.rmse ?? null,
+        ...othersOf(this.models).map((name) => one.held_out[name]?.rmse ?? null),
         one.decision?.outcome ?? null,
         one.decision?.reason ?? null,
       ]),
@@ -87,12 +97,11 @@ export class LinkModels {
     const names = [
       ["Version"],
       ["State"],
+      ...(this.isAdmin ? [["Act"]] : []),
       ["Algorithm"],
       ["RMSE", 1],
       ["MARE", 1],
-      ["RMSE of KR", 1],
-      ["of profile", 1],
-      ["of active then", 1],
+      ...othersOf(models).map((name, i) => [`${i ? "" : "RMSE "}of ${OTHER_NAMES[name] ?? name}`, 1]),
       ["Rank", 1],
       ["Learnt from", 0],
       ["Decision", 0],
@@ -113,7 +122,6 @@ export class LinkModels {
               "tr",
               {},
               ...names.map(([name, isNumber]) => el("th", { scope: "col", class: isNumber ? "number" : null }, name)),
-              this.isAdmin && el("th", { scope: "col" }, "Act"),
             ),
           ),
           el("tbody", {}, ...models.map((one) => this.#row(one))),
@@ -138,12 +146,11 @@ export class LinkModels {
           one.damaged ? "damaged" : one.state,
         ),
       ),
+      this.isAdmin && el("td", {}, one.state !== "active" && !one.damaged && this.#button(one)),
       el("td", {}, one.algorithm),
       el("td", { class: "number" }, number(held("candidate", "rmse"), 1)),
       el("td", { class: "number" }, percent(held("candidate", "mare"), 1)),
-      el("td", { class: "number" }, number(held("KR", "rmse"), 1)),
-      el("td", { class: "number" }, number(held("profile", "rmse"), 1)),
-      el("td", { class: "number" }, number(held("active", "rmse"), 1)),
+      ...othersOf(this.models).map((name) => el("td", { class: "number" }, number(held(name, "rmse"), 1))),
       el("td", { class: "number" }, String(one.rank)),
       el(
         "td",
@@ -155,7 +162,6 @@ export class LinkModels {
         { class: "wrap" },
         one.decision ? `${one.decision.outcome} in run ${one.decision.run_id}: ${one.decision.reason}` : NOTHING,
       ),
-      this.isAdmin && el("td", {}, one.state !== "active" && !one.damaged && this.#button(one)),
     );
   }
 

@@ -1,16 +1,16 @@
-/** Why a forecast says what it says: when it looked like this before, and which lags the learnt metric looks at. */
+/** When it looked like this before: the neighbours of a link's forecast, of its own past or of other links. */
 
-import { BarChart } from "../charts/bars.js";
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
-import { asTable, panel } from "../figure.js";
-import { dayTime, many, number, percent } from "../formats.js";
+import { panel } from "../figure.js";
+import { dayTime, number, percent, signed } from "../formats.js";
 import { addressOf } from "../router.js";
 import { empty } from "../states.js";
 
 const CURVES = 5; // neighbours drawn
 const BEFORE = 16; // slots of each
 const MOST_KEPT = 200;
+const AHEAD = [1, 2, 3, 4];
 
 export class LinkReasons {
   /** @param {import("../api.js").Api} api @param {string} id */
@@ -18,62 +18,59 @@ export class LinkReasons {
     this.api = api;
     this.id = id;
     this.neighbours = [];
-    this.lags = [];
     this.curves = new Map(); // what was counted then does not change
-    this.weights = new Map(); // nor does a version's metric
     this.chart = new TimeChart();
     this.list = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours" });
+    this.legend = el("p", { class: "note" });
     this.place = el("div");
+    this.note = el("span", {});
     const table = () => ({
       name: `${id} neighbours`,
-      columns: ["link_id", "slot_start", "weight", "count_1", "count_2", "count_3", "count_4"],
+      columns: [
+        "link_id",
+        "slot_start",
+        "weight",
+        ...AHEAD.map((h) => `count_${h}`),
+        ...AHEAD.map((h) => `missed_${h}`),
+      ],
       rows: this.neighbours.map((one) => [
-        one.link_id ?? id,
+        one.link_id,
         one.slot_start,
         one.weight,
-        ...[0, 1, 2, 3].map((h) => one.counts?.[h] ?? null),
+        ...AHEAD.map((h) => one.counts[h - 1] ?? null),
+        ...AHEAD.map((h) => one.missed?.[h - 1] ?? null),
       ]),
     });
-    this.element = panel(
-      { title: "When it looked like this before", kind: "wide", note: "the forecast is their weighted mean", table },
-      this.place,
-    );
-    this.bars = new BarChart();
-    const lagTable = () => ({
-      name: `${id} lag weights`,
-      columns: ["lag", "minutes_back", "weight"],
-      rows: this.lags.map((one) => [one.lag, one.lag * this.slotMinutes, one.weight]),
-    });
-    this.lagNote = el("span", {});
-    this.lagPlace = el("div");
-    this.lagWritten = asTable(lagTable);
-    this.slotMinutes = 15;
-    this.metric = panel(
-      { title: "What the learnt metric looks at", note: this.lagNote, table: lagTable },
-      this.lagPlace,
-    );
+    this.element = panel({ title: "When it looked like this before", kind: "wide", note: this.note, table }, this.place);
   }
 
-  /** @param {any} answer @param {any} link @param {any} model on the shelf, or null */
-  async show(answer, link, model) {
-    const { explanation, forecasts } = answer;
-    this.slotMinutes = link.slot_minutes;
+  /** @param {any} answer @param {any} link */
+  async show({ explanation, forecasts }, link) {
+    this.neighbours = explanation?.neighbours ?? [];
+    this.note.textContent = explanation ? whatTheyDo(explanation.shares) : "";
     if (!explanation) {
-      this.neighbours = this.lags = [];
       const why = forecasts[0].degraded_reason ?? "no trained model speaks";
       put(this.place, empty("No neighbours", `${forecasts[0].method} speaks: ${why}.`));
-      put(this.lagPlace, empty("No metric", "Only a trained model has one."));
-      this.lagNote.textContent = "";
       return;
     }
-    this.neighbours = explanation.neighbours ?? [];
-    put(this.place, el("div", { class: "beside" }, this.chart.element, this.list));
+    if (!this.neighbours.length) {
+      put(this.place, empty("No neighbours", "The model remembers no moment like this."));
+      return;
+    }
     put(this.list, this.#table(link));
-    await Promise.all([this.#showCurves(link, forecasts), this.#showMetric(link, explanation, model)]);
+    this.legend.textContent = this.neighbours.some((one) => one.missed)
+      ? `+1 to +4: what that link counted. Missed by: the count less the linear base at +1, in vehicles of ${this.id}.`
+      : "+1 to +4: what was counted then.";
+    if (!this.place.contains(this.list))
+      put(this.place, el("div", { class: "beside" }, this.chart.element, el("div", {}, this.list, this.legend)));
+    await this.#showCurves(link, forecasts);
   }
 
   #table(link) {
     const most = Math.max(...this.neighbours.map((one) => one.weight), 1e-9);
+    const decimals = most < 0.01 ? 3 : 1; // a network's model asks hundreds of moments
+    const hasMissed = this.neighbours.some((one) => one.missed);
+    const names = ["Weight", "Then", ...AHEAD.map((h) => `+${h}`)];
     return el(
       "table",
       {},
@@ -84,9 +81,8 @@ export class LinkReasons {
         el(
           "tr",
           {},
-          ...["Weight", "Then", ...[1, 2, 3, 4].map((h) => `+${h}`)].map((name, i) =>
-            el("th", { scope: "col", class: i === 1 ? null : "number" }, name),
-          ),
+          ...names.map((name, i) => el("th", { scope: "col", class: i === 1 ? null : "number" }, name)),
+          hasMissed && el("th", { scope: "col", class: "number" }, "Missed by"),
         ),
       ),
       el(
@@ -100,18 +96,18 @@ export class LinkReasons {
               "td",
               { class: "number weight" },
               el("meter", { min: 0, max: most, value: one.weight, "aria-hidden": "true" }),
-              percent(one.weight, 1),
+              percent(one.weight, decimals),
             ),
             el(
               "th",
               { scope: "row" },
               i < CURVES && el("span", { class: "dot", "aria-hidden": "true" }),
               dayTime(one.slot_start, link.zone),
-              one.link_id &&
-                one.link_id !== this.id &&
-                el("a", { href: addressOf(["links", one.link_id]) }, ` on ${one.link_id}`),
+              one.link_id !== this.id && " on ",
+              one.link_id !== this.id && el("a", { href: addressOf(["links", one.link_id]) }, one.link_id),
             ),
-            ...[0, 1, 2, 3].map((h) => el("td", { class: "number" }, number(one.counts?.[h]))),
+            ...AHEAD.map((h) => el("td", { class: "number" }, number(one.counts[h - 1]))),
+            hasMissed && el("td", { class: "number" }, signed(one.missed?.[0], 1)),
           ),
         ),
       ),
@@ -124,20 +120,30 @@ export class LinkReasons {
     const heaviest = this.neighbours.slice(0, CURVES);
     const now = { link_id: this.id, slot_start: forecasts[0].slot_start };
     const [today, ...then] = await Promise.all([
-      this.#curve(now, slot, BEFORE, 0, false),
-      ...heaviest.map((one) => this.#curve(one, slot, BEFORE, 4, true).catch(() => [])),
+      this.#curve(now, slot, 0, false),
+      ...heaviest.map((one) => this.#curve(one, slot, 4, true).catch(() => [])),
     ]);
-    const shifted = (curve, start) =>
-      curve.map((one) => ({ at: Date.parse(one.slot_start) - start + next, value: one.count }));
+    const moved = (curve, start, scale = 1) =>
+      curve.map((one) => ({
+        at: Date.parse(one.slot_start) - start + next,
+        value: one.count === null ? null : one.count * scale,
+      }));
+    const current = moved(today, next);
     /** @type {import("../charts/time_chart.js").Series[]} */
     const series = [
-      ...then.map((curve, i) => ({
-        kind: /** @type {"line"} */ ("line"),
-        name: `neighbour n${i}`,
-        label: dayTime(heaviest[i].slot_start, link.zone),
-        points: shifted(curve, Date.parse(heaviest[i].slot_start)),
-      })),
-      { kind: "line", name: "count", label: "now", points: shifted(today, next) },
+      ...then.map((curve, i) => {
+        const { link_id: id, slot_start: start } = heaviest[i];
+        const isOther = id !== this.id;
+        // Another link has other counts: brought to the level of this one, its course can be compared.
+        const scale = isOther ? levelOf(current, moved(curve, Date.parse(start))) : 1;
+        return {
+          kind: /** @type {"line"} */ ("line"),
+          name: `neighbour n${i}`,
+          label: dayTime(start, link.zone) + (isOther ? ` on ${id}, × ${number(scale, 2)}` : ""),
+          points: moved(curve, Date.parse(start), scale),
+        };
+      }),
+      { kind: "line", name: "count", label: "now", points: current },
       {
         kind: "stars",
         name: "ahead",
@@ -148,77 +154,41 @@ export class LinkReasons {
     this.chart.show({
       zone: link.zone,
       slot,
-      height: 190,
+      height: 240,
       now: next,
       label: `The last counts beside those of the ${heaviest.length} heaviest neighbours, moved to now`,
       series,
     });
   }
 
-  async #curve(one, slot, before, after, keeps) {
+  async #curve(one, slot, after, keeps) {
     const start = Date.parse(one.slot_start);
-    const name = `${one.link_id ?? this.id}@${start}`;
+    const name = `${one.link_id}@${start}`;
     if (keeps && this.curves.has(name)) return this.curves.get(name);
-    const [from, to] = [start - before * slot, start + after * slot].map((at) => new Date(at).toISOString());
-    const { counts } = await this.api.get(
-      `v1/links/${encodeURIComponent(one.link_id ?? this.id)}/counts?from=${from}&to=${to}`,
-    );
+    const [from, to] = [start - BEFORE * slot, start + after * slot].map((at) => new Date(at).toISOString());
+    const { counts } = await this.api.get(`v1/links/${encodeURIComponent(one.link_id)}/counts?from=${from}&to=${to}`);
     if (keeps) {
       if (this.curves.size >= MOST_KEPT) this.curves.clear();
       this.curves.set(name, counts);
     }
     return counts;
   }
+}
 
-  async #showMetric(link, explanation, model) {
-    const version = model?.version;
-    if (version && !this.weights.has(version)) {
-      const detail = await this.api.get(`v1/links/${encodeURIComponent(this.id)}/models/${version}`).catch(() => null);
-      this.weights.set(version, detail?.lag_weights ?? null);
-    }
-    const found = this.weights.get(version) ?? explanation.lags ?? [];
-    const elsewhere = (one) => (one.link_id && one.link_id !== this.id ? one.link_id : "");
-    this.lags = [...found].sort((a, b) => elsewhere(a).localeCompare(elsewhere(b)) || a.lag - b.lag);
-    const rank = explanation.rank ?? model?.rank;
-    this.lagNote.textContent = [
-      rank && `rank ${rank}`,
-      many(this.lags.length, "lag"),
-      model && `${model.algorithm} version ${model.version}`,
-    ]
-      .filter(Boolean)
-      .join(", ");
-    if (!this.lags.length) {
-      put(this.lagPlace, empty("No lag weights", "This model does not tell them."));
-      return;
-    }
-    const heaviest = [...this.lags]
-      .sort((a, b) => b.weight - a.weight)
-      .slice(0, 3)
-      .map((one) => `${[elsewhere(one), one.lag].filter(Boolean).join(" ")} (${percent(one.weight)})`)
-      .join(", ");
-    const isEven =
-      Math.max(...this.lags.map((one) => one.weight)) < 1.02 * Math.min(...this.lags.map((one) => one.weight));
-    put(
-      this.lagPlace,
-      this.bars.element,
-      el(
-        "p",
-        { class: "note" },
-        `${isEven ? "All lags weigh the same" : `Heaviest lags: ${heaviest}`}. `,
-        `Lag 1 is the newest count; a lag is ${link.slot_minutes} minutes.`,
-      ),
-      this.lagWritten.element,
-    );
-    this.bars.show({
-      label: `Weight of each of ${this.lags.length} lags in the learnt metric; the heaviest are ${heaviest}`,
-      below: "lag, slots back",
-      write: (value) => percent(value, 0),
-      bars: this.lags.map((one) => ({
-        name: String(one.lag),
-        value: one.weight,
-        title: `${elsewhere(one)} lag ${one.lag}, ${one.lag * link.slot_minutes} min back: ${percent(one.weight, 1)}`,
-      })),
-    });
-    this.lagWritten.refresh();
-  }
+/** What the neighbours are for: models of one link average them, a network's correct its linear base by them. */
+function whatTheyDo(shares) {
+  if (!shares) return "the forecast is their weighted mean";
+  if (!shares.own && !shares.network) return "the nearest; they have no say in this model: its linear base speaks alone";
+  const said = [shares.own && `${percent(shares.own)} of what the link's own past says`];
+  said.push(shares.network && `${percent(shares.network)} of what the network's past says`);
+  return `the heaviest; the linear base is corrected by ${said.filter(Boolean).join(" and ")}`;
+}
+
+/** By what the other points are to be multiplied for the same level over the times that both have. */
+function levelOf(points, others) {
+  const known = new Map(points.filter((one) => one.value !== null).map((one) => [one.at, one.value]));
+  const both = others.filter((one) => one.value !== null && known.has(one.at));
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const level = sum(both.map((one) => known.get(one.at))) / sum(both.map((one) => one.value));
+  return Number.isFinite(level) && level > 0 ? level : 1;
 }

@@ -76,6 +76,18 @@ export function networkView(page, place) {
       },
     },
   });
+  const none = empty(
+    "No link is like that",
+    el("button", { type: "button", on: { click: () => showAll() } }, "Show all links"),
+  );
+  const showAll = () => {
+    asked.q = search.value = "";
+    asked.show = null;
+    noteIt();
+    showKinds();
+    showRows(true);
+    search.focus();
+  };
   const colour = select("colour", "Colour by", Object.entries(COLOURING_NAMES), asked.colour, (value) => {
     asked.colour = value;
     noteIt();
@@ -118,6 +130,7 @@ export function networkView(page, place) {
         ),
       ),
       table.element,
+      none,
     ),
   );
 
@@ -132,6 +145,8 @@ export function networkView(page, place) {
   const showRows = (fromTop = false) => {
     const rows = matching();
     table.setRows(rows, fromTop);
+    none.hidden = rows.length > 0;
+    table.element.hidden = rows.length === 0;
     const text =
       rows.length === city.rows.length ? `${rows.length} links` : `${rows.length} of ${city.rows.length} links`;
     if (found.textContent !== text) found.textContent = text; // or it would be read out again
@@ -161,7 +176,8 @@ export function networkView(page, place) {
       el("span", { class: "note" }, colouring.note),
     );
   };
-  const showKinds = () =>
+  const showKinds = () => {
+    const focused = [...kinds.children].indexOf(document.activeElement);
     put(
       kinds,
       ...Object.entries(KINDS).map(([kind, { label, sign, level }]) => {
@@ -188,6 +204,8 @@ export function networkView(page, place) {
         );
       }),
     );
+    kinds.children[focused]?.focus(); // the buttons are new ones
+  };
   let isShown = false;
   const show = () => {
     if (!city.loaded) return;
@@ -205,9 +223,7 @@ export function networkView(page, place) {
       return;
     }
     summary.textContent = told(city);
-    const focused = kinds.contains(document.activeElement) ? [...kinds.children].indexOf(document.activeElement) : -1;
     showKinds();
-    if (focused >= 0) kinds.children[focused]?.focus();
     showRows();
     showMap();
     if (!isShown) put(body, kinds, panels);
@@ -238,7 +254,9 @@ export function networkView(page, place) {
 
 function told(city) {
   const { accuracy } = city;
-  const slot = city.rows.find((row) => row.status === "ok")?.forecast?.slot_start;
+  const isAlive = (row) => row.forecast && !row.attention.some((one) => one.kind === "dead");
+  const speaks = city.rows.find((row) => row.status === "ok") ?? city.rows.find(isAlive);
+  const slot = speaks?.forecast?.slot_start;
   const parts = [slot && `Forecast for ${dayTime(slot, city.zone)} (${zoneName(city.zone, slot)})`];
   if (accuracy?.rmse !== null && accuracy?.rmse !== undefined) {
     parts.push(

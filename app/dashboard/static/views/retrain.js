@@ -35,6 +35,7 @@ export function retrainView(page, place) {
               "run_id",
               "state",
               "algorithm",
+              "refresh",
               "activate",
               "requested_by",
               "requested_at",
@@ -47,6 +48,7 @@ export function retrainView(page, place) {
               run.run_id,
               run.state,
               run.algorithm,
+              run.parameters.refresh ?? false,
               run.activate,
               run.requested_by,
               run.requested_at,
@@ -123,7 +125,7 @@ function runTable(runs, zone) {
               el("a", { href: addressOf(["retrain", String(run.run_id)]) }, `Run ${run.run_id}`),
             ),
             el("td", {}, el("span", { class: `state ${run.state}` }, run.state)),
-            el("td", {}, run.algorithm),
+            el("td", {}, whatItTrains(run)),
             el(
               "td",
               {},
@@ -138,6 +140,9 @@ function runTable(runs, zone) {
     ),
   );
 }
+
+/** @param {any} run */
+export const whatItTrains = (run) => (run.parameters.refresh ? `${run.algorithm}, refreshed` : run.algorithm);
 
 /** How long a run has taken. */
 export const took = (run) =>

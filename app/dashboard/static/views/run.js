@@ -8,7 +8,7 @@ import { dayTime, number, ownZone, zoneName } from "../formats.js";
 import { say } from "../notices.js";
 import { failed, loading } from "../states.js";
 import { activateVersion } from "./link_models.js";
-import { took } from "./retrain.js";
+import { took, whatItTrains } from "./retrain.js";
 import { canAccept, gain, runColumns, versionBefore } from "./run_table.js";
 
 const OVER = ["succeeded", "failed", "cancelled"];
@@ -61,7 +61,7 @@ export function runView(page, id) {
     const done = progress.done + progress.failed + progress.cancelled;
     summary.textContent = [
       run.state,
-      run.algorithm,
+      whatItTrains(run),
       `activate ${run.activate.replace("_", " ")}`,
       run.started_at && `took ${took(run)}`,
       `asked for ${dayTime(run.requested_at, ownZone())} (${zoneName(ownZone())}) by ${run.occasion ?? run.requested_by}`,

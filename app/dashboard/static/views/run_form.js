@@ -9,12 +9,13 @@ import { addressOf } from "../router.js";
 import { empty } from "../states.js";
 
 const MODE_NAMES = { if_better: "if it is better", never: "never: I decide afterwards", always: "always" };
+const OF_ONE_LINK = ["lags", "n_neighbors"]; // a network's model has neither
 const PARAMETERS = [
   ["lags", "Lags", "45", 1, 2000],
   ["n_neighbors", "Neighbours", "20", 1, 500],
   ["held_out_days", "Held-out days", "7", 1, 60],
   ["days", "Days to learn from", "56", 1, 1000],
-  ["max_iter", "Most steps", "25", 0, 500],
+  ["max_iter", "Most steps", "25, NETWORK 10", 0, 500],
 ];
 
 /** @param {import("../main.js").Page} page */
@@ -105,10 +106,26 @@ export function runForm(page, choices, named) {
     },
   });
   const searching = el("div", { class: "controls" }, el("label", { for: "search-links" }, "Search"), search);
+  const refresh = el("input", { type: "checkbox", id: "refresh", on: { change: () => fit() } });
+  const refreshing = el(
+    "label",
+    { class: "choice" },
+    refresh,
+    "Refresh only: new counts and links join, nothing is learnt anew; active at once, unless that is never",
+  );
+  const isRefresh = () => values.algorithm === "NETWORK" && refresh.checked;
+  /** Leave out what would be refused. */
+  const fit = () => {
+    refreshing.hidden = values.algorithm !== "NETWORK";
+    for (const [name, label, input] of inputs) {
+      const isOut = isRefresh() ? name !== "days" : values.algorithm === "NETWORK" && OF_ONE_LINK.includes(name);
+      label.hidden = input.hidden = input.disabled = isOut;
+    }
+  };
   const values = { algorithm: choices.algorithms[0], activate: choices.modes[0] };
   const inputs = PARAMETERS.map(([name, label, usual, least, most]) => [
     name,
-    label,
+    el("label", { for: `p-${name}` }, label),
     el("input", { id: `p-${name}`, type: "number", min: least, max: most, placeholder: usual }),
   ]);
   const start = el("button", { type: "submit", class: "primary" }, "Start the run");
@@ -117,13 +134,14 @@ export function runForm(page, choices, named) {
     start.disabled = true;
     problem.textContent = "";
     const given = inputs
-      .filter(([, , input]) => input.value !== "")
+      .filter(([, , input]) => input.value !== "" && !input.disabled)
       .map(([name, , input]) => [name, Number(input.value)]);
     try {
       const run = await api.send("POST", "v1/admin/retrain", {
         links: all.checked ? "all" : [...chosen],
         algorithm: values.algorithm,
         activate: values.activate,
+        ...(isRefresh() ? { refresh: true } : {}),
         ...(given.length ? { parameters: Object.fromEntries(given) } : {}),
       });
       const left = Object.keys(run.already_running).length;
@@ -157,6 +175,7 @@ export function runForm(page, choices, named) {
         values.algorithm,
         (value) => {
           values.algorithm = value;
+          fit();
         },
       ),
       ...select(
@@ -169,6 +188,7 @@ export function runForm(page, choices, named) {
         },
       ),
     ),
+    refreshing,
     el(
       "details",
       {},
@@ -176,13 +196,14 @@ export function runForm(page, choices, named) {
       el(
         "div",
         { class: "fields" },
-        ...inputs.flatMap(([name, label, input]) => [el("label", { for: `p-${name}` }, label), input]),
+        ...inputs.flatMap(([, label, input]) => [label, input]),
       ),
     ),
     el("div", { class: "acts" }, start),
     problem,
   );
   list.setRows(city.rows);
+  fit();
   tell();
   return form;
 }
