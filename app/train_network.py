@@ -40,6 +40,7 @@ from model.artifact import DamagedArtifact, remove_leftovers
 from model.bands import Bands
 from model.error_measures import Measure
 from model.kernel import Array
+from model.network.context import ContextParts
 from model.network.network import NetworkModel
 from model.network.plan import NetworkPlan
 from model.network.stored import NETWORKS, network_of, save_network_model
@@ -52,6 +53,7 @@ from model.training_plan import TrainingPlan
 BEST = "best"
 ALGORITHMS = (NETWORK, BEST)
 SHARED = ("horizons", "held_out_days", "level", "max_iter", "mu")  # parameters that mean the same to both plans
+OF_NETWORKS = ("days", "context")  # those that a link by itself has no use for
 Report = Callable[[str, int, int], object]
 Figures = dict[str, dict[str, Measure]]
 
@@ -77,11 +79,17 @@ class NetworkTraining:
 
     @classmethod
     def of(cls, algorithm: str, parameters: Mapping[str, Any], holidays: str = AUTO) -> NetworkTraining:
-        """Make both plans from parameters by name; ``days`` is how much past memories keep."""
+        """Make both plans from parameters by name.
+
+        ``days`` is how much past memories keep, ``context`` which parts a row is made of.
+        """
         shared = {name: value for name, value in parameters.items() if name in SHARED}
-        days = {"memory_days": parameters["days"]} if parameters.get("days") else {}
-        alone = {name: value for name, value in parameters.items() if name != "days"}
-        return cls(algorithm, NetworkPlan(**shared, **days), TrainingPlan(**alone), holidays)
+        if parameters.get("days"):
+            shared["memory_days"] = parameters["days"]
+        if parameters.get("context") is not None:
+            shared["parts"] = ContextParts.named(parameters["context"])
+        alone = {name: value for name, value in parameters.items() if name not in OF_NETWORKS}
+        return cls(algorithm, NetworkPlan(**shared), TrainingPlan(**alone), holidays)
 
     def as_json(self) -> dict[str, Any]:
         """Give the network's plan as it is kept with a model."""

@@ -31,7 +31,7 @@ from rich.table import Table
 
 from app.counts.series import LinkSeries
 from app.network.calendar import holidays_of, network_calendar
-from model.error_measures import GEH_SHARE, geh_pass_share, rmse, wape
+from model.error_measures import GEH_SHARE, coverage, geh_pass_share, rmse, wape
 from model.network.context import ContextParts
 from model.network.days import NetworkDays
 from model.network.network import NetworkModel, source_of
@@ -321,10 +321,13 @@ def young_links(trial: Trial, age: int) -> float:
 def ablation(trial: Trial, note: Note) -> dict[str, Array]:
     """Train the network again without each part of its context; give the base's forecasts, by what was left out."""
     said = {}
-    for name in ContextParts().names:
-        plan = replace(trial.plan, parts=replace(trial.plan.parts, **{name: False}), **BASE_ONLY)
-        said[f"without {name}"] = said_by(trial, train_network(trial.learnt, plan), corrected=False)[:, :, 0]
-        note(f"ablation: without {name}")
+    # Where a link has nobody upstream or at its junction the network stands for them, so the three go together as well.
+    for names in [*([name] for name in ContextParts().names), ["upstream", "junction", "network"]]:
+        parts = replace(trial.plan.parts, **dict.fromkeys(names, False))
+        plan = replace(trial.plan, parts=parts, **BASE_ONLY)
+        left_out = f"without {', '.join(names)}"
+        said[left_out] = said_by(trial, train_network(trial.learnt, plan), corrected=False)[:, :, 0]
+        note(f"ablation: {left_out}")
     return said
 
 
@@ -365,6 +368,7 @@ def measure(
         "shares": [[float(share) for share in (result.models[p] or _none()).shares] for p in places],
         "groups": groups_of(trial),
         "horizons": _horizons(trial, result, ours),
+        "coverage": _coverage(trial, result, ours),
         "young": {},
     }
     for age in YOUNG_AGES:
@@ -394,6 +398,17 @@ def _horizons(trial: Trial, result: NetworkResult, said: Array) -> list[float]:
             errors = [float(rmse(actual, e).value or 0.0) for e in (said[link, : len(actual), h], usual)]
             ratios.append(errors[0] / errors[1])
         out.append(float(np.exp(np.mean(np.log(ratios)))))
+    return out
+
+
+def _coverage(trial: Trial, result: NetworkResult, said: Array) -> list[float]:
+    """Give, for each scored link, the share of test counts inside the interval, one slot ahead."""
+    out = []
+    for link in trial.scored:
+        bands = (result.models[link] or _none()).bands
+        assert bands is not None
+        lower, upper = bands.around(said[link])
+        out.append(float(coverage(trial.actual[link], lower[:, 0], upper[:, 0]).value or 0.0))
     return out
 
 
@@ -428,6 +443,12 @@ def print_report(console: Console, report: dict[str, Any], pinned: str) -> None:
         "to the link's own profile, horizons 1 to 4: "
         + ", ".join(f"{ratio:.4f}" for ratio in report["horizons"])
         + f"; ahead of it at horizon 1 on {int((ours < errors['profile']).sum())} of {n}",
+        highlight=False,
+    )
+    covered = np.array(report["coverage"])
+    console.print(
+        f"the 90 % interval holds {covered.mean():.1%} of a link's test counts on average, at least 80 % on "
+        f"{int((covered >= 0.8).sum())} of {n}",
         highlight=False,
     )
     groups = Table(title="groups: NETWORK's RMSE to the better of KR_SML on lags and Ridge on context")

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -45,6 +45,10 @@ def train_command(
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
     neighbors: Annotated[int, typer.Option(help="Neighbours a forecast is made of.")] = 20,
     held_out_days: Annotated[int, typer.Option(help="Last days that choose and judge.")] = 7,
+    context: Annotated[
+        str | None,
+        typer.Option(help="Parts of the context, comma-separated, for NETWORK and best; all unless some are named."),
+    ] = None,
     layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
     zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
     slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
@@ -61,7 +65,7 @@ def train_command(
 ) -> None:
     """Train a model for every link in the files, or in the database."""
     try:
-        plan = _plan(algorithm, lags, neighbors, held_out_days, days)
+        plan = _plan(algorithm, lags, neighbors, held_out_days, days, context)
         _check_options(files, output, jobs, register, activates, from_database, links, days)
     except ValueError as problem:
         refuse("train", problem)
@@ -159,15 +163,18 @@ def _trained(
 
 
 def _plan(
-    algorithm: str, lags: int, neighbors: int, held_out_days: int, days: int | None
+    algorithm: str, lags: int, neighbors: int, held_out_days: int, days: int | None, context: str | None
 ) -> TrainingPlan | NetworkTraining:
     """Say how to train; names that no algorithm has are refused by the plan."""
     if algorithm not in NETWORK_ALGORITHMS:
         if algorithm not in ALONE:
             known = ", ".join((*ALONE, *NETWORK_ALGORITHMS))
             raise ValueError(f"algorithm={algorithm!r} is refused; it must be one of {known}")
+        if context is not None:
+            raise ValueError(f"context={context!r} is refused; it concerns the algorithms NETWORK and best alone")
         return TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
-    given = {"lags": lags, "n_neighbors": neighbors, "held_out_days": held_out_days, "days": days}
+    given: dict[str, Any] = {"lags": lags, "n_neighbors": neighbors, "held_out_days": held_out_days, "days": days}
+    given["context"] = None if context is None else _names(context)
     return NetworkTraining.of(algorithm, given, settings_or_refuse("train").holidays)
 
 

@@ -35,7 +35,6 @@ class Members(NamedTuple):
     """What a network's links are here, in the network's order."""
 
     keys: Slots
-    center: Array
     scale: Array
 
 
@@ -61,12 +60,7 @@ class Pulses:
             return kept.members
         keys = link_keys(session, network.link_ids)
         numbers = np.array([keys.get(link_id, NO_LINK) for link_id in network.link_ids], dtype=np.int64)
-        if kept is None:
-            tables = network.profile.expected_counts
-            spread = tables.std(axis=(1, 2), dtype=np.float64)
-            members = Members(numbers, tables.mean(axis=(1, 2), dtype=np.float64), np.where(spread > 0.0, spread, 1.0))
-        else:
-            members = kept.members._replace(keys=numbers)
+        members = Members(numbers, network.profile.scale) if kept is None else kept.members._replace(keys=numbers)
         with self._lock:
             self._kept = {place: one for place, one in self._kept.items() if one.network() is not None}
             slots = kept.slots if kept is not None else OrderedDict[int, tuple[float, float]]()

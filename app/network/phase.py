@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +23,7 @@ from model.artifact import DamagedArtifact
 from model.network.judging import judge
 from model.network.network import NetworkModel
 from model.network.plan import NetworkPlan
-from model.network.series import NetworkSeries
+from model.network.series import NetworkCalendar, NetworkSeries
 from model.network.stored import save_network, save_network_model
 from model.network.training import refresh_network, train_network
 from model.stored_model import load_model
@@ -35,7 +34,7 @@ Report = Callable[[str, int, int], object]
 Artifact = tuple[Path, str]  # its folder and its fingerprint
 
 PREFIX = ".network-"
-FACTS, SERIES = "phase.json", "series.joblib"
+FACTS, SERIES = "phase.json", "series.json"
 LEAST_LINKS = 2
 NETWORK, BASE, ACTIVE = "NETWORK", "base", "active"
 
@@ -98,14 +97,33 @@ def phase_folder(output: Path, key: str) -> Path:
 def keep_series(folder: Path, series: NetworkSeries) -> None:
     """Put a network's counts where a process that carries out its phase finds them."""
     folder.mkdir(parents=True, exist_ok=True)
-    joblib.dump(series, folder / SERIES)
+    calendar = series.calendar
+    np.save(folder / "counts.npy", series.counts)
+    np.save(folder / "calendar.npy", np.stack([calendar.weekday, calendar.slot_of_day, calendar.day]))
+    plain = {
+        "link_ids": series.link_ids,
+        "slots_per_day": calendar.slots_per_day,
+        "junction": series.junction.tolist(),
+        "upstream": series.upstream,
+        "first": series.first,
+        "holidays": series.holidays,
+    }
+    (folder / SERIES).write_text(json.dumps(plain), encoding="utf-8")
 
 
 def kept_series(folder: Path) -> NetworkSeries:
     """Take the counts that were put there, mapped into memory."""
-    series = joblib.load(folder / SERIES, mmap_mode="r")
-    assert isinstance(series, NetworkSeries)
-    return series
+    plain = json.loads((folder / SERIES).read_text(encoding="utf-8"))
+    weekday, slot_of_day, day = np.load(folder / "calendar.npy")
+    return NetworkSeries(
+        tuple(plain["link_ids"]),
+        np.load(folder / "counts.npy", mmap_mode="r"),
+        NetworkCalendar(weekday, slot_of_day, day, plain["slots_per_day"]),
+        np.array(plain["junction"], dtype=np.int64),
+        tuple(tuple(links) for links in plain["upstream"]),
+        plain["first"],
+        plain["holidays"],
+    )
 
 
 def learn(

@@ -18,6 +18,7 @@ from app.retrain.tables import RetrainLink, RetrainRun
 Activate = Literal["if_better", "always", "never"]
 REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
 OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
+OF_NETWORKS = ("context",)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> di
             raise Invalid.field(f"parameters.{name}", value, "must be left out: a refresh learns nothing anew")
         if algorithm == "NETWORK" and name in OF_ONE_LINK:
             raise Invalid.field(f"parameters.{name}", value, "must be left out: NETWORK has no such parameter")
+        if algorithm not in ("NETWORK", "best") and name in OF_NETWORKS:
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: it concerns NETWORK and best alone")
     return given | ({REFRESH: True} if refresh else {})
 
 

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.links.schemas import LinkId
-from app.retrain.request import OF_ONE_LINK
+from app.retrain.request import OF_NETWORKS, OF_ONE_LINK
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.web.json_numbers import WHOLE
 
 MOST_LINKS = 10_000
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
 Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
+ContextPart = Literal[
+    "lags",
+    "yesterday",
+    "last_week",
+    "profile",
+    "deviations",
+    "time_of_day",
+    "day_type",
+    "upstream",
+    "junction",
+    "network",
+]
 Mode = Literal["if_better", "always", "never"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
@@ -27,7 +39,7 @@ class Parameters(BaseModel):
     """How to train; what is left out is as ``flowcast train`` has it.
 
     ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, best gives
-    them to KR_SML and KR. A refresh takes ``days`` alone.
+    them to KR_SML and KR. ``context`` is for NETWORK and best. A refresh takes ``days`` alone.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,6 +62,9 @@ class Parameters(BaseModel):
     days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
         None, description="Last days to learn from, and that network models remember (56)"
     )
+    context: list[ContextPart] | None = Field(
+        None, min_length=1, max_length=len(get_args(ContextPart)), description="Parts of a network's context (all)"
+    )
 
 
 def _left_out(names: Iterable[str]) -> dict[str, Any]:
@@ -62,6 +77,10 @@ FOR_NETWORKS: list[Any] = [
         "if": {"properties": {"algorithm": {"const": "NETWORK"}}, "required": ["algorithm"]},
         "then": _left_out(OF_ONE_LINK),
         "else": {"properties": {"refresh": {"const": False}}},
+    },
+    {
+        "if": {"properties": {"algorithm": {"enum": ["NETWORK", "best"]}}, "required": ["algorithm"]},
+        "else": _left_out(OF_NETWORKS),
     },
     {
         "if": {"properties": {"refresh": {"const": True}}, "required": ["refresh"]},

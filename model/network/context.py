@@ -23,8 +23,11 @@ Slots = NDArray[np.int64]
 RECENT = 32  # latest slots whose deviations from the profile a row looks at
 LATEST = 8  # of which each has its own column
 MEANS = (4, 8, 16, 32)
+RELATIVE_MEANS = (1, 4, 8)  # over which a deviation relative to the profile is carried to the slot to come
+FLOOR = 0.1  # of a link's scale, added to the profile that a deviation is relative to: an empty road has none
 NEIGHBOUR_LAGS = 3
 NETWORK_MEANS = (4, 8, 16)
+MOST_DEVIATION = 2.0  # that a link may add to the network's mean, in its own units
 HARMONICS = 3
 MOST_FILLED = 0.2  # share of the recent slots that may be missing when serving
 
@@ -69,6 +72,7 @@ class ContextParts:
             "deviations": [
                 *(f"deviation {lag}" for lag in range(1, LATEST + 1)),
                 *(f"mean deviation {n}" for n in MEANS),
+                *(f"relative deviation {n}" for n in RELATIVE_MEANS),
             ],
             "time_of_day": [f"{wave} {n}" for n in range(1, HARMONICS + 1) for wave in ("sine", "cosine")],
             "day_type": ["Monday to Friday", "Saturday", "Sunday or holiday"],
@@ -207,7 +211,14 @@ class ContextSource:
     def _deviations(self, at: Moment, look: _Look) -> Array:
         recent = look.filled(at.recent)
         means = [recent[:, :, :n].mean(axis=2) for n in MEANS]
-        return np.concatenate([recent[:, :, :LATEST], np.stack(means, axis=2)], axis=2)
+        # A road a fifth busier than usual will be so in the next slot, too, whatever is usual then.
+        most = max(RELATIVE_MEANS)
+        zero = (self._center / self._scale)[look.links]
+        before = self.usual_at(at.recent[:, :most], look) + zero[:, None, None] + FLOOR
+        to_come = self.usual(at.target)[look.links] + zero[:, None]
+        shares = [recent[:, :, :n].sum(axis=2) / before[:, :, :n].sum(axis=2) for n in RELATIVE_MEANS]
+        carried = [share * to_come for share in shares]
+        return np.concatenate([recent[:, :, :LATEST], np.stack([*means, *carried], axis=2)], axis=2)
 
     def _time_of_day(self, at: Moment, look: _Look) -> Array:
         angle = 2.0 * np.pi * self.calendar.slot_of_day[at.target] / self.calendar.slots_per_day
@@ -242,10 +253,14 @@ class ContextSource:
 
 
 def mean_deviation(deviations: Array) -> Array:
-    """Return the network's mean deviation of each slot, over the links that have a count; NaN where none has."""
+    """Return the network's mean deviation of each slot, over the links that have a count; NaN where none has.
+
+    No link counts for more than twice its unit: one that is all but empty would speak for all the others.
+    """
     known = ~np.isnan(deviations)
     n = known.sum(axis=0)
-    return np.where(n > 0, np.where(known, deviations, 0.0).sum(axis=0) / np.maximum(n, 1), np.nan)
+    kept = np.clip(np.where(known, deviations, 0.0), -MOST_DEVIATION, MOST_DEVIATION)
+    return np.where(n > 0, kept.sum(axis=0) / np.maximum(n, 1), np.nan)
 
 
 class _Look:

@@ -30,6 +30,7 @@ LEAST_LEARNT_DAYS = 3  # neighbours within a day are barred: of two days, a row 
 YOUNG_DAYS = 7  # with fewer before the held-out days, a link's profile goes on learning while it is judged
 NETWORK_NEIGHBOURS = 10  # times as many as of a link's own moments
 JUDGING_LINKS = 3  # every third link judges the metric
+LEAST_ROWS = 20  # that a metric is learnt from, or judged by
 LEAST_DAY = 0.5  # share of a day's slots that makes it a day of counts
 
 
@@ -134,6 +135,11 @@ class NetworkDays:
             self._add(before if day < self.cut else after, day, self.profile(day))
             if day >= self.cut:
                 self._add(held, day, self.judging_profile(day))
+        for which, sums in (("before", before), ("on", held)):
+            if not all(of_horizon.n.any() for of_horizon in sums):
+                raise NotEnoughCounts(
+                    f"there are too few counts for a network: none that could be learnt from {which} the held-out days"
+                )
         return before, held, after
 
     def _add(self, equations: list[NormalEquations], day: int, profile: NetworkProfile) -> None:
@@ -149,8 +155,14 @@ class NetworkDays:
         judges = links[::JUDGING_LINKS] if len(links) >= JUDGING_LINKS else links
         learners = np.setdiff1d(links, judges) if len(links) >= JUDGING_LINKS else links
         rng = np.random.default_rng(plan.random_state)
-        learning = self._drawn(rng, range(self.first, self.cut), learners, plan.metric_rows, base)
-        judging = self._drawn(rng, range(self.cut, self.series.days), judges, plan.metric_rows // 2, base)
+        before, held_out = range(self.first, self.cut), range(self.cut, self.series.days)
+        learning = self._drawn(rng, before, learners, plan.metric_rows, base)
+        judging = self._drawn(rng, held_out, judges, plan.metric_rows // 2, base)
+        # Links may have fallen silent, or begun only now: where that leaves nobody to learn or to judge, all do both.
+        if len(learning.slots) < LEAST_ROWS:
+            learning = self._drawn(rng, before, links, plan.metric_rows, base)
+        if len(judging.slots) < LEAST_ROWS:
+            judging = self._drawn(rng, held_out, links, plan.metric_rows // 2, base)
         self.report("metric", 0, 1)
         return learn_metric(
             learning,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model.bands import Bands
 from model.network.context import ContextParts, ContextSource
 from model.network.local_memory import LocalMemory
-from model.network.profile import NetworkProfile
+from model.network.profile import NetworkProfile, scale_of
 from model.network.series import NetworkCalendar
 from model.profile import Profile
 from model.trained_model import Forecasts
@@ -161,8 +161,8 @@ class NetworkModel:
 
     @cached_property
     def scale(self) -> float:
-        """Spread of the link's week."""
-        return float(self.network.profile.expected_counts[self.link].std(dtype=np.float64)) or 1.0
+        """The unit of the link's counts."""
+        return float(scale_of(self.network.profile.expected_counts[self.link]))
 
     def deviations(self, columns: Sequence[Array], *, corrected: bool = True) -> Array:
         """Return how far the counts to come deviate from the profile, in units of the scale, (m, n_horizons).

@@ -60,13 +60,23 @@ class NetworkProfile:
     @property
     def center(self) -> Array:
         """Mean of each link's week, (n_links,)."""
-        return np.asarray(self.expected_counts.mean(axis=(1, 2)))
+        return np.asarray(self.expected_counts.mean(axis=(1, 2), dtype=np.float64))
 
     @property
     def scale(self) -> Array:
-        """Spread of each link's week, (n_links,); 1 where it has none."""
-        spread = self.expected_counts.std(axis=(1, 2))
-        return np.where(spread > 0.0, spread, 1.0)
+        """The unit each link's counts are measured in, (n_links,)."""
+        return scale_of(self.expected_counts)
+
+
+def scale_of(expected_counts: Array) -> Array:
+    """Return the unit of links' counts from their weeks, (…, 7, slots_per_day): the spread; 1 for a link of nothing.
+
+    It is no less than chance alone would make it, the root of the mean: a link of one vehicle now and then, or of
+    the same count all day, would else deviate by dozens of units, and drown the others in what they share.
+    """
+    spread = expected_counts.std(axis=(-2, -1), dtype=np.float64)
+    unit = np.maximum(spread, np.sqrt(expected_counts.mean(axis=(-2, -1), dtype=np.float64)))
+    return np.where(unit > 0.0, unit, 1.0)
 
 
 def _sums(by_day: Array, weekday: NDArray[np.int64]) -> tuple[Array, Array]:

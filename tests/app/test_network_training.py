@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import date
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,10 +17,13 @@ from app.counts.series import LinkSeries
 from app.demo.city import links_geojson, sample_city, write_csv
 from app.links.folders import folder_name
 from app.network.gather import Whereabouts, covering_days, gather_network, junctions
+from app.network.phase import keep_series, kept_series
 from app.registry.store import ModelStore
+from app.retrain.schemas import ContextPart
 from app.retrain.worker import Worker
 from app.slots import SlotGrid, zone_named
 from app.train_network import NetworkTraining, train_networks
+from model.network.context import ContextParts
 from model.network.judging import judge
 from model.network.network import NetworkModel
 from model.network.plan import NetworkPlan
@@ -128,6 +132,18 @@ class TestGather:
         links = [plain_link(link_id, first, np.ones(SLOTS)) for link_id in "AB"]
         series = gather_network(links, {"B": Whereabouts(upstream=("A", "Z"))}).series
         assert series.upstream == ((), (0,))
+
+    def test_what_is_kept_for_another_process_is_the_same(self, tmp_path):
+        series = gather_network(*city_series()).series
+        keep_series(tmp_path / "phase", series)
+        kept = kept_series(tmp_path / "phase")
+        np.testing.assert_array_equal(kept.counts, series.counts)
+        for name in ("weekday", "slot_of_day", "day"):
+            np.testing.assert_array_equal(getattr(kept.calendar, name), getattr(series.calendar, name))
+        np.testing.assert_array_equal(kept.junction, series.junction)
+        for name in ("link_ids", "upstream", "first", "holidays"):
+            assert getattr(kept, name) == getattr(series, name)
+        assert kept.calendar.slots_per_day == series.calendar.slots_per_day
 
 
 @pytest.fixture(scope="module")
@@ -289,12 +305,27 @@ class TestCommand:
         file = tmp_path / "city.csv"
         write_csv(sample_city(links=3, days=13, seed=5), file)
         given = ["--algorithm", "NETWORK", "--zone", "Europe/Berlin", "--held-out-days", "3", "--jobs", "1"]
+        given += ["--context", "deviations, profile,network"]
         done = CliRunner().invoke(cli, ["train", str(file), *given, "--output", str(tmp_path / "models"), "--json"])
         assert done.exit_code == 0, done.stderr
         assert "network: the metric" in done.stderr
         found = json.loads(done.stdout)
         assert {one["about"]["plan"]["algorithm"] for one in found} == {"NETWORK"}
-        load_model(tmp_path / "models" / found[0]["link_id"])
+        model, about = load_model(tmp_path / "models" / found[0]["link_id"])
+        assert model.network.parts.names == about["plan"]["parts"] == ["profile", "deviations", "network"]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (["--algorithm", "NETWORK", "--context", "lags,weather"], "context=['lags', 'weather'] is refused"),
+            (["--algorithm", "best", "--context", ","], "context=[] is refused; it must be some of lags, yesterday"),
+            (["--context", "lags"], "context='lags' is refused; it concerns the algorithms NETWORK and best alone"),
+        ],
+    )
+    def test_a_context_that_is_none_is_refused_by_name(self, tmp_path, given, message):
+        done = CliRunner().invoke(cli, ["train", "x.csv", *given, "--output", str(tmp_path)])
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
 
     def test_an_algorithm_that_is_none_is_refused_with_those_there_are(self, tmp_path):
         done = CliRunner().invoke(cli, ["train", "x.csv", "--algorithm", "LSTM", "--output", str(tmp_path)])
@@ -304,6 +335,7 @@ class TestCommand:
 
 
 QUICK = {"held_out_days": 4, "max_iter": 1, "mu": [1e-3]}
+CONTEXT = ["lags", "last_week", "profile", "deviations", "day_type", "network"]
 
 
 @pytest.fixture
@@ -334,6 +366,9 @@ class TestRequests:
         [
             ({"algorithm": "NETWORK", "parameters": {"lags": 12}}, "parameters.lags='12' is refused"),
             ({"algorithm": "NETWORK", "parameters": {"bandwidth": 2.0}}, "parameters.bandwidth='2.0' is refused"),
+            ({"parameters": {"context": ["lags"]}}, "it must be left out: it concerns NETWORK and best alone"),
+            ({"algorithm": "best", "parameters": {"context": ["rain"]}}, "parameters.context.0='rain' is refused"),
+            ({"algorithm": "best", "parameters": {"context": []}}, "parameters.context='[]' is refused"),
             ({"refresh": True}, "refresh='true' is refused; it needs the algorithm NETWORK"),
             ({"algorithm": "best", "refresh": True}, "refresh='true' is refused"),
             (
@@ -352,7 +387,8 @@ class TestRequests:
 
     def test_best_takes_the_parameters_of_both(self, client, put_link):
         put_link("A")
-        given = {"lags": 12, "held_out_days": 4}
+        given = {"lags": 12, "held_out_days": 4, "context": list(get_args(ContextPart))}
+        assert given["context"] == ContextParts().names
         assert ask(client, algorithm="best", parameters=given)["parameters"] == given
 
 
@@ -370,11 +406,13 @@ class TestRuns:
     def test_learnt_from_all_links_compared_and_refreshed(self, client, city, worker, settings):
         one, two, young = city.counts
         store = ModelStore(settings.model_store)
-        links = run(client, worker, links=[one], algorithm="NETWORK", parameters=QUICK, activate="always")
+        given = QUICK | {"context": CONTEXT}
+        links = run(client, worker, links=[one], algorithm="NETWORK", parameters=given, activate="always")
         assert set(links) == {one}
         assert set(links[one]["figures"]) == {"candidate", "base", "KR", "profile", "last_week"}
         before, about = load_model(store.path(f"{one}/1"))
         assert set(before.network.link_ids) == set(city.counts)
+        assert before.network.parts.names == about["plan"]["parts"] == CONTEXT
         assert about["held_out"]["candidate"]["rmse"]["n_used"] > 300
         assert client.get(f"/v1/links/{one}/models").json()["models"][0]["algorithm"] == "NETWORK"
 
@@ -392,6 +430,7 @@ class TestRuns:
         assert set(links) == {one, two, young}
         assert links[one]["reason"].startswith("refreshed: counts up to 2025-09-16T22:00:00")
         after, fresh = load_model(store.path(f"{one}/{links[one]['version']}"))
+        assert after.network.parts.names == CONTEXT
         np.testing.assert_array_equal(after.own, before.own)
         np.testing.assert_array_equal(after.network.base.weights, before.network.base.weights)
         np.testing.assert_array_equal(after.network.components, before.network.components)
@@ -410,7 +449,7 @@ class TestRuns:
         thread = threading.Thread(target=worker.work_once)
         thread.start()
         deadline = time.monotonic() + 60
-        while not list(settings.model_store.glob(".training-*/.network-*/series.joblib")):
+        while not list(settings.model_store.glob(".training-*/.network-*/series.json")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert client.delete(f"/v1/admin/retrain/{number}").status_code == 200

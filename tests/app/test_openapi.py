@@ -28,7 +28,7 @@ from app.settings import Settings
 from tests.app.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, small_city, train_city
 from tests.app.conftest import ADMIN_KEY
 
-EXAMPLES = 20  # drawn for each operation, beside the examples of the document and every boundary of its schema
+EXAMPLES = 10  # drawn for each operation, beside the examples of the document and every boundary of its schema
 CITY = small_city()  # here, for what is drawn names its links
 LINK_IDS = sorted(CITY.counts)
 NEWEST = TRAINED_DAYS * SLOTS
@@ -135,6 +135,9 @@ def is_beyond_schemas(failure: Any, case: Any, response: Any) -> bool:
     if "positive_data_acceptance" in failure.checks and status == 422 and label in BEYOND_SCHEMAS:
         reasons = [error["reason"] for error in response.json()["errors"]]
         return bool(reasons) and all(re.match(BEYOND_SCHEMAS[label], reason) for reason in reasons)
+    # DELETE cancels a run, which stays where it was and says so.
+    if label == "GET /v1/admin/retrain/{run_id}" and "use_after_free" in failure.checks:
+        return bool(response.json()["state"] == "cancelled")
     # With partial=true bad counts are refused one by one, and the answer says so.
     refused_in_part = label == "POST /v1/counts" and "negative_data_rejection" in failure.checks
     return refused_in_part and bool(response.json()["refused"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.network.context import RECENT, ContextParts, ContextSource, mean_deviation
+from model.network.context import FLOOR, RECENT, ContextParts, ContextSource, mean_deviation
 from model.network.days import NetworkDays
 from model.network.network import others_at_junction
 from model.network.series import NetworkCalendar
@@ -60,13 +60,17 @@ def test_columns_say_what_their_names_say():
     assert np.allclose(column(rows, "deviation 3"), deviation[:, ROWS - 3])
     assert np.allclose(column(rows, "count yesterday"), scaled[:, ROWS + 1 - 24])
     assert np.allclose(column(rows, "deviation last week"), deviation[:, ROWS + 1 - 7 * 24])
-    assert np.allclose(column(rows, "network 1"), deviation.mean(axis=0)[ROWS - 1])
+    assert np.allclose(column(rows, "network 1"), mean_deviation(deviation)[ROWS - 1])
     assert np.allclose(column(rows, "upstream 1")[1], deviation[0, ROWS - 1])
-    assert np.allclose(column(rows, "upstream 1")[0], deviation.mean(axis=0)[ROWS - 1])  # none: the network's
+    assert np.allclose(column(rows, "upstream 1")[0], mean_deviation(deviation)[ROWS - 1])  # none: the network's
     assert np.allclose(column(rows, "junction 2")[4], deviation[[3, 5]].mean(axis=0)[ROWS - 2])
     assert np.allclose(
         column(rows, "mean deviation 4")[2], np.mean([deviation[2, ROWS - k] for k in (1, 2, 3, 4)], axis=0)
     )
+    counted = np.sum([SERIES.counts[2, ROWS - lag] for lag in (1, 2, 3, 4)], axis=0)
+    expected = np.sum([usual[2, ROWS - lag] for lag in (1, 2, 3, 4)], axis=0)
+    relative = (counted - expected) / (expected + 4 * FLOOR * profile.scale[2])
+    assert np.allclose(column(rows, "relative deviation 4")[2], relative * usual[2, ROWS + 1] / profile.scale[2])
     assert set(column(rows, "Monday to Friday").ravel()) <= {0.0, 1.0}
 
 
@@ -139,3 +143,8 @@ def test_rows_near_the_beginning_have_what_there_is():
     rows = source().rows(np.array([3]), 1)
     assert (rows.filled == RECENT - 3).all()
     assert not np.isnan(rows.columns).any()
+
+
+def test_a_link_that_is_all_but_empty_does_not_speak_for_the_others():
+    deviations = np.array([[0.1, 0.1], [-0.1, np.nan], [40.0, np.nan]])
+    assert mean_deviation(deviations) == pytest.approx([2.0 / 3.0, 0.1])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.network.profile import NetworkProfile
+from model.network.profile import NetworkProfile, scale_of
 from tests.model.network.made_up import made_up_network
 
 
@@ -57,6 +57,16 @@ def test_constant_links_are_no_trouble(level):
     profile = NetworkProfile.learn(by_day, series.calendar.weekday[::24])
     assert profile.expected_counts[0] == pytest.approx(level, abs=0.25 * level + 1e-9)
     assert (profile.scale > 0.0).all()
+
+
+def test_the_unit_of_a_link_is_its_spread_but_no_less_than_chance_makes_it():
+    series = made_up_network()
+    tables = learnt(series).expected_counts
+    np.testing.assert_array_equal(scale_of(tables), tables.std(axis=(1, 2)))
+    alike = np.full((3, 7, 24), [[[0.0]], [[4.0]], [[np.nan]]])
+    assert scale_of(alike).tolist() == [1.0, 2.0, 1.0]
+    assert scale_of(tables[2]) == scale_of(tables)[2]
+    assert scale_of(tables.astype(np.float32)) == pytest.approx(scale_of(tables), rel=1e-6)
 
 
 def test_more_days_than_a_link_has_weigh_less_than_its_own():

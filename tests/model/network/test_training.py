@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from model.network import training
+from model.network.context import ContextParts
 from model.network.days import NetworkDays, counts_from
 from model.network.network import source_of
 from model.network.plan import NetworkPlan
@@ -97,6 +98,43 @@ def test_a_link_without_counts_has_no_model():
 def test_too_short_a_span_is_refused():
     with pytest.raises(NotEnoughCounts, match="at least 8 are needed"):
         train_network(SERIES.head(6 * 24), QUICK)
+
+
+def three_links(**silent):
+    """Three links, of which the slots of some are without counts."""
+    counts = SERIES.counts[:3].copy()
+    for place, slots in silent.items():
+        counts[int(place[1:]), slots] = np.nan
+    return replace(SERIES, link_ids=("a", "b", "c"), counts=counts, junction=np.full(3, -1), upstream=((),) * 3)
+
+
+HELD_OUT = slice(-4 * 24, None)  # the days that QUICK holds out
+BEFORE = slice(None, -4 * 24)
+
+
+@pytest.mark.parametrize(
+    "silent", [{"_0": HELD_OUT}, {"_1": BEFORE, "_2": BEFORE}], ids=["who would judge", "who would be learnt from"]
+)
+def test_where_a_third_of_the_links_cannot_judge_the_others_all_do(silent):
+    done = train_network(three_links(**silent), QUICK)
+    assert all(model is not None and np.isfinite(model.own).all() for model in done.models)
+    assert np.isfinite(done.network.components).all()
+
+
+@pytest.mark.parametrize(
+    ("when", "held_out_days", "slots"), [("on", 1, slice(-24, None)), ("before", 4, slice(None, -3 * 24))]
+)
+def test_a_span_of_nothing_but_gaps_is_refused(when, held_out_days, slots):
+    series = three_links(_0=slots, _1=slots, _2=slots)
+    with pytest.raises(NotEnoughCounts, match=f"none that could be learnt from {when} the held-out days"):
+        train_network(series, replace(QUICK, held_out_days=held_out_days))
+
+
+@pytest.mark.parametrize("name", ContextParts().names)
+def test_one_part_of_the_context_is_enough(name):
+    done = train_network(SERIES, replace(QUICK, parts=ContextParts.named([name])))
+    assert {part for part, _ in done.network.parts.columns} == {name}
+    assert np.isfinite(done.judged.network).all()
 
 
 def test_a_network_of_one_link():

@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.counts.importers import open_counts
+from app.counts.series import gather
+from benchmarks.accuracy import chosen
+from benchmarks.network_accuracy import (
+    BASE_ONLY,
+    SETTINGS,
+    Trial,
+    asking_rows,
+    gather_network,
+    groups_of,
+    learning_rows,
+    refreshed_nightly,
+    ridge_per_link,
+    said_by,
+    young_links,
+)
+from model.network.plan import NetworkPlan
+from model.network.training import train_network
+from model.profile import Profile
+
+
+@pytest.fixture(scope="module")
+def trial(real_file):
+    with open_counts(real_file) as reader:
+        links = gather(reader)
+    whole = gather_network(links)
+    places = tuple(whole.link_ids.index(link.link_id) for link in chosen(links, None))
+    return Trial(whole, 22, places, replace(NetworkPlan(), horizons=1, **BASE_ONLY))
+
+
+@pytest.fixture(scope="module")
+def result(trial):
+    return train_network(trial.learnt, trial.plan)
+
+
+def errors(trial, said):
+    return np.array([figure["rmse"] for figure in trial.figures(said)])
+
+
+def test_real_links_are_ahead_of_their_profiles_and_of_ridge_on_the_same_context(trial, result):
+    ours = errors(trial, said_by(trial, result, corrected=False)[:, :, 0])
+    calendar, cut = trial.whole.calendar, trial.cut
+    usual = np.full(trial.actual.shape, np.nan)
+    for link in trial.scored:
+        learnt = trial.learnt.counts[link], calendar.weekday[:cut], calendar.slot_of_day[:cut], calendar.slots_per_day
+        usual[link] = Profile.learn(*learnt).at(calendar.weekday[cut:], calendar.slot_of_day[cut:])
+    assert (ours < errors(trial, usual)).mean() >= 0.95
+    ridge = errors(trial, ridge_per_link(learning_rows(trial), asking_rows(trial)))
+    assert (ours < ridge).mean() > 2 / 3
+    assert np.exp(np.mean(np.log(ours / ridge))) < 1.0
+
+
+def test_fresh_profiles_help(trial, result):
+    frozen = errors(trial, said_by(trial, result, corrected=False)[:, :, 0])
+    fresh = errors(trial, refreshed_nightly(trial, result))
+    assert np.exp(np.mean(np.log(fresh / frozen))) < 1.0
+
+
+def test_a_link_with_three_days_is_well_below_its_own_profile(trial):
+    assert young_links(trial, 3) < 0.9
+
+
+def test_every_scored_link_is_in_one_group(trial):
+    members = [place for group in groups_of(trial).values() for place in group]
+    assert sorted(members) == list(range(len(trial.scored)))
+
+
+def test_lightgbm_has_a_fair_choice():
+    assert len(SETTINGS) >= 20
+    assert len({tuple(sorted(setting.items())) for setting in SETTINGS}) == len(SETTINGS)
