@@ -33,7 +33,9 @@ def server_prefix() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the run, before its workers start."""
+    """Name the run, before its workers start, and let Ctrl-C reach what tests start."""
+    # A shell starts what it puts into the background with Ctrl-C ignored, and children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         os.environ[RUN] = uuid.uuid4().hex[:12]
 
