@@ -97,6 +97,7 @@ def version(service: Service, link_id: str) -> int | None:
     return service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_url, tmp_path, city):
     ids = sorted(city.counts)
     with running_service(database_url, tmp_path, "--workers", "2") as service:
@@ -128,6 +129,7 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_
         assert asking.answers > 50
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_events_and_progress_come_as_they_happen(database_url, tmp_path, city):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
@@ -186,6 +188,7 @@ def start_worker(database_url: str, folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_path, city):
     ids = sorted(city.counts)
     with running_service(database_url, tmp_path, "--no-worker") as service:
@@ -263,6 +266,7 @@ def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and
         assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_running_run_can_be_cancelled(database_url, tmp_path, city):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
