@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from app.links.queries import link_keys
-from model.network.context import NEIGHBOUR_LAGS, mean_deviation
+from model.network.context import NEIGHBOUR_LAGS
+from model.network.deviations import mean_deviation
 from model.network.network import Network
 from model.network.series import NetworkCalendar
 

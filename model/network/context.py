@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.network.deviations import Deviations, mean_deviation
 from model.network.profile import NetworkProfile
 from model.network.series import DAY_TYPES, NetworkCalendar
 
@@ -27,7 +28,6 @@ RELATIVE_MEANS = (1, 4, 8)  # over which a deviation relative to the profile is 
 FLOOR = 0.1  # of a link's scale, added to the profile that a deviation is relative to: an empty road has none
 NEIGHBOUR_LAGS = 3
 NETWORK_MEANS = (4, 8, 16)
-MOST_DEVIATION = 2.0  # that a link may add to the network's mean, in its own units
 HARMONICS = 3
 MOST_FILLED = 0.2  # share of the recent slots that may be missing when serving
 
@@ -174,7 +174,7 @@ class ContextSource:
         deviations = self.standardised(slots) - self.usual(slots)  # (n_links, n_slots looked at)
         pulse = self._pulse(slots, deviations)
         links = np.arange(len(self.counts)) if asked is None else asked
-        look = _Look(slots, deviations, pulse, links)
+        look = Deviations(slots, deviations, pulse, links)
         columns = [self._part(part, at, look) for part in self.parts.names]
         own = look.own(at.recent)
         return Rows(
@@ -188,27 +188,27 @@ class ContextSource:
             return np.array([self.pulse.get(int(slot), np.nan) for slot in slots])
         return mean_deviation(deviations)
 
-    def _part(self, part: str, at: Moment, look: _Look) -> Array:
+    def _part(self, part: str, at: Moment, look: Deviations) -> Array:
         made = getattr(self, f"_{part}")(at, look)
         return np.asarray(made)
 
-    def _lags(self, at: Moment, look: _Look) -> Array:
+    def _lags(self, at: Moment, look: Deviations) -> Array:
         return look.filled(at.recent[:, :2]) + self.usual_at(at.recent[:, :2], look)
 
-    def _yesterday(self, at: Moment, look: _Look) -> Array:
+    def _yesterday(self, at: Moment, look: Deviations) -> Array:
         return self._count_and_deviation(at.yesterday, at, look)
 
-    def _last_week(self, at: Moment, look: _Look) -> Array:
+    def _last_week(self, at: Moment, look: Deviations) -> Array:
         return self._count_and_deviation(at.last_week, at, look)
 
-    def _profile(self, at: Moment, look: _Look) -> Array:
+    def _profile(self, at: Moment, look: Deviations) -> Array:
         last = len(self.calendar) - 1
         near = [np.clip(at.target + step, 0, last) for step in (-1, 0, 1)]
         tables = [self.usual(slots)[look.links] for slots in near]
         tables.append(self._scaled(self.profile.by_day_type, at.target)[look.links])
         return np.stack(tables, axis=2)
 
-    def _deviations(self, at: Moment, look: _Look) -> Array:
+    def _deviations(self, at: Moment, look: Deviations) -> Array:
         recent = look.filled(at.recent)
         means = [recent[:, :, :n].mean(axis=2) for n in MEANS]
         # A road a fifth busier than usual will be so in the next slot, too, whatever is usual then.
@@ -220,103 +220,33 @@ class ContextSource:
         carried = [share * to_come for share in shares]
         return np.concatenate([recent[:, :, :LATEST], np.stack([*means, *carried], axis=2)], axis=2)
 
-    def _time_of_day(self, at: Moment, look: _Look) -> Array:
+    def _time_of_day(self, at: Moment, look: Deviations) -> Array:
         angle = 2.0 * np.pi * self.calendar.slot_of_day[at.target] / self.calendar.slots_per_day
         waves = [wave(n * angle) for n in range(1, HARMONICS + 1) for wave in (np.sin, np.cos)]
         return look.for_all(np.stack(waves, axis=1))
 
-    def _day_type(self, at: Moment, look: _Look) -> Array:
+    def _day_type(self, at: Moment, look: Deviations) -> Array:
         return look.for_all(np.eye(3)[DAY_TYPES[self.calendar.weekday[at.target]]])
 
-    def _upstream(self, at: Moment, look: _Look) -> Array:
+    def _upstream(self, at: Moment, look: Deviations) -> Array:
         return look.others(at.recent[:, :NEIGHBOUR_LAGS], self.upstream)
 
-    def _junction(self, at: Moment, look: _Look) -> Array:
+    def _junction(self, at: Moment, look: Deviations) -> Array:
         return look.others(at.recent[:, :NEIGHBOUR_LAGS], self.junction)
 
-    def _network(self, at: Moment, look: _Look) -> Array:
+    def _network(self, at: Moment, look: Deviations) -> Array:
         recent = look.network(at.recent)
         means = [recent[:, :n].mean(axis=1) for n in NETWORK_MEANS]
         long_ago = [look.network(slots[:, None])[:, 0] for slots in (at.yesterday, at.last_week)]
         return look.for_all(np.column_stack([recent[:, :NEIGHBOUR_LAGS], *means, *long_ago]))
 
-    def _count_and_deviation(self, slots: Slots, at: Moment, look: _Look) -> Array:
+    def _count_and_deviation(self, slots: Slots, at: Moment, look: Deviations) -> Array:
         deviation = look.filled(slots[:, None])[:, :, 0]
         # Where there is no such slot, the profile of the slot to be forecast stands for what was usual then.
         usual = self.usual(np.where(slots >= 0, slots, at.target))[look.links]
         return np.stack([usual + deviation, deviation], axis=2)
 
-    def usual_at(self, slots: Slots, look: _Look) -> Array:
+    def usual_at(self, slots: Slots, look: Deviations) -> Array:
         """Return the profile of a table of slots for the links asked for, (n_asked, n_rows, n)."""
         flat = self.usual(np.maximum(slots, 0).ravel())[look.links]
         return np.asarray(flat.reshape(len(look.links), *slots.shape))
-
-
-def mean_deviation(deviations: Array) -> Array:
-    """Return the network's mean deviation of each slot, over the links that have a count; NaN where none has.
-
-    No link counts for more than twice its unit: one that is all but empty would speak for all the others.
-    """
-    known = ~np.isnan(deviations)
-    n = known.sum(axis=0)
-    kept = np.clip(np.where(known, deviations, 0.0), -MOST_DEVIATION, MOST_DEVIATION)
-    return np.where(n > 0, kept.sum(axis=0) / np.maximum(n, 1), np.nan)
-
-
-class _Look:
-    """Deviations of the slots that are looked at, with what stands for those that are missing.
-
-    A link without a count in a slot is taken to deviate as the network does, and the network without
-    any as it did last before; before the first count there is the profile alone.
-    """
-
-    def __init__(self, slots: Slots, deviations: Array, pulse: Array, links: Slots) -> None:
-        # One more column at the end is what place -1 finds: a slot before the first.
-        self._slots = slots
-        self._deviations = np.column_stack([deviations, np.full(len(deviations), np.nan)])
-        self._pulse = np.append(_carried(pulse), 0.0)
-        self.links = links
-
-    def _places(self, slots: Slots) -> Slots:
-        return np.where(slots >= 0, np.searchsorted(self._slots, slots), len(self._slots))
-
-    def own(self, slots: Slots) -> Array:
-        """Return the deviations of the links asked for, (n_asked, n_rows, n); NaN where there is no count."""
-        return np.asarray(self._deviations[self.links][:, self._places(slots)])
-
-    def network(self, slots: Slots) -> Array:
-        """Return the network's mean deviations, (n_rows, n)."""
-        return np.asarray(self._pulse[self._places(slots)])
-
-    def filled(self, slots: Slots) -> Array:
-        """Return the deviations of the links asked for, the network's where there is no count."""
-        own = self.own(slots)
-        return np.where(np.isnan(own), self.network(slots)[None], own)
-
-    def others(self, slots: Slots, related: Sequence[Sequence[int]]) -> Array:
-        """Return the mean deviations of related links, the network's where none of them has a count."""
-        out = np.broadcast_to(self.network(slots)[None], (len(self.links), *slots.shape)).copy()
-        having = [i for i, link in enumerate(self.links) if len(related[link])]
-        if not having:
-            return out
-        groups = [related[self.links[i]] for i in having]
-        starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
-        needed = np.unique(slots)
-        said = self._deviations[np.concatenate(groups).astype(np.int64)][:, self._places(needed)]
-        known = ~np.isnan(said)
-        sums = np.add.reduceat(np.where(known, said, 0.0), starts, axis=0)
-        n = np.add.reduceat(known.astype(np.float64), starts, axis=0)
-        means = np.where(n > 0.0, sums / np.maximum(n, 1.0), np.nan)[:, np.searchsorted(needed, slots)]
-        out[having] = np.where(np.isnan(means), out[having], means)
-        return out
-
-    def for_all(self, columns: Array) -> Array:
-        """Return the same columns, (n_rows, n), for every link asked for."""
-        return np.broadcast_to(columns[None], (len(self.links), *columns.shape))
-
-
-def _carried(values: Array) -> Array:
-    """Carry the last known value forward over gaps; zero before the first."""
-    known = ~np.isnan(values)
-    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
-    return np.where(last >= 0, values[np.maximum(last, 0)], 0.0)

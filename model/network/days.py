@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.fixed_point import FixedPoint
 from model.network.base_fit import NormalEquations
 from model.network.context import ContextSource
 from model.network.local_memory import LocalMemory
@@ -18,6 +17,7 @@ from model.network.metric import MetricRows, NetworkMetric, learn_metric
 from model.network.network import Base, Network, others_at_junction
 from model.network.plan import NetworkPlan
 from model.network.profile import NetworkProfile
+from model.network.remembering import Remembered, network_memory, own_memory
 from model.network.series import NetworkSeries
 from model.training import NotEnoughCounts
 
@@ -28,18 +28,9 @@ Report = Callable[[str, int, int], object]
 WARM_UP_DAYS = 7  # of profile before a day's rows are learnt from
 LEAST_LEARNT_DAYS = 3  # neighbours within a day are barred: of two days, a row between them would have none
 YOUNG_DAYS = 7  # with fewer before the held-out days, a link's profile goes on learning while it is judged
-NETWORK_NEIGHBOURS = 10  # times as many as of a link's own moments
 JUDGING_LINKS = 3  # every third link judges the metric
 LEAST_ROWS = 20  # that a metric is learnt from, or judged by
 LEAST_DAY = 0.5  # share of a day's slots that makes it a day of counts
-
-
-class Remembered(NamedTuple):
-    """What the base left over, (n_links, n_rows, …), and the slots of the rows."""
-
-    places: NDArray[np.float32]
-    missed: NDArray[np.float32]
-    slots: Slots
 
 
 class Said(NamedTuple):
@@ -266,34 +257,6 @@ class NetworkDays:
 def _profile(days: NetworkDays, day: int) -> NetworkProfile:
     first = max(0, day - days.plan.memory_days)
     return NetworkProfile.learn(days.series.by_day[:, first:day], days.weekdays[first:day])
-
-
-def own_memory(past: Remembered, link: int, plan: NetworkPlan) -> LocalMemory:
-    """Remember a link's own moments."""
-    kept = np.flatnonzero(~np.isnan(past.places[link]).any(axis=1) & ~np.isnan(past.missed[link, :, 0]))
-    return LocalMemory(
-        FixedPoint.of(past.places[link, kept].astype(np.float64)),
-        FixedPoint.of(past.missed[link, kept].astype(np.float64)),
-        np.full(len(kept), link, dtype=np.int32),
-        past.slots[kept],
-        plan.n_neighbors,
-    )
-
-
-def network_memory(past: Remembered, plan: NetworkPlan) -> LocalMemory:
-    """Remember moments of all links, drawn evenly over links and days where there are too many."""
-    known = ~np.isnan(past.places).any(axis=2) & ~np.isnan(past.missed[:, :, 0])
-    links, rows = np.nonzero(known)
-    if len(links) > plan.network_rows:
-        drawn = np.sort(np.random.default_rng(plan.random_state).choice(len(links), plan.network_rows, replace=False))
-        links, rows = links[drawn], rows[drawn]
-    return LocalMemory(
-        FixedPoint.of(past.places[links, rows].astype(np.float64)),
-        FixedPoint.of(past.missed[links, rows].astype(np.float64)),
-        links.astype(np.int32),
-        past.slots[rows],
-        NETWORK_NEIGHBOURS * plan.n_neighbors,
-    )
 
 
 def counts_from(series: NetworkSeries, first: int, horizons: int) -> Array:

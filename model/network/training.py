@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from model.bands import Bands
 from model.network.base_fit import NormalEquations, fit_alone, fit_base, fit_own
-from model.network.days import NetworkDays, Remembered, Report, Said, counts_from, network_memory, own_memory
+from model.network.days import NetworkDays, Report, Said, counts_from
 from model.network.metric import NetworkMetric
 from model.network.network import Base, Network, NetworkModel
 from model.network.plan import NetworkPlan
+from model.network.remembering import Remembered, network_memory, own_memory
 from model.network.series import NetworkSeries
 
 Array = NDArray[np.float64]

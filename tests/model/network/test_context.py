@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.network.context import FLOOR, RECENT, ContextParts, ContextSource, mean_deviation
+from model.network.context import FLOOR, RECENT, ContextParts, ContextSource
 from model.network.days import NetworkDays
+from model.network.deviations import mean_deviation
 from model.network.network import others_at_junction
 from model.network.series import NetworkCalendar
 from tests.model.network.made_up import QUICK, made_up_network
