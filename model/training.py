@@ -92,7 +92,7 @@ def train(
     estimator = span.fit(shares[0])
     judged = span.model(estimator.components_, shares, until=cut)
     expected = judged.expected_counts(rows.X[learnt:])
-    came = _continuations(sound.counts, rows.positions[learnt:], plan.horizons)
+    came = continuations(sound.counts, rows.positions[learnt:], plan.horizons)
     bands = Bands.learn(expected, came, plan.level)
     model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
     held_out = span.compare(judged, rivals or {}, others or {})
@@ -162,7 +162,7 @@ class _Span:
         kept = self.rows.positions < until
         scaled = (self.rows.X[kept] - center) / scale
         counts = self.sound.head(until).counts
-        followed = (_continuations(counts, self.rows.positions[kept], self.plan.horizons) - center) / scale
+        followed = (continuations(counts, self.rows.positions[kept], self.plan.horizons) - center) / scale
         followed -= level_of(scaled, self.window)[:, None] * shares
         calendar = self.series.head(until)
         return TrainedModel(
@@ -182,7 +182,7 @@ class _Span:
     def level_shares(self) -> Array:
         """Choose, horizon by horizon, how much of the level to keep: plain KR's best on the held-out days."""
         held = self.rows.positions >= self.cut
-        came = _continuations(self.sound.counts, self.rows.positions[held], self.plan.horizons)
+        came = continuations(self.sound.counts, self.rows.positions[held], self.plan.horizons)
         errors = []
         for share in LEVEL_SHARES:
             shares = np.full(self.plan.horizons, share)
@@ -286,7 +286,7 @@ def cross_coverage(expected: Array, came: Array, positions: Slots, series: Count
     return coverage(came[:, 0], lower, upper)
 
 
-def _continuations(counts: Array, positions: Slots, horizons: int) -> Array:
+def continuations(counts: Array, positions: Slots, horizons: int) -> Array:
     """Return the counts from each position on, NaN past the end or at a gap, (n, horizons)."""
     padded = np.concatenate([counts, np.full(horizons, np.nan)])
     return np.asarray(padded[positions[:, None] + np.arange(horizons)])

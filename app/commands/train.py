@@ -25,11 +25,12 @@ from app.commands.training_report import as_documents, print_summary
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
 from app.links.folders import folder_name
+from app.network_training import ALGORITHMS as NETWORK_ALGORITHMS
+from app.network_training import NetworkTraining
 from app.registry.store import ModelStore
 from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
-from app.train_network import ALGORITHMS as NETWORK_ALGORITHMS
-from app.train_network import NetworkTraining, train_networks
+from app.train_network import train_networks
 from model.trained_model import ALGORITHMS as ALONE
 from model.training_plan import TrainingPlan
 

@@ -29,11 +29,12 @@ from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.network.gather import Whereabouts
+from app.network_training import BEST, NetworkTraining
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
-from app.train_network import BEST, NetworkTraining, Report, train_networks
+from app.train_network import Report, train_networks
 
 NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most

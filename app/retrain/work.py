@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from app.network_training import ALGORITHMS, NetworkTraining
 from app.registry.store import ModelStore
 from app.retrain.request import REFRESH
 from app.retrain.tables import RetrainRun
 from app.settings import Settings
-from app.train_network import ALGORITHMS, NetworkTraining
 from model.training_plan import TrainingPlan
 
 DEFAULT_DAYS = 56

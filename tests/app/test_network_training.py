@@ -18,11 +18,12 @@ from app.demo.city import links_geojson, sample_city, write_csv
 from app.links.folders import folder_name
 from app.network.gather import Whereabouts, covering_days, gather_network, junctions
 from app.network.phase import keep_series, kept_series
+from app.network_training import NetworkTraining
 from app.registry.store import ModelStore
 from app.retrain.schemas import ContextPart
 from app.retrain.worker import Worker
 from app.slots import SlotGrid, zone_named
-from app.train_network import NetworkTraining, train_networks
+from app.train_network import train_networks
 from model.network.context import ContextParts
 from model.network.judging import judge
 from model.network.network import NetworkModel
