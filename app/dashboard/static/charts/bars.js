@@ -1,37 +1,17 @@
 /** Bars side by side, each with a name below: how much each lag weighs. */
 
-import { el, put, svg } from "../dom.js";
+import { put, svg } from "../dom.js";
+import { Drawn } from "./drawn.js";
 import { linear, ticks } from "./scales.js";
 
 const MARGIN = { top: 8, right: 10, bottom: 34, left: 46 };
 
-export class BarChart {
-  constructor() {
-    this.element = el("div", { class: "chart canvas" });
-    this.width = 0;
-    this.picture = null;
-    new ResizeObserver(([entry]) => {
-      const width = Math.round(entry.contentRect.width);
-      if (width && width !== this.width) {
-        this.width = width;
-        this.#draw();
-      }
-    }).observe(this.element);
-  }
-
+export class BarChart extends Drawn {
   /**
    * @param {{label: string, below: string, bars: {name: string, value: number, title: string}[],
    *   write: (value: number) => string}} picture
    */
-  show(picture) {
-    this.picture = picture;
-    if (this.width) this.#draw();
-  }
-
-  #draw() {
-    if (!this.picture) return;
-    const { label, below, bars, write } = this.picture;
-    const { width } = this;
+  draw({ label, below, bars, write }, width) {
     const height = 160;
     const marks = ticks(Math.max(1e-9, ...bars.map((bar) => bar.value)), 3);
     const y = linear([0, marks[marks.length - 1]], [height - MARGIN.bottom, MARGIN.top]);

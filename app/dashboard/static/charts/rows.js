@@ -1,6 +1,7 @@
 /** Bars below each other, each with its name and figure: parts that add up to a whole, or shares of one. */
 
-import { el, put, svg } from "../dom.js";
+import { put, svg } from "../dom.js";
+import { Drawn } from "./drawn.js";
 import { linear } from "./scales.js";
 
 const ROW = 22;
@@ -11,30 +12,9 @@ const GAP = 8;
  * @typedef {{name: string, from: number, to: number, said: string, kind?: string}} Row
  */
 
-export class RowChart {
-  constructor() {
-    this.element = el("div", { class: "chart canvas" });
-    this.width = 0;
-    this.picture = null;
-    new ResizeObserver(([entry]) => {
-      const width = Math.round(entry.contentRect.width);
-      if (width && width !== this.width) {
-        this.width = width;
-        this.#draw();
-      }
-    }).observe(this.element);
-  }
-
+export class RowChart extends Drawn {
   /** @param {{label: string, rows: Row[]}} picture */
-  show(picture) {
-    this.picture = picture;
-    if (this.width) this.#draw();
-  }
-
-  #draw() {
-    if (!this.picture) return;
-    const { label, rows } = this.picture;
-    const { width } = this;
+  draw({ label, rows }, width) {
     const height = rows.length * ROW + 4;
     const longest = (texts) => LETTER * Math.max(...texts.map((text) => text.length)) + GAP;
     const left = Math.min(longest(rows.map((row) => row.name)), width * 0.5);
