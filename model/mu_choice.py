@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import KFold
 
 from model.examples import Examples
 from model.kernel import Array, Neighborhood
+
+if TYPE_CHECKING:
+    from sklearn.model_selection import KFold
 
 RACE_MARGIN = 1.1  # a candidate this much worse than the best, after two folds, leaves the race
 

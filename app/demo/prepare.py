@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from errno import ENOSPC
 from os import strerror
+from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
@@ -29,12 +30,13 @@ from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.network.gather import Whereabouts
-from app.network_training import BEST, NetworkTraining
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
-from app.train_network import Report, train_networks
+
+if TYPE_CHECKING:
+    from app.train_network import Report
 
 NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most
@@ -66,6 +68,10 @@ def train_city(
     waiting = {link.link_id: link for link in links if link.link_key not in active}
     if not waiting:
         return []
+    # Loaded only where there is something to train: a demo that goes on from where it was should not wait for it.
+    from app.network_training import BEST, NetworkTraining
+    from app.train_network import train_networks
+
     how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
     output, store = folder.root / "training", ModelStore(folder.model_store)
     series = [_series(city, link, size.stored_slots(city)) for link in links]

@@ -19,11 +19,9 @@ from app.events.deliver import Deliverer
 from app.registry.housekeeping import sweep_store
 from app.registry.store import ModelStore
 from app.retrain.beat import LOST_SECONDS, Heartbeat
-from app.retrain.carry_out import RunLost, carry_out
 from app.retrain.queries import claim_run, close_links, still_mine
 from app.retrain.tables import RetrainRun
 from app.retrain.triggers import make_due_runs
-from app.retrain.work import Work
 from app.runtime import clock_of
 from app.settings import Settings
 
@@ -81,6 +79,10 @@ class Worker:
             run = claim_run(session, self.name, datetime.now(UTC), timedelta(seconds=LOST_SECONDS))
         if run is None:
             return False
+        # Loaded with the first run: what training needs takes a second and much memory, and most hours bring no run.
+        from app.retrain.carry_out import RunLost, carry_out
+        from app.retrain.work import Work
+
         log.info("run begins", extra={"run": run.id, "algorithm": run.algorithm})
         work = Work(self._engine, self._settings, run, self.name)
         with Heartbeat(self._engine, run.id, self.name, self._stop) as heartbeat:
