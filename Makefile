@@ -9,6 +9,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled modules are kept, whatever the shell says: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 # Two stamps, for a demo needs half of the packages: what Flowcast runs on, and what one works on it with.
 RUNS := .venv/.runs
 READY := .venv/.ready

@@ -26,7 +26,9 @@ def main(which: str) -> None:
     """Install what one of the requirement files pins; to run Flowcast, also Flowcast itself from where it is."""
     try:
         make_environment()
-        install("--requirement", str(ROOT / "requirements" / f"{which}.txt"), packages=pinned(which))
+        # What is worked with is compiled as it is used, for most of it never is; that would take as long as the rest.
+        later = ["--no-compile"] if which == "dev" else []
+        install(*later, "--requirement", str(ROOT / "requirements" / f"{which}.txt"), packages=pinned(which))
         if which == "runtime":
             install("--no-deps", "--editable", str(ROOT), packages=1)
     except OSError as problem:

@@ -20,6 +20,9 @@ from tests.conftest import server_prefix
 
 ADMIN_KEY = "an-admin-key-for-tests-only"
 
+# For tests of what is refused before a database is asked: a second one would add time and nothing else.
+on_one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
 
 @pytest.fixture(scope="session")
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:

@@ -245,7 +245,7 @@ def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine,
             old = "{series} INSERT INTO counts SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n"
         session.execute(text(old.format(series=series, newest=NEWEST)))
     assert left(engine, Count) == 50_000
-    with running_service(database_url, tmp_path, "--no-worker") as service:
+    with running_service(database_url, tmp_path) as service:
         environment = os.environ | {"FLOWCAST_DATABASE_URL": database_url, "FLOWCAST_CLOCK": "feed"}
         command = [sys.executable, "-m", "app", "db", "prune", "--older-than", "60"]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -32,7 +32,7 @@ from model.network.stored import save_network, save_network_model
 from model.network.training import NetworkResult, train_network
 from model.stored_model import load_model
 from tests.app.city import PLAN, SLOTS, post, put_city, rows, shelve_models, slot_start
-from tests.app.conftest import ADMIN_KEY
+from tests.app.conftest import ADMIN_KEY, on_one_database
 
 TRAINED_DAYS = 15
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
@@ -138,6 +138,7 @@ def assert_says(said: dict[str, Any], expected: Any) -> None:
 
 
 class TestForecasts:
+    @on_one_database
     def test_serving_and_training_are_one_path(self, client, city, trained):
         for link_id in city.counts:
             said = forecast(client, link_id)
@@ -149,6 +150,7 @@ class TestForecasts:
                 assert (one["slot_start"], one["as_of_slot"]) == (slot_start(city, NOW + h), slot_start(city, NOW - 1))
                 assert one["lower"] <= one["expected_count"] <= one["upper"]
 
+    @on_one_database
     def test_it_is_so_to_the_last_digits(self, client, city, trained):  # of single precision, in which memories are
         runtime = client.app.state.runtime
         with reading(runtime.engine) as session:
@@ -200,6 +202,7 @@ class TestForecasts:
         assert forecast(client, late)["forecasts"][0]["as_of_slot"] == slot_start(city, NOW)
         assert_says(forecast(client, late), said_in_training(trained, late, NOW + 1, counts))
 
+    @on_one_database
     def test_few_gaps_are_filled_by_rule(self, client, trained):
         city, link_id = trained.city, list(trained.city.counts)[2]
         put_city(client, city)
@@ -263,6 +266,7 @@ class TestForecasts:
 
 class TestExplain:
     @pytest.mark.parametrize("place", [0, 1, 2, 4])
+    @on_one_database
     def test_parts_add_up_and_neighbours_name_link_and_slot(self, client, city, trained, place):
         link_id = list(city.counts)[place]
         said = forecast(client, link_id, explain=True)
@@ -319,6 +323,7 @@ class TestStore:
         assert [folder.name for folder in (settings.model_store / ".networks").iterdir()] == [trained.network]
 
     @pytest.mark.parametrize("harm", [_damage, _cut_short, shutil.rmtree])
+    @on_one_database
     def test_a_harmed_network_is_noticed_while_it_is_in_memory(self, client, city, trained, settings, harm):
         assert forecast(client, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
         harm(settings.model_store / ".networks" / trained.network)
@@ -377,6 +382,7 @@ class TestStore:
         assert sweep_store(other, ModelStore(settings.model_store)) == []
         other.dispose()
 
+    @on_one_database
     def test_a_link_that_its_network_knows_by_another_name_is_refused(self, client, city, result, trained, tmp_path):
         model = result[1].models[0]
         assert model is not None

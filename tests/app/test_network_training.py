@@ -33,6 +33,7 @@ from model.network.training import train_network
 from model.stored_model import load_model
 from model.training_plan import TrainingPlan
 from tests.app.city import SLOTS, post, rows
+from tests.app.conftest import on_one_database
 
 DAYS, HELD_OUT, YOUNG = 15, 4, 3
 SMALL = NetworkPlan(metric_rows=300, network_rows=1500, max_iter=1, mu=(1e-3,), ridge=(3000.0,), own_ridge=(10000.0,))
@@ -378,6 +379,7 @@ class TestRequests:
             ),
         ],
     )
+    @on_one_database
     def test_what_does_not_concern_a_network_is_refused_by_name(self, client, put_link, body, message):
         put_link("A")
         assert message in ask(client, 422, **body)["detail"]

@@ -146,7 +146,7 @@ class TestTrainCommand:
 
     def test_ctrl_c_leaves_whole_artifacts_and_resume_goes_on(self, tmp_path):
         file, models = tmp_path / "city.csv", tmp_path / "models"
-        write_csv(sample_city(links=10, days=16), file)
+        write_csv(sample_city(links=6, days=14), file)
         command = [str(FLOWCAST), "train", str(file), "--output", str(models), "--lags", "12"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             deadline = time.monotonic() + 60
@@ -157,13 +157,13 @@ class TestTrainCommand:
         assert process.returncode == 130
         assert "--resume goes on from here" in said
         done = [folder.name for folder in models.glob("[A-Z]*")]
-        assert 0 < len(done) < 10
+        assert 0 < len(done) < 6
         for name in done:
             load_model(models / name)
         rest = self.run(file, "--output", models, "--lags", 12, "--resume")
         assert rest.returncode == 0
         assert "0 failed" in rest.stdout
-        assert len(list(models.glob("[A-Z]*"))) == 10
+        assert len(list(models.glob("[A-Z]*"))) == 6
         assert not list(models.glob(".*"))
 
 

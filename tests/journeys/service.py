@@ -38,9 +38,9 @@ class Service:
 
 @contextmanager
 def running_service(
-    database_url: str, folder: Path, *arguments: str, port: int = 0, **settings: str
+    database_url: str, folder: Path, *arguments: str, port: int = 0, worker: bool = False, **settings: str
 ) -> Iterator[Service]:
-    """Start ``flowcast serve`` and wait until it is ready; stop it at the end if it still runs."""
+    """Start ``flowcast serve``, with a retrain worker if need be, and wait until it is ready; stop it at the end."""
     if not port:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -52,7 +52,8 @@ def running_service(
         "FLOWCAST_ADMIN_KEY": KEY,
         **settings,
     }
-    command = [sys.executable, "-m", "app", "serve", "--port", str(port), *arguments]
+    beside = "--worker" if worker else "--no-worker"
+    command = [sys.executable, "-m", "app", "serve", "--port", str(port), beside, *arguments]
     with (folder / f"service-{port}.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     service = Service(process, port)

@@ -78,7 +78,7 @@ class Town:
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]:
     folder = tmp_path_factory.mktemp("town")
-    with running_service(f"sqlite:///{folder}/flowcast.db", folder) as service:
+    with running_service(f"sqlite:///{folder}/flowcast.db", folder, worker=True) as service:
         town = Town(service, city)
         town.ask("POST", "/v1/links", links_geojson(city))
         town.post(0, town.next)
@@ -568,7 +568,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
     """Without keys, below a prefix, without links; then the service ends and is started again."""
     url = f"sqlite:///{tmp_path}/flowcast.db"
     settings = {"FLOWCAST_AUTH": "off", "FLOWCAST_ROOT_PATH": "/flowcast"}
-    with running_service(url, tmp_path, "--no-worker", **settings) as service:
+    with running_service(url, tmp_path, **settings) as service:
         visitor = Visit(browser, f"http://127.0.0.1:{service.port}/flowcast/", None)
         page = visitor.go("#/network")
         page.get_by_text("There are no links yet").wait_for()
@@ -600,7 +600,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
         row(page, "new").wait_for()
     page.get_by_role("alert").get_by_text("The service has not answered since").wait_for()
     assert row(page, "new").is_visible()  # what was known stays, and is said to be old
-    with running_service(url, tmp_path, "--no-worker", port=service.port, **settings) as service:
+    with running_service(url, tmp_path, port=service.port, **settings) as service:
         page.locator(".stale-bar").wait_for(state="hidden")
         page.locator(".live", has_text="Live").wait_for()
         service.ask("PUT", "/v1/links/newer", {"name": "Newer road"})

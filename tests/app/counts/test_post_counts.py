@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.main import create_app
-from tests.app.conftest import ADMIN_KEY
+from tests.app.conftest import ADMIN_KEY, on_one_database
 
 START = datetime(2025, 9, 1, tzinfo=UTC)
 
@@ -99,6 +99,7 @@ class TestPostCounts:
             ("A", "row", "object"),
         ],
     )
+    @on_one_database
     def test_a_bad_count_is_refused_by_name_and_nothing_is_stored(self, client, bad, field, rule):
         answer = post(client, row(1), bad, row(2))
         assert answer.status_code == 422
@@ -134,6 +135,7 @@ class TestPostCounts:
     @pytest.mark.parametrize(
         "body", [b"", b"[]", b"{", b'{"counts": {}}', b'{"counts": [], "more": 1}', b"\xff", b"NaN"]
     )
+    @on_one_database
     def test_a_body_that_is_no_batch_is_refused(self, client, body):
         answer = client.post("/v1/counts", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 422
@@ -181,6 +183,7 @@ class TestLanguages:
         assert answer.status_code == 422
 
     @pytest.mark.parametrize("body", ["", "{}", "link_id,slot_start\n", "link;slot_start;count\n"])
+    @on_one_database
     def test_a_csv_whose_header_lacks_a_column_is_refused_even_without_rows(self, client, body):
         answer = client.post("/v1/counts?partial=true", content=body, headers={"Content-Type": "text/csv"})
         assert answer.status_code == 422

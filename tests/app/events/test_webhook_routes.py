@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from app.events.addresses import Address
 from app.settings import Settings
+from tests.app.conftest import on_one_database
 
 HOOK = {"url": "https://hooks.example/flowcast", "events": ["activations", "forecasts"]}
 
@@ -51,6 +52,7 @@ class TestPost:
             {"surprise": 1},
         ],
     )
+    @on_one_database
     def test_what_breaks_a_rule(self, client, fields):
         answer = make(client, **fields)
         assert answer.status_code == 422
@@ -70,6 +72,7 @@ class TestPost:
             "http://hooks.example:99999/",
         ],
     )
+    @on_one_database
     def test_addresses_that_nobody_allowed(self, client, url):
         answer = make(client, url=url)
         assert answer.status_code in (409, 422)

@@ -12,7 +12,7 @@ from app.main import create_app
 from app.slots import zone_named
 from model.stored_model import load_model
 from tests.app.city import PLAN, SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, train_city
-from tests.app.conftest import ADMIN_KEY
+from tests.app.conftest import ADMIN_KEY, on_one_database
 
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
 
@@ -117,6 +117,7 @@ class TestForecast:
             ({"as_of": "2035-09-01T00:00:00Z"}, 409),
         ],
     )
+    @on_one_database
     def test_what_cannot_be_asked_is_refused(self, client, link_id, query, status):
         forecast(client, link_id, status, **query)
 
@@ -209,6 +210,7 @@ class TestDegrading:
             assert "damaged" in json.dumps(fresh.get("/readyz").json())
 
     @pytest.mark.parametrize("harm", [_cut_short, _overwrite, shutil.rmtree])
+    @on_one_database
     def test_an_artifact_damaged_while_it_is_in_memory_is_noticed(self, client, settings, city, link_id, harm):
         assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
         harm(settings.model_store / link_id / "1")

@@ -10,6 +10,7 @@ from app.registry.activate import activate
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
 from model.stored_model import load_model
+from tests.app.conftest import on_one_database
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ class TestGetModels:
         assert client.get("/v1/links/A/models").json() == {"link_id": "A", "models": [], "next_cursor": None}
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "cursor=0", "cursor=x", "cursor=-1"])
+    @on_one_database
     def test_bad_pages_are_refused(self, client, shelf, query):
         assert client.get(f"/v1/links/Ba/models?{query}").status_code == 422
 

@@ -18,6 +18,7 @@ from app.registry.shelve import LEAST_HORIZONS, shelve
 from app.registry.tables import ShelvedModel
 from model.artifact import read_artifact
 from model.stored_model import load_model, save_model
+from tests.app.conftest import on_one_database
 from tests.app.registry.artifacts import retold
 from tests.app.registry.conftest import add_link
 
@@ -87,6 +88,7 @@ class TestRefused:
             ({"plan": None}, "about.plan='None' is refused"),
         ],
     )
+    @on_one_database
     def test_what_the_artifact_says_must_fit_the_link(self, engine, store, link, artifact, tmp_path, about, message):
         with pytest.raises(Invalid, match=message.replace(".", r"\.")):
             put(engine, store, link, retold(artifact, tmp_path / "other", **about))

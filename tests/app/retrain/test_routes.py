@@ -10,6 +10,7 @@ from app.retrain.queries import claim_run, waiting_links
 from app.retrain.work import Work
 from app.retrain.worker import Worker
 from tests.app.city import PLAN
+from tests.app.conftest import on_one_database
 
 QUICK = {"lags": 12, "n_neighbors": 8, "max_iter": 3, "held_out_days": 4, "mu": [1e-3]}
 
@@ -58,6 +59,7 @@ class TestRetrain:
             ({"parameters": {"speed": 1}}, 422),
         ],
     )
+    @on_one_database
     def test_what_cannot_be_is_refused(self, client, city, body, status):
         retrain(client, status, **body)
 
