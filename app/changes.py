@@ -11,13 +11,15 @@ import selectors
 import socket
 import sqlite3
 import threading
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
 from app.database import CHANNEL, OTHER, is_sqlite, writes_here
 
 RECONNECT_SECONDS = 1.0
+# A server or a network that vanishes says no goodbye: without these a listener would be deaf for hours and not know.
+KEEP_ALIVE: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 CLOSE_SECONDS = 5.0
 
 log = logging.getLogger("flowcast.changes")
@@ -115,7 +117,7 @@ class PostgreSQLChanges:
 
         while not self._closed.is_set():
             try:
-                with psycopg.connect(self._address, autocommit=True, connect_timeout=5) as connection:
+                with psycopg.connect(self._address, autocommit=True, connect_timeout=5, **KEEP_ALIVE) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._heard_served += 1  # whatever was missed before
                     self._heard += 1

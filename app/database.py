@@ -120,6 +120,14 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
     _writes += served
 
 
+def database_now(session: Session) -> datetime:
+    """Tell the time by the one clock that all hosts on a database share; for SQLite that is this machine's."""
+    if session.get_bind().dialect.name == "sqlite":
+        return datetime.now(UTC)
+    now: datetime = session.execute(text("SELECT clock_timestamp()")).scalar_one()
+    return now.astimezone(UTC)
+
+
 def writes_here() -> int:
     """Count the write transactions of this process that may have changed a forecast."""
     return _writes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, func, or_, select, tuple_
@@ -51,6 +52,7 @@ def save_forecasts(session: Session, statements: Iterable[Statement]) -> None:
     rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
     if not rows:
         return
+    rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_POSTGRESQL, tuple(list(column) for column in zip(*rows, strict=True)))

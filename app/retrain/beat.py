@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.database import writing
+from app.database import database_now, writing
 from app.retrain.queries import cancel_wanted, still_mine
 
 BEAT_SECONDS = 1.0
@@ -44,7 +43,7 @@ class Heartbeat:
         while not self._ended.wait(BEAT_SECONDS):
             try:
                 with writing(self._engine, derived=True, served=False) as session:
-                    self.lost = not still_mine(session, self._run_id, self._worker, datetime.now(UTC))
+                    self.lost = not still_mine(session, self._run_id, self._worker, database_now(session))
                     self.cancelled = cancel_wanted(session, self._run_id)
             except SQLAlchemyError as problem:  # the database may be back before anybody misses us
                 log.warning("no heartbeat", extra={"run": self._run_id, "reason": type(problem).__name__})

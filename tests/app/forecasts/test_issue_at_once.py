@@ -1,0 +1,54 @@
+"""Processes that issue the same forecasts at the same moment."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from app.database import open_database, reading, writing
+from app.forecasts.issue import Statement
+from app.forecasts.queries import save_forecasts, stored_statements
+from app.forecasts.windows import HORIZONS
+from app.links.queries import all_links
+from app.links.tables import Link
+
+LINKS, ROUNDS = 150, 25
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circle(database_url):
+    engine = open_database(database_url.replace("postgresql://", "postgresql+psycopg://"))
+    now = datetime.now(UTC)
+    with writing(engine) as session:
+        for i in range(LINKS):
+            given = {"name": "", "zone": "UTC", "slot_minutes": 15, "created_at": now, "updated_at": now}
+            session.add(Link(link_id=f"L{i}", **given))
+    with reading(engine) as session:
+        links = all_links(session)
+    together, problems = threading.Barrier(2), []
+
+    def issue(issued_at: int) -> None:
+        numbers: list[float] = [1.0] * HORIZONS
+        for turn in range(ROUNDS):
+            said = [
+                Statement(link, turn * 900, 1, "KR", None, 0, 0.9, numbers, numbers, numbers, numbers, issued_at)
+                for link in links[:: 1 if issued_at else -1]
+            ]
+            together.wait(timeout=60)
+            try:
+                with writing(engine, derived=True) as session:
+                    save_forecasts(session, said)
+            except Exception as problem:
+                problems.append(problem)
+
+    both = [threading.Thread(target=issue, args=[i]) for i in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert problems == []
+    with reading(engine) as session:
+        for turn in range(ROUNDS):
+            stored = stored_statements(session, links, {link.link_key: turn * 900 for link in links})
+            assert len(stored) == LINKS
+    engine.dispose()
