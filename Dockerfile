@@ -6,8 +6,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 RUN python -m venv /opt/flowcast
 WORKDIR /build
 # Before the code: it changes more often than what it runs on.
-COPY requirements/runtime.txt requirements/
-RUN /opt/flowcast/bin/pip install --requirement requirements/runtime.txt
+COPY requirements/runtime.txt requirements/s3.txt requirements/
+RUN /opt/flowcast/bin/pip install --requirement requirements/runtime.txt --requirement requirements/s3.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY migrations migrations
@@ -32,7 +32,8 @@ ENV PATH=/opt/flowcast/bin:$PATH \
     HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
-    FLOWCAST_MODEL_STORE=/var/lib/flowcast/models
+    FLOWCAST_MODEL_STORE=/var/lib/flowcast/models \
+    FLOWCAST_MODEL_CACHE=/var/lib/flowcast/models/.cache
 USER 10001:10001
 WORKDIR /var/lib/flowcast
 VOLUME /var/lib/flowcast/models

@@ -13,6 +13,7 @@ from app.database import open_database, reading
 from app.forecasts.board import ForecastBoard
 from app.keys.ring import KeyRing
 from app.registry.loaded import LoadedModels
+from app.registry.open_store import open_store
 from app.settings import ClockKind, Settings
 
 
@@ -39,7 +40,7 @@ def open_runtime(settings: Settings) -> Runtime:
     engine = open_database(settings.database_url)
     changes = watch_changes(engine)
     clock = clock_of(engine, changes, settings)
-    models = LoadedModels(settings.model_store, most=settings.models_in_memory)
+    models = LoadedModels(open_store(settings), most=settings.models_in_memory)
     board = ForecastBoard(engine, changes, clock, models, settings)
     return Runtime(settings, engine, changes, clock, models, board, KeyRing(engine, settings))
 

@@ -15,6 +15,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsS
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from app.store_address import StoreAddress
+
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
 SECRETS = "/run/secrets"  # where container engines put them
@@ -64,7 +66,16 @@ class Settings(BaseSettings):
     database_password: SecretStr | None = Field(
         None, description="Password for a PostgreSQL whose `FLOWCAST_DATABASE_URL` has none"
     )
-    model_store: Path = Field(Path("models"), description="Folder for the artifacts of trained models")
+    model_store: StoreAddress = Field(
+        Path("models"),
+        description="Where the artifacts of trained models lie: a folder, `file:PATH`, or `s3://BUCKET/PREFIX`",
+    )
+    model_cache: Path = Field(
+        Path("model-cache"), description="Folder for copies of the artifacts that a bucket holds; unused without one"
+    )
+    model_cache_megabytes: int = Field(
+        4096, ge=1, description="Size past which copies that nobody asked for within the hour leave that folder"
+    )
     clock: ClockKind = Field(
         ClockKind.WALL, description="Where now comes from: `wall`, or `feed` for the end of the newest slot seen"
     )

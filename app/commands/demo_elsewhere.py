@@ -21,6 +21,7 @@ from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import next_slot
 from app.demo.replay import Feed
 from app.links.queries import all_links
+from app.registry.open_store import open_store
 from app.settings import ClockKind, Settings
 from app.slots import zone_named
 
@@ -36,7 +37,7 @@ def replay_elsewhere(address: str, size: DemoSize, speed: float, seconds: float 
     settings = settings_or_refuse("demo")
     key = _key(settings)
     live = settings.clock is ClockKind.WALL
-    folder = DemoFolder(data, models=settings.model_store)
+    folder = DemoFolder(data, models=open_store(settings))
     with folder.held(size), current_database("demo", settings) as engine:
         size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
         city = store_with_note(engine, size)

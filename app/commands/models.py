@@ -22,10 +22,10 @@ from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate
 from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.loaded import LoadedModels
+from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, shelf_size
 from app.registry.schemas import LARGEST_VERSION
 from app.registry.shelf import show_shelf
-from app.registry.store import ModelStore
 
 models = typer.Typer(help="The shelf of trained models.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def list_command(
     """List trained models, link by link, the newest first."""
     settings = settings_or_refuse("models list")
     with current_database("models list", settings) as engine:
-        loaded = LoadedModels(settings.model_store, most=1)
+        loaded = LoadedModels(open_store(settings), most=1)
         wanted = [link_named(engine, link)] if link is not None else None
         with reading(engine) as session:
             shelves = [show_shelf(session, loaded, one, None, MOST) for one in wanted or all_links(session)]
@@ -63,7 +63,7 @@ def add_command(
     except OSError as problem:
         refuse("models add", problem)
     with current_database("models add", settings) as engine:
-        outcomes = shelve_all(engine, ModelStore(settings.model_store), folders, activates=activates)
+        outcomes = shelve_all(engine, open_store(settings), folders, activates=activates)
     if as_json:
         typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     tell(outcomes)
@@ -86,7 +86,7 @@ def activate_command(
     settings = settings_or_refuse("models activate")
     with current_database("models activate", settings) as engine:
         chosen = _chosen(engine, link_id, version)
-        store, failed = ModelStore(settings.model_store), 0
+        store, failed = open_store(settings), 0
         for link, number in chosen:
             try:
                 with writing(engine) as session:
@@ -109,7 +109,7 @@ def tidy_command(
 ) -> None:
     """Remove versions nobody will go back to, with their artifacts, and what died writers left in the store."""
     settings = settings_or_refuse("models tidy")
-    store, n, most = ModelStore(settings.model_store), 0, keep or settings.keep_retired
+    store, n, most = open_store(settings), 0, keep or settings.keep_retired
     with current_database("models tidy", settings) as engine:
         with reading(engine) as session:
             links = all_links(session)

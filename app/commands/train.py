@@ -27,7 +27,7 @@ from app.counts.importers import CountFileError
 from app.links.folders import folder_name
 from app.network_training import ALGORITHMS as NETWORK_ALGORITHMS
 from app.network_training import NetworkTraining
-from app.registry.store import ModelStore
+from app.registry.open_store import open_store
 from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
 from app.train_network import train_networks
@@ -105,7 +105,7 @@ class Shelving:
     def __init__(self, stack: ExitStack, activates: bool) -> None:
         settings = settings_or_refuse("train")
         self.engine: Engine = stack.enter_context(current_database("train", settings))
-        self._store, self._activates = ModelStore(settings.model_store), activates
+        self._store, self._activates = open_store(settings), activates
         self.outcomes: list[ShelvingOutcome] = []
 
     def add(self, folder: Path) -> None:

@@ -12,6 +12,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from app.demo.city import MONDAY, City, sample_city
+from app.registry.folder_store import FolderStore
+from app.registry.store import ModelStore
 from app.slots import zone_named
 
 REPLAYED_DAYS = 3  # of the days asked for
@@ -52,7 +54,7 @@ class DemoFolder:
     """Where everything of a demo lies; deleting it forgets the demo. Its models may be kept with a service's own."""
 
     root: Path
-    models: Path | None = None
+    models: ModelStore | None = None
 
     @property
     def database_url(self) -> str:
@@ -60,9 +62,9 @@ class DemoFolder:
         return f"sqlite:///{self.root.absolute() / 'flowcast.db'}"
 
     @property
-    def model_store(self) -> Path:
+    def model_store(self) -> ModelStore:
         """The artifacts of the trained models."""
-        return self.models or self.root.absolute() / "models"
+        return self.models or FolderStore(self.root.absolute() / "models")
 
     @property
     def log(self) -> Path:
@@ -74,7 +76,7 @@ class DemoFolder:
         others = {name: value for name, value in os.environ.items() if not name.startswith("FLOWCAST_")}
         return others | {
             "FLOWCAST_DATABASE_URL": self.database_url,
-            "FLOWCAST_MODEL_STORE": str(self.model_store),
+            "FLOWCAST_MODEL_STORE": str(self.model_store.root),
             "FLOWCAST_ADMIN_KEY_FILE": str(self.root.absolute() / "admin.key"),
             "FLOWCAST_CLOCK": "feed",
         }

@@ -33,7 +33,6 @@ from app.network.gather import Whereabouts
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.shelve import shelve
-from app.registry.store import ModelStore
 
 if TYPE_CHECKING:
     from app.train_network import Report
@@ -73,7 +72,7 @@ def train_city(
     from app.train_network import train_networks
 
     how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
-    output, store = folder.root / "training", ModelStore(folder.model_store)
+    output, store = folder.root / "training", folder.model_store
     series = [_series(city, link, size.stored_slots(city)) for link in links]
     whereabouts = {link.link_id: Whereabouts(link.geometry, tuple(link.upstream)) for link in city.links}
     failed = []

@@ -22,6 +22,7 @@ from app.forecasts.windows import HORIZONS, Windows
 from app.links.queries import LinkInfo
 from app.registry.loaded import Loaded, LoadedModels, Looked
 from app.registry.queries import Place, active_models, once_active
+from app.registry.store import ArtifactAway
 from model.artifact import DamagedArtifact
 from model.forecast_each import forecast_each
 from model.lag_window import TooManyGaps
@@ -89,6 +90,7 @@ class Issuer:
         """
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
+        self.models.prepare(active.values())
         looked: Looked = {}
         chosen = {link.link_key: self._model(session, active.get(link.link_key), looked) for link in links}
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
@@ -174,7 +176,8 @@ class Issuer:
         try:
             return self.models.get(place, looked), None
         except DamagedArtifact as damage:
-            reason = f"the artifact of version {place.version} is damaged: {damage.reason}"
+            wrong = "out of reach" if isinstance(damage, ArtifactAway) else "damaged"
+            reason = f"the artifact of version {place.version} is {wrong}: {damage.reason}"
         for earlier in once_active(session, place.link_key):
             try:
                 return self.models.get(earlier, looked), f"{reason}; version {earlier.version} answers"

@@ -11,10 +11,9 @@ from app.exceptions import FieldError, NotFound, NotYet
 from app.links.queries import LinkInfo
 from app.registry.activations import Activation
 from app.registry.queries import active_model, lock_shelf, shelved_model
-from app.registry.store import ModelStore
+from app.registry.store import ModelStore, StoreAway
 from app.registry.tables import ShelvedModel
 from model.artifact import DamagedArtifact
-from model.stored_model import load_model
 
 
 def activate(
@@ -78,11 +77,16 @@ def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedMod
 
 
 def _require_sound(store: ModelStore, link: LinkInfo, chosen: ShelvedModel) -> None:
+    refused = f"version {chosen.version} of link {link.link_id!r} is not activated"
     try:
-        load_model(store.path(chosen.folder), fingerprint=chosen.fingerprint)
+        store.require_sound(chosen.folder, chosen.fingerprint)
+    except StoreAway as away:
+        raise NotYet(
+            f"{refused}; {away}", [FieldError("version", str(chosen.version), "must have an artifact within reach")]
+        ) from None
     except (DamagedArtifact, OSError) as damage:
         reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__
         raise NotYet(
-            f"version {chosen.version} of link {link.link_id!r} is not activated; its artifact is damaged: {reason}",
+            f"{refused}; its artifact is damaged: {reason}",
             [FieldError("version", str(chosen.version), f"must have a sound artifact: {reason}")],
         ) from None

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
@@ -15,10 +12,10 @@ from app.database import reading
 from app.registry.queries import lock_shelf, networks_in_use, newest_versions, remove_versions, shelf_of
 from app.registry.store import ModelStore
 from app.registry.tables import ShelvedModel
+from app.registry.training_folder import sweep_training
 from model.network.stored import NETWORKS
 
 LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
-TRAINING = ".training-*"  # where a retrain run writes before it shelves
 
 log = logging.getLogger("flowcast.housekeeping")
 
@@ -55,11 +52,11 @@ def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
             for place in places
             if place not in known and int(place.rpartition("/")[2]) <= newest.get(place.rpartition("/")[0], 0)
         ]
-        gone = [place for place in orphans if store.holds_artifact(place) and _is_old(store.path(place))]
+        gone = [place for place in orphans if store.holds_artifact(place) and store.is_old(place, LEFT_AFTER_SECONDS)]
         for place in gone:
             store.remove(place)
-        return gone + _sweep_networks(engine, store) + _sweep_training(store)
-    except OSError as problem:  # a disk in trouble must not stop the one who sweeps
+        return gone + _sweep_networks(engine, store) + sweep_training(store, LEFT_AFTER_SECONDS)
+    except OSError as problem:  # a disk in trouble, or a store that is away, must not stop the one who sweeps
         log.warning("the model store was not swept", exc_info=problem)
         return []
 
@@ -75,7 +72,7 @@ def _sweep_networks(engine: Engine, store: ModelStore) -> list[str]:
     with reading(engine) as session:
         used = networks_in_use(session)
     # After the rows were read: whoever shelves touches the network before the row is written.
-    idle = [network for network in there if network not in used and _is_old(store.network(network))]
+    idle = [network for network in there if network not in used and store.network_is_old(network, LEFT_AFTER_SECONDS)]
     if idle:
         used = store.networks_referred_to()
         idle = [network for network in idle if network not in used]
@@ -105,21 +102,3 @@ def _after_commit(session: Session, store: ModelStore, places: Sequence[str]) ->
 
     event.listen(session, "after_commit", after_commit)
     event.listen(session, "after_rollback", after_rollback)
-
-
-def _sweep_training(store: ModelStore) -> list[str]:
-    stale = [folder for folder in store.root.glob(TRAINING) if folder.is_dir() and _is_old(folder)]
-    for folder in stale:
-        shutil.rmtree(folder, ignore_errors=True)
-    return [folder.name for folder in stale]
-
-
-def _is_old(folder: Path) -> bool:
-    """Tell whether neither a folder nor anything in it was written to of late."""
-    latest = 0.0
-    for path in (folder, *folder.rglob("*")):
-        try:
-            latest = max(latest, path.lstat().st_mtime)
-        except FileNotFoundError:  # somebody is at work there
-            return False
-    return latest < time.time() - LEFT_AFTER_SECONDS

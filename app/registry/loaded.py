@@ -12,15 +12,20 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from app.registry.queries import Place
+from app.registry.store import ArtifactAway, ModelStore, StoreAway
 from model.artifact import DamagedArtifact
 from model.network.stored import network_folder, network_of, network_state
 from model.stored_model import LinkModel, load_model
 
 RETRY_SECONDS = 60.0  # a damaged artifact may have been put right meanwhile
+AWAY_SECONDS = 10.0  # a store that was away comes back by itself
+
+Key = tuple[int, int, str]
 
 Looked = dict[Path, int | None]  # networks, and their files as they were found
 
@@ -36,16 +41,22 @@ class Loaded(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What is wrong with an artifact, and when that was found."""
+    """What is wrong with an artifact, until when nobody looks again, and whether only its store is away."""
 
     reason: str
-    found: float
+    until: float
+    away: bool
+
+    def as_problem(self, folder: Path) -> DamagedArtifact:
+        """Give what whoever asks for the model is told."""
+        return (ArtifactAway if self.away else DamagedArtifact)(folder, self.reason)
 
 
 class _Kept(NamedTuple):
     """A model in memory, and its files as they were when it was read."""
 
     loaded: Loaded
+    folder: Path
     files: list[str]
     state: int | None
     network: Path | None = None
@@ -55,10 +66,10 @@ class _Kept(NamedTuple):
 class LoadedModels:
     """Loads models when they are first needed and lets the least recently used go."""
 
-    def __init__(self, store: Path, *, most: int) -> None:
+    def __init__(self, store: ModelStore, *, most: int) -> None:
         self._store, self._most = store, most
-        self._models: OrderedDict[tuple[int, int, str], _Kept] = OrderedDict()
-        self._damaged: dict[tuple[int, int, str], Damage] = {}
+        self._models: OrderedDict[Key, _Kept] = OrderedDict()
+        self._damaged: dict[Key, Damage] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -69,7 +80,7 @@ class LoadedModels:
 
         Who asks for many models at once gives one ``looked`` for all, so that each network is looked at once.
         """
-        key = (place.link_key, place.version, place.fingerprint)
+        key = _key(place)
         with self._lock:
             kept = self._models.get(key)
             if kept is not None:
@@ -78,10 +89,12 @@ class LoadedModels:
         if kept is not None:
             if kept.state is not None and _state(kept.files) == kept.state and _network_unchanged(kept, looked):
                 return kept.loaded
+            if self._store.copies and _copy_left(kept, looked):
+                return kept.loaded
             with self._lock:  # somebody touched its files: read and checked again, as if it were new
                 self._models.pop(key, None)
-        if damage and time.monotonic() < damage.found + RETRY_SECONDS:
-            raise DamagedArtifact(self._store / place.folder, damage.reason)
+        if damage and time.monotonic() < damage.until:
+            raise damage.as_problem(self._store.root / place.folder)
         kept = self._load(place, key)
         with self._lock:
             self._damaged.pop(key, None)
@@ -90,29 +103,69 @@ class LoadedModels:
                 self._models.popitem(last=False)
         return kept.loaded
 
+    def prepare(self, places: Collection[Place]) -> None:
+        """Have the artifacts of models that are not in memory fetched side by side, where they lie elsewhere."""
+        if not self._store.copies:
+            return
+        now = time.monotonic()
+        with self._lock:
+            absent = [place for place in places if _key(place) not in self._models]
+            left = [key for key, damage in self._damaged.items() if now < damage.until]
+        wanted = [(place.folder, place.fingerprint) for place in absent if _key(place) not in left]
+        if len(wanted) > 1:
+            self._store.fetch_many(wanted)
+
     def damaged(self) -> dict[tuple[int, int], str]:
         """Say what is wrong with which link's which version, as far as it was tried."""
         with self._lock:
             return {key[:2]: damage.reason for key, damage in self._damaged.items()}
 
-    def _load(self, place: Place, key: tuple[int, int, str]) -> _Kept:
-        folder = self._store / place.folder
+    def _load(self, place: Place, key: Key) -> _Kept:
         try:
-            files = [str(file) for file in sorted(folder.iterdir())]
-            state = _state(files)  # before reading: what is changed meanwhile is seen next time
-            named = network_of(folder)
-            network = None if named is None else network_folder(folder, named)
-            shared = None if network is None else network_state(network)
-            model, about = load_model(folder, fingerprint=place.fingerprint)
-            return _Kept(Loaded(place.version, model, str(about["trained_from"])), files, state, network, shared)
-        except (DamagedArtifact, OSError, KeyError) as problem:
-            reason = problem.reason if isinstance(problem, DamagedArtifact) else type(problem).__name__
+            folder = self._store.fetch(place.folder, place.fingerprint)
+            try:
+                return _read(folder, place)
+            except (DamagedArtifact, OSError):
+                if not self._store.copies:
+                    raise
+                return _read(self._store.fetch(place.folder, place.fingerprint, anew=True), place)
+        except (OSError, KeyError, ValueError) as problem:  # of which DamagedArtifact is one
+            damage = _damage(problem)
             with self._lock:
-                news = key not in self._damaged
-                self._damaged[key] = Damage(reason, time.monotonic())
-            if news:
-                log.error("artifact damaged", extra={"folder": place.folder, "reason": reason})
-            raise DamagedArtifact(folder, reason) from None
+                before = self._damaged.get(key)
+                self._damaged[key] = damage
+            if before is None or before.away != damage.away:
+                said = "artifact out of reach" if damage.away else "artifact damaged"
+                log.error(said, extra={"folder": place.folder, "reason": damage.reason})
+            raise damage.as_problem(self._store.root / place.folder) from None
+
+
+def _key(place: Place) -> Key:
+    return place.link_key, place.version, place.fingerprint
+
+
+def _read(folder: Path, place: Place) -> _Kept:
+    files = [str(file) for file in sorted(folder.iterdir())]
+    state = _state(files)  # before reading: what is changed meanwhile is seen next time
+    named = network_of(folder)
+    network = None if named is None else network_folder(folder, named)
+    shared = None if network is None else network_state(network)
+    model, about = load_model(folder, fingerprint=place.fingerprint)
+    return _Kept(Loaded(place.version, model, str(about["trained_from"])), folder, files, state, network, shared)
+
+
+def _damage(problem: Exception) -> Damage:
+    away = isinstance(problem, StoreAway)
+    reason = str(problem) if away else type(problem).__name__
+    if isinstance(problem, DamagedArtifact):
+        reason = problem.reason
+    return Damage(reason, time.monotonic() + (AWAY_SECONDS if away else RETRY_SECONDS), away)
+
+
+def _copy_left(kept: _Kept, looked: Looked | None) -> bool:
+    """Tell whether copies of a store's artifacts are as they were, or went as a whole; what is mapped is then sound."""
+    own = not kept.folder.exists() or (kept.state is not None and _state(kept.files) == kept.state)
+    return own and (_network_unchanged(kept, looked) or not (kept.network and kept.network.exists()))
 
 
 def _network_unchanged(kept: _Kept, looked: Looked | None) -> bool:

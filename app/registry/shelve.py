@@ -14,7 +14,7 @@ from app.exceptions import Invalid
 from app.links.queries import LinkInfo
 from app.registry.queries import lock_shelf, newest_version, shelved_model, with_fingerprint
 from app.registry.schemas import ArtifactAbout
-from app.registry.store import ModelStore, place_of
+from app.registry.store import ModelStore, StoreAway, place_of
 from app.registry.tables import ShelvedModel
 from model.artifact import DamagedArtifact, read_artifact
 from model.network.network import NetworkModel
@@ -148,7 +148,9 @@ def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int,
 def _mend(store: ModelStore, there: ShelvedModel, folder: Path) -> None:
     """Put the artifact in place again where the one in the store was damaged or lost."""
     try:
-        load_model(store.path(there.folder), fingerprint=there.fingerprint)
+        store.require_sound(there.folder, there.fingerprint)
+    except StoreAway:
+        raise
     except (DamagedArtifact, OSError):
         store.add(folder, there.folder, there.fingerprint)
     there.damaged, there.size_bytes = None, store.size(there.folder)

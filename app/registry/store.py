@@ -1,146 +1,130 @@
-"""Artifacts on disk: the folder below which every version on the shelf has its own."""
+"""Where the artifacts of trained models lie, whatever they lie on."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 
 from app.links.folders import folder_name
-from model.artifact import DamagedArtifact, read_artifact, remove_leftovers
-from model.artifact_folder import MANIFEST, check_replaceable, replaced, sync
-from model.network.stored import FINGERPRINT, NETWORKS, check_network, load_network, network_folder, network_of
-from model.stored_model import load_model
+from model.artifact import DamagedArtifact
+from model.network.stored import FINGERPRINT, NETWORKS
 
 # As place_of gives it: neither absolute nor hidden, one folder deep.
 PLACE = re.compile(r"(?![./])(%2E)?[A-Za-z0-9._:-]{0,64}/[1-9][0-9]{0,9}")
-COPIED_AT_ONCE = 1 << 20
 
 
-class ModelStore:
-    """The artifacts of trained models, each at ``<link>/<version>``, and of their networks, in ``.networks``."""
+class StoreAway(OSError):
+    """The model store does not answer, or not to us, and why; nothing is known about what it holds."""
+
+
+class ArtifactAway(DamagedArtifact):
+    """An artifact that cannot be had now, for its store is away; it may be sound."""
+
+
+class ModelStore(ABC):
+    """The artifacts of trained models, each at ``<link>/<version>``, and of their networks, in ``.networks``.
+
+    Models are mapped from a folder of this machine: the store itself, or copies of what the store holds.
+
+    Attributes
+    ----------
+    root : Path
+        That folder. Retrain runs train below it, too.
+    copies : bool
+        Whether it holds copies, which may be fetched again.
+    """
+
+    copies = False
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-
-    @property
-    def root(self) -> Path:
-        """The folder that holds all of it."""
-        return self._root
+        self.root = root
 
     def path(self, place: str) -> Path:
         """Give the folder of an artifact by its place; one that would lead out of the store is refused."""
         if not PLACE.fullmatch(place):
             raise ValueError(f"place={place!r} is refused; it must be a link's folder and a version")
-        return self._root / place
-
-    def add(self, source: Path, place: str, fingerprint: str) -> None:
-        """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced.
-
-        The network that it refers to comes along, unless it is there already.
-        """
-        target = self.path(place)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target.parent)
-        network = network_of(source)
-        if network is not None:
-            self.add_network(network_folder(source, network), network)
-        with replaced(target) as new:
-            _copy_artifact(source, new, fingerprint)
-            if network is None:
-                load_model(new, fingerprint=fingerprint)  # the copy is what will be served
-            else:  # from here its network is not found
-                read_artifact(new, fingerprint=fingerprint)
-        sync(self._root)
-
-    def add_network(self, source: Path, fingerprint: str) -> None:
-        """Copy what links share in, whole or not at all; a sound one that is there already stays."""
-        target = self.network(fingerprint)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target.parent)
-        try:
-            check_network(target, fingerprint)
-            os.utime(target)  # in use again: what is swept was not written to of late
-        except (DamagedArtifact, OSError):
-            if source.absolute() == target.absolute():
-                raise
-        else:
-            return
-        with replaced(target) as new:
-            _copy_artifact(source, new, fingerprint)
-            load_network(new, fingerprint=fingerprint)
-        sync(self._root)
+        return self.root / place
 
     def network(self, fingerprint: str) -> Path:
         """Give the folder of a network's artifact."""
         if not FINGERPRINT.fullmatch(fingerprint):
             raise ValueError(f"fingerprint={fingerprint!r} is refused; it must be a SHA-256 in hexadecimal")
-        return self._root / NETWORKS / fingerprint
+        return self.root / NETWORKS / fingerprint
 
-    def networks(self) -> list[str]:
-        """List the networks by their fingerprints."""
-        home = self._root / NETWORKS
-        names = [folder.name for folder in home.iterdir() if folder.is_dir()] if home.is_dir() else []
-        return sorted(name for name in names if FINGERPRINT.fullmatch(name))
+    def fetch(self, place: str, fingerprint: str, *, anew: bool = False) -> Path:
+        """See to it that an artifact and its network lie on this machine, and give its folder.
 
-    def networks_referred_to(self) -> set[str]:
-        """Give the networks that artifacts in the store refer to, whatever the database knows of them."""
-        found = set()
-        for place in self.places():
-            with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either
-                found.add(network_of(self.path(place)))
-        return {network for network in found if network is not None}
+        Parameters
+        ----------
+        place : str
+        fingerprint : str
+            What the artifact must be.
+        anew : bool, default=False
+            The copy here was found damaged: make another.
 
-    def remove_network(self, fingerprint: str) -> None:
-        """Remove a network's artifact; none there is fine."""
-        shutil.rmtree(self.network(fingerprint), ignore_errors=True)
+        Raises
+        ------
+        DamagedArtifact
+            What the store holds is not sound.
+        StoreAway
+            There is no copy here, and the store does not answer.
+        """
+        return self.path(place)
 
+    def fetch_many(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """See to it that artifacts, by place and fingerprint, lie on this machine, as far as that can be done now."""
+        return
+
+    @abstractmethod
+    def add(self, source: Path, place: str, fingerprint: str) -> None:
+        """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced.
+
+        The network that it refers to comes along, unless it is there already.
+        """
+
+    @abstractmethod
+    def require_sound(self, place: str, fingerprint: str) -> None:
+        """Refuse an artifact that could not be served, by ``DamagedArtifact`` or an ``OSError``."""
+
+    @abstractmethod
     def size(self, place: str) -> int:
         """Give the bytes of an artifact's files; 0 where there is none."""
-        folder = self.path(place)
-        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) if folder.is_dir() else 0
 
+    @abstractmethod
+    def remove(self, place: str) -> None:
+        """Remove an artifact; none there is fine. Never raises: what stays behind is swept."""
+
+    @abstractmethod
     def places(self) -> list[str]:
         """List the places that are taken."""
-        if not self._root.is_dir():
-            return []
-        links = [folder for folder in self._root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
-        found = [f"{folder.name}/{inner.name}" for folder in links for inner in folder.iterdir()]
-        return [place for place in found if PLACE.fullmatch(place)]
 
+    @abstractmethod
     def holds_artifact(self, place: str) -> bool:
         """Tell whether a place holds an artifact, or what is left of one, and nothing else."""
-        try:
-            check_replaceable(self.path(place))
-        except OSError:
-            return False
-        return self.path(place).is_dir()
 
-    def remove(self, place: str) -> None:
-        """Remove an artifact, and its link's folder with the last one; none there is fine."""
-        target = self.path(place)
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            target.parent.rmdir()
-        except OSError:  # there are others
-            return
+    @abstractmethod
+    def is_old(self, place: str, seconds: float) -> bool:
+        """Tell whether an artifact was not written to for so long."""
+
+    @abstractmethod
+    def networks(self) -> list[str]:
+        """List the networks by their fingerprints."""
+
+    @abstractmethod
+    def networks_referred_to(self) -> set[str]:
+        """Give the networks that artifacts in the store refer to, whatever the database knows of them."""
+
+    @abstractmethod
+    def network_is_old(self, fingerprint: str, seconds: float) -> bool:
+        """Tell whether a network was neither written to nor referred to anew for so long."""
+
+    @abstractmethod
+    def remove_network(self, fingerprint: str) -> None:
+        """Remove a network's artifact; none there is fine. Never raises."""
 
 
 def place_of(link_id: str, version: int) -> str:
     """Give the place of a link's version."""
     return f"{folder_name(link_id)}/{version}"
-
-
-def _copy_artifact(source: Path, target: Path, fingerprint: str) -> None:
-    artifact = read_artifact(source, fingerprint=fingerprint)
-    for name in (MANIFEST, *(entry["file"] for entry in artifact.manifest["arrays"].values())):
-        _copy(source / name, target / name)
-
-
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as original, target.open("xb") as copy:
-        shutil.copyfileobj(original, copy, COPIED_AT_ONCE)
-        copy.flush()
-        os.fsync(copy.fileno())

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from app.database import writing
+from app.database import database_now, writing
 from app.exceptions import Problem
 from app.links.folders import folder_name
 from app.links.queries import LinkInfo
@@ -19,6 +17,8 @@ from app.registry.activate import activate
 from app.registry.housekeeping import tidy_shelf
 from app.registry.queries import active_model
 from app.registry.shelve import note_decision, shelve
+from app.registry.store import StoreAway
+from app.registry.training_folder import training_folder
 from app.retrain.beat import Heartbeat
 from app.retrain.compare import decide, decide_refreshed, summary
 from app.retrain.queries import OPEN_LINK, close_links, is_open, put_down, set_link, still_mine, tally
@@ -29,8 +29,6 @@ from app.train import LinkOutcome
 
 log = logging.getLogger("flowcast.retrain")
 
-TRAINING_FOLDER = ".training-"  # in the model store, one for every attempt at a run
-
 
 class RunLost(Exception):
     """The run was given to another worker, because this one was not heard of."""
@@ -38,18 +36,13 @@ class RunLost(Exception):
 
 def carry_out(work: Work, heartbeat: Heartbeat) -> str:
     """Train what is left of a run; give the state it ended in."""
-    store_root = work.settings.model_store
-    store_root.mkdir(parents=True, exist_ok=True)
-    for leftover in store_root.glob(f"{TRAINING_FOLDER}{work.run.id}-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{TRAINING_FOLDER}{work.run.id}-", dir=store_root))
-    try:
-        with closing(trained_links(work, heartbeat, folder)) as trained:  # whatever happens, training ends here
-            for outcome, link in trained:
-                _settle(work, link, outcome, folder)
-        return _finish(work)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        training_folder(work.store, work.run.id) as folder,
+        closing(trained_links(work, heartbeat, folder)) as trained,  # whatever happens, training ends here
+    ):
+        for outcome, link in trained:
+            _settle(work, link, outcome, folder)
+    return _finish(work)
 
 
 def _settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
@@ -58,17 +51,18 @@ def _settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> N
         _settle_whole(work, link, outcome, folder)
     except (Problem, OSError) as problem:
         log.warning("not shelved", exc_info=problem, extra={"run": work.run.id, "link": link.link_id})
-        reason = str(problem) if isinstance(problem, Problem) else f"{type(problem).__name__}: {problem}"
-        now = datetime.now(UTC)
+        plain = isinstance(problem, Problem | StoreAway)
+        reason = f"it was trained and could not be shelved: {'' if plain else f'{type(problem).__name__}: '}{problem}"
         with writing(work.engine) as session:
+            now = database_now(session)
             _require_mine(session, work, now)
             _fail(session, work, link, reason, now)
 
 
 def _settle_whole(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
     """Shelve, compare and perhaps activate what was trained, all in one transaction."""
-    now = datetime.now(UTC)
     with writing(work.engine) as session:
+        now = database_now(session)
         _require_mine(session, work, now)
         if not is_open(session, work.run.id, link.link_key):
             return  # deleted while it was trained
@@ -121,8 +115,8 @@ def _require_mine(session: Session, work: Work, now: datetime) -> None:
 
 def _finish(work: Work) -> str:
     """Close a run, or put it down where links are left, for the next worker to take up at once."""
-    now = datetime.now(UTC)
     with writing(work.engine) as session:
+        now = database_now(session)
         _require_mine(session, work, now)
         run = session.get_one(RetrainRun, work.run.id)
         if run.cancel_requested:

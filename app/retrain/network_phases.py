@@ -107,11 +107,12 @@ def _zones(work: Work, asked: Sequence[LinkInfo]) -> list[_Zone]:
     with reading(work.engine) as session:
         every = all_links(session)
         places = active_models(session, [link.link_key for link in every])
+    work.store.fetch_many((place.folder, place.fingerprint) for place in places.values())
     zones = []
     for kind in sorted({(link.zone_name, link.slot_minutes) for link in asked}):
         here = [link for link in every if (link.zone_name, link.slot_minutes) == kind]
         active = {
-            link.link_id: (work.store.path(places[link.link_key].folder), places[link.link_key].fingerprint)
+            link.link_id: (work.artifact(places[link.link_key]), places[link.link_key].fingerprint)
             for link in here
             if link.link_key in places
         }

@@ -16,8 +16,8 @@ from app.links.schemas import LinkPath
 from app.registry.activate import activate
 from app.registry.activations import activations_before
 from app.registry.housekeeping import tidy_shelf
+from app.registry.open_store import open_store
 from app.registry.schemas import VersionPath
-from app.registry.store import ModelStore
 from app.retrain.refreshable import refreshable
 from app.retrain.request import Order, cancel_run, parameters_of, request_run
 from app.retrain.schemas import AcceptedRun, ActivationOut, ActivationPage, NewRun, RunDetail, RunPage, RunPath, Wish
@@ -105,7 +105,7 @@ def post_activate(
 ) -> ActivationOut:
     """Activate a version, or go back to one; every process serves it within two seconds."""
     link = link_or_404(session, link_id)
-    store = ModelStore(runtime.settings.model_store)
+    store = open_store(runtime.settings)
     chosen = activate(session, store, link, version, by=caller.key_id, reason=body.reason if body else None)
     tidy_shelf(session, store, link.link_key, runtime.settings.keep_retired)
     done = activations_before(session, link.link_key, None, 1)

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from joblib.externals.loky import reusable_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from app.counts.queries import newest_slots
-from app.database import reading, writing
+from app.database import database_now, reading, writing
 from app.links.queries import LinkInfo
 from app.parent_process import end_with
 from app.registry.queries import active_models
+from app.registry.store import StoreAway
 from app.retrain.beat import Heartbeat
 from app.retrain.network_phases import SECONDS_A_DAY, carry_out_phases, stored_from
 from app.retrain.queries import set_link, still_mine, waiting_links
@@ -115,8 +115,8 @@ def _kill_pool() -> None:
 
 def _mark(work: Work, link: LinkInfo) -> bool:
     """Mark a link as training; False when the run is another worker's, who may have settled it long since."""
-    now = datetime.now(UTC)
     with writing(work.engine, derived=True, served=False) as session:
+        now = database_now(session)
         if not still_mine(session, work.run.id, work.worker, now):
             return False
         set_link(session, work.run.id, link.link_key, state="training", started_at=now)
@@ -130,7 +130,10 @@ def _prepared(work: Work, link: LinkInfo, folder: Path, phase: Path | None) -> A
         first = None if newest is None else newest - work.days * SECONDS_A_DAY + link.slot_seconds
         series = stored_from(session, link, first)
         place = active_models(session, [link.link_key]).get(link.link_key)
-    active = None if place is None else ActiveModel(work.store.path(place.folder), place.fingerprint)
+    try:
+        active = None if place is None else ActiveModel(work.artifact(place), place.fingerprint)
+    except StoreAway as away:  # what is active could not be compared with
+        return joblib.delayed(LinkOutcome)(link.link_id, "failed", 0.0, str(away))
     capacity = None if link.capacity is None else link.capacity * link.slot_minutes / 60
     if work.refreshes:
         plan = work.network_training().as_json()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
 from app.network_training import ALGORITHMS, NetworkTraining
+from app.registry.open_store import open_store
+from app.registry.queries import Place
 from app.registry.store import ModelStore
 from app.retrain.request import REFRESH
 from app.retrain.tables import RetrainRun
 from app.settings import Settings
+from model.artifact import DamagedArtifact
 from model.training_plan import TrainingPlan
 
 DEFAULT_DAYS = 56
@@ -29,7 +33,14 @@ class Work:
     @property
     def store(self) -> ModelStore:
         """The artifacts' store."""
-        return ModelStore(self.settings.model_store)
+        return open_store(self.settings)
+
+    def artifact(self, place: Place) -> Path:
+        """Give the folder of a model's artifact on this machine; one that is damaged is found so by who reads it."""
+        try:
+            return self.store.fetch(place.folder, place.fingerprint)
+        except DamagedArtifact:
+            return self.store.path(place.folder)
 
     @property
     def refreshes(self) -> bool:

@@ -13,8 +13,8 @@ from app.demo.city import City, links_geojson, sample_city
 from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
+from app.registry.folder_store import FolderStore
 from app.registry.shelve import shelve
-from app.registry.store import ModelStore
 from app.slots import zone_named
 from app.train import train_link
 from model.training_plan import TrainingPlan
@@ -70,7 +70,7 @@ def post(client: TestClient, counts: list[dict[str, Any]]) -> dict[str, Any]:
 def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
     """Put artifacts onto the shelf, and perhaps activate them; give their versions."""
     runtime = client.app.state.runtime  # type: ignore[attr-defined]
-    store = ModelStore(runtime.settings.model_store)
+    store = FolderStore(runtime.settings.model_store)
     versions = []
     for link_id in link_ids:
         with writing(runtime.engine) as session:

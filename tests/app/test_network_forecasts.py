@@ -20,8 +20,8 @@ from app.links.folders import folder_name
 from app.links.queries import links_by_id
 from app.main import create_app
 from app.network.calendar import network_calendar
+from app.registry.folder_store import FolderStore
 from app.registry.housekeeping import sweep_store
-from app.registry.store import ModelStore
 from app.schema import upgrade_schema
 from app.slots import zone_named
 from app.train import data_fingerprint, train_link
@@ -365,7 +365,7 @@ class TestStore:
         assert again[:12] in json.dumps(client.get("/readyz").json(), ensure_ascii=False)
 
     def test_sweeping_keeps_networks_in_use(self, client, city, result, trained, settings, tmp_path):
-        runtime, store = client.app.state.runtime, ModelStore(settings.model_store)
+        runtime, store = client.app.state.runtime, FolderStore(settings.model_store)
         unused = _save(*result, tmp_path / "unused", note="nobody's")
         store.add_network(tmp_path / "unused" / ".networks" / unused, unused)
         assert sweep_store(runtime.engine, store) == []  # whoever brought it may be about to shelve
@@ -379,7 +379,7 @@ class TestStore:
         upgrade_schema(other)
         for path in settings.model_store.rglob("*"):
             os.utime(path, (0, 0))
-        assert sweep_store(other, ModelStore(settings.model_store)) == []
+        assert sweep_store(other, FolderStore(settings.model_store)) == []
         other.dispose()
 
     @on_one_database

@@ -19,7 +19,7 @@ from app.links.folders import folder_name
 from app.network.gather import Whereabouts, covering_days, gather_network, junctions
 from app.network.phase import keep_series, kept_series
 from app.network_training import NetworkTraining
-from app.registry.store import ModelStore
+from app.registry.folder_store import FolderStore
 from app.retrain.schemas import ContextPart
 from app.retrain.worker import Worker
 from app.slots import SlotGrid, zone_named
@@ -408,7 +408,7 @@ class TestRuns:
 
     def test_learnt_from_all_links_compared_and_refreshed(self, client, city, worker, settings):
         one, two, young = city.counts
-        store = ModelStore(settings.model_store)
+        store = FolderStore(settings.model_store)
         given = QUICK | {"context": CONTEXT}
         links = run(client, worker, links=[one], algorithm="NETWORK", parameters=given, activate="always")
         assert set(links) == {one}

@@ -1,9 +1,13 @@
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 from sqlalchemy.engine import make_url
 from typer import Exit
 
 from app.commands.service import settings_or_refuse
+from app.registry.folder_store import FolderStore
+from app.registry.open_store import open_store
 from app.settings import Settings, settings_from_environment
 
 
@@ -16,6 +20,62 @@ def test_a_database_that_no_two_connections_would_share_is_refused(url):
 def test_a_database_of_another_kind_is_refused():
     with pytest.raises(ValidationError, match="must begin with"):
         Settings(database_url="mysql://localhost/flowcast")
+
+
+class TestModelStore:
+    @pytest.mark.parametrize(
+        ("given", "store"),
+        [
+            ("models", Path("models")),
+            ("/srv/models", Path("/srv/models")),
+            ("file:srv/models", Path("srv/models")),
+            ("file:///srv/models", Path("/srv/models")),
+            ("models:old", Path("models:old")),
+            ("s3://city-models", "s3://city-models"),
+            ("s3://city-models/flow/cast/", "s3://city-models/flow/cast"),
+            ("s3:city-models/flow", "s3://city-models/flow"),
+        ],
+    )
+    def test_a_path_is_a_folder_and_an_address_a_bucket(self, given, store, monkeypatch):
+        monkeypatch.setenv("FLOWCAST_MODEL_STORE", given)
+        assert Settings().model_store == store
+
+    @pytest.mark.parametrize(
+        ("given", "rule"),
+        [
+            ("file:", "must name a folder"),
+            ("file://host/models", "without a host"),
+            ("gs://models", "must be a folder, file:PATH or s3://BUCKET/PREFIX"),
+            ("s3://", "must be written as s3://BUCKET/PREFIX"),
+            ("s3://Models", "must be written as s3://BUCKET/PREFIX"),
+            ("s3://models/../others", "must be written as s3://BUCKET/PREFIX"),
+            ("s3://key:hidden@models", "credentials go into AWS_… variables"),
+        ],
+    )
+    def test_what_is_neither_is_refused_in_one_line(self, given, rule, monkeypatch, capsys):
+        monkeypatch.setenv("FLOWCAST_MODEL_STORE", given)
+        settings_from_environment.cache_clear()
+        with pytest.raises(Exit):
+            settings_or_refuse("serve")
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("flowcast serve: FLOWCAST_MODEL_STORE is refused; ")
+        assert rule in line
+        assert "hidden" not in line
+
+    def test_a_bucket_without_its_packages_says_what_to_install(self, monkeypatch):
+        monkeypatch.setattr("app.store_address.find_spec", lambda _name: None)
+        with pytest.raises(ValidationError, match=r"pip install 'flowcast\[s3\]'"):
+            Settings(model_store="s3://models")
+
+    def test_each_has_its_store_and_buckets_share_no_copies(self, tmp_path):
+        assert isinstance(open_store(Settings(model_store=tmp_path)), FolderStore)
+        stores = [
+            open_store(Settings(model_store=address, model_cache=tmp_path))
+            for address in ("s3://models", "s3://models/a")
+        ]
+        assert [store.copies for store in stores] == [True, True]
+        assert len({store.root for store in stores}) == 2
+        assert {store.root.parent for store in stores} == {tmp_path}
 
 
 POSTGRESQL = "postgresql://flowcast@database/flowcast"

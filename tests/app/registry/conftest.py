@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.database import open_database, writing
 from app.links.queries import LinkInfo, link_or_404
 from app.links.tables import Link
-from app.registry.store import ModelStore
+from app.registry.folder_store import FolderStore
 from tests.app.registry.artifacts import city_series, retold, trained
 
 
@@ -49,5 +49,5 @@ def link(engine: Engine) -> LinkInfo:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ModelStore:
-    return ModelStore(tmp_path / "models")
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "models")

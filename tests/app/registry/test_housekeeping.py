@@ -10,10 +10,11 @@ import pytest
 
 from app.database import reading, writing
 from app.registry.activate import activate
+from app.registry.folder_store import FolderStore
 from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.queries import shelf_size, shelved_models
 from app.registry.shelve import shelve
-from app.registry.store import ModelStore
+from app.registry.training_folder import training_folder
 from tests.app.registry.artifacts import retold
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
@@ -109,7 +110,7 @@ class TestSweepStore:
         """Versions 3 and 4 without a row: killed between the commit and the removal."""
         shelf(5, 1, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(ModelStore, "remove", lambda *_: None)
+            patch.setattr(FolderStore, "remove", lambda *_: None)
             assert tidy(engine, store, link, 1) == [3, 4]
         assert len(store.places()) == 5
 
@@ -152,14 +153,21 @@ class TestSweepStore:
         assert not stale.exists()
         assert fresh.exists()
 
+    def test_a_training_folder_whose_run_is_under_way_however_long_it_writes_nothing(self, engine, store):
+        with training_folder(store, 7) as folder:
+            age(folder)
+            assert sweep_store(engine, store) == []
+            assert folder.exists()
+        assert not folder.exists()
+
     def test_a_store_that_is_not_there_or_in_trouble(self, engine, tmp_path, monkeypatch):
-        assert sweep_store(engine, ModelStore(tmp_path / "nowhere")) == []
+        assert sweep_store(engine, FolderStore(tmp_path / "nowhere")) == []
 
         def fail(_self):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(ModelStore, "places", fail)
-        assert sweep_store(engine, ModelStore(tmp_path)) == []
+        monkeypatch.setattr(FolderStore, "places", fail)
+        assert sweep_store(engine, FolderStore(tmp_path)) == []
 
 
 class TestSize:
@@ -175,7 +183,7 @@ class TestSize:
     def test_shown_over_rest(self, client, put_link, artifact):
         put_link("Ba", zone="Europe/Berlin")
         runtime = client.app.state.runtime
-        store = ModelStore(runtime.settings.model_store)
+        store = FolderStore(runtime.settings.model_store)
         from app.links.queries import link_or_404
 
         with writing(runtime.engine) as session:

@@ -4,14 +4,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from app.database import writing
+from app.database import database_now, writing
 from app.retrain import carry_out, train_links
-from app.retrain.queries import claim_run, waiting_links
+from app.retrain.queries import claim_run, still_mine, waiting_links
 from app.retrain.work import Work
 from app.retrain.worker import Worker
 from tests.app.city import PLAN
 from tests.app.conftest import on_one_database
 
+KR = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
 QUICK = {"lags": 12, "n_neighbors": 8, "max_iter": 3, "held_out_days": 4, "mu": [1e-3]}
 
 
@@ -139,6 +140,48 @@ class TestWorker:
         with writing(client.app.state.runtime.engine) as session:
             claim_run(session, "alive", datetime.now(UTC), timedelta(seconds=10))
         assert not worker.work_once()
+
+    @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+    def test_a_host_whose_clock_is_ahead_takes_no_run_from_one_that_lives(self, client, city, worker, monkeypatch):
+        class Ahead(datetime):
+            @classmethod
+            def now(cls, tz=None):
+                return datetime.now(tz) + timedelta(hours=1)
+
+        run = retrain(client).json()["run_id"]
+        engine = client.app.state.runtime.engine
+        with writing(engine) as session:
+            claim_run(session, "alive", database_now(session), timedelta(seconds=10))
+        monkeypatch.setattr("app.retrain.worker.datetime", Ahead)
+        monkeypatch.setattr("app.database.datetime", Ahead)
+        assert not worker.work_once()
+        monkeypatch.undo()
+        with writing(engine) as session:
+            assert still_mine(session, run, "alive", database_now(session))
+
+    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    def test_a_store_that_is_away_is_named_with_what_could_not_be_shelved(
+        self, client, city, worker, settings, monkeypatch, tmp_path
+    ):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+        away = {"model_store": "s3://nowhere", "model_cache": tmp_path / "cache"}
+        worker._settings = worker._settings.model_copy(update=away)
+        asked = {"links": sorted(city.counts)[:1], "algorithm": "KR", "parameters": KR}
+        run = retrain(client, **asked).json()["run_id"]
+        assert worker.work_once()
+        shown = client.get(f"/v1/admin/retrain/{run}").json()
+        told = "the model store s3://nowhere is out of reach: EndpointConnectionError"
+        assert (shown["state"], shown["detail"], shown["links"][0]["reason"]) == ("failed", told, told)
+        with writing(client.app.state.runtime.engine) as session:
+            session.execute(text("DELETE FROM trained_models"))  # with nothing to compare with, it is trained
+        run = retrain(client, **asked).json()["run_id"]
+        assert worker.work_once()
+        [link] = client.get(f"/v1/admin/retrain/{run}").json()["links"]
+        assert link["state"] == "failed"
+        assert link["reason"] == f"it was trained and could not be shelved: {told}"
+        assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
     def test_of_workers_that_claim_at_once_one_gets_the_run(self, client, city):
         retrain(client)

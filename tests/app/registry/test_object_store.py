@@ -1,0 +1,326 @@
+"""Artifacts in a bucket, of a real server that speaks S3, and their copies on this machine."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.database import reading, writing
+from app.exceptions import NotYet
+from app.forecasts.issue import Issuer
+from app.network_training import NetworkTraining
+from app.registry import bucket as bucket_module
+from app.registry.activate import activate
+from app.registry.bucket import Bucket
+from app.registry.housekeeping import sweep_store, tidy_shelf
+from app.registry.loaded import LoadedModels
+from app.registry.object_store import ObjectStore
+from app.registry.queries import Place
+from app.registry.shelve import shelve
+from app.registry.store import ArtifactAway, StoreAway
+from app.train_network import train_networks
+from model.artifact import DamagedArtifact, read_artifact
+from model.artifact_folder import MANIFEST
+from model.network.stored import network_folder, network_of
+from model.stored_model import load_model
+from tests.app.registry.artifacts import city_series, retold
+from tests.bucket_server import SECRET, bucket_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with bucket_server(tmp_path_factory.mktemp("s3")) as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        yield running
+
+
+@pytest.fixture
+def address(server):
+    return server.make_bucket(f"models-{uuid.uuid4().hex[:12]}") + "/city"
+
+
+@pytest.fixture
+def open_at(address, tmp_path):
+    """The store as another machine sees it: with a cache of its own."""
+    bucket = Bucket(address)
+    return lambda machine="one": ObjectStore(bucket, tmp_path / machine, 100)
+
+
+@pytest.fixture
+def fingerprint(artifact):
+    return read_artifact(artifact).fingerprint
+
+
+def objects(server, address):
+    return sorted(path.partition("/city/")[2] for path in server.files().find(address.removeprefix("s3://")))
+
+
+def harm(server, address, name, content=b"something else"):
+    server.files().pipe_file(f"{address.removeprefix('s3://')}/{name}", content)
+
+
+class TestRoundTrip:
+    def test_bit_for_bit_and_mapped_from_the_copy(self, artifact, fingerprint, open_at, server, address):
+        open_at("one").add(artifact, "Ba/1", fingerprint)
+        assert objects(server, address) == sorted(f"Ba/1/{file.name}" for file in artifact.iterdir())
+        folder = open_at("two").fetch("Ba/1", fingerprint)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+            file.name: file.read_bytes() for file in artifact.iterdir()
+        }
+        assert not list(folder.parent.glob(".*"))
+        memory = read_artifact(folder, fingerprint=fingerprint).arrays["memory"]
+        assert isinstance(memory, np.memmap)
+        assert Path(memory.filename).parent == folder
+        assert open_at("two").size("Ba/1") == sum(file.stat().st_size for file in artifact.iterdir())
+
+    def test_what_an_earlier_writer_left_is_replaced(self, artifact, fingerprint, open_at, server, address):
+        harm(server, address, "Ba/1/older.npy")
+        harm(server, address, f"Ba/1/{MANIFEST}")
+        open_at("one").add(artifact, "Ba/1", fingerprint)
+        assert objects(server, address) == sorted(f"Ba/1/{file.name}" for file in artifact.iterdir())
+        load_model(open_at("two").fetch("Ba/1", fingerprint), fingerprint=fingerprint)
+
+    def test_processes_that_fetch_the_same_at_once_all_have_it(self, artifact, fingerprint, open_at, address, tmp_path):
+        open_at("one").add(artifact, "Ba/1", fingerprint)
+        script = (
+            "import sys; from pathlib import Path\n"
+            "from app.registry.bucket import Bucket; from app.registry.object_store import ObjectStore\n"
+            "from model.artifact import read_artifact\n"
+            f"store = ObjectStore(Bucket({address!r}), Path({str(tmp_path / 'shared')!r}), 100)\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            f"for _ in range(5): read_artifact(store.fetch('Ba/1', {fingerprint!r}, anew=True))\n"
+        )
+        pipe = subprocess.PIPE
+        both = [
+            subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+            for _ in range(2)
+        ]
+        for process in both:
+            assert process.stdout.readline() == "ready\n"
+        for process in both:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in both:
+            _, said = process.communicate(timeout=60)
+            assert (process.returncode, said) == (0, "")
+        assert [path.name for path in (tmp_path / "shared" / "Ba").iterdir()] == ["1"]
+
+
+class TestDamage:
+    def place(self, fingerprint):
+        return Place(1, 1, "Ba/1", fingerprint)
+
+    @pytest.mark.parametrize("how", ["flipped", "cut short", "gone"])
+    def test_a_damaged_copy_is_fetched_again(self, artifact, fingerprint, open_at, how):
+        store = open_at()
+        store.add(artifact, "Ba/1", fingerprint)
+        file = store.path("Ba/1") / "memory.npy"
+        whole = file.read_bytes()
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(whole[:-1] + (bytes([whole[-1] ^ 1]) if how == "flipped" else b""))
+        loaded = LoadedModels(store, most=10).get(self.place(fingerprint))
+        assert file.read_bytes() == whole
+        assert loaded.version == 1
+
+    def test_what_is_damaged_in_the_store_is_said_to_be(self, artifact, fingerprint, open_at, server, address):
+        open_at("one").add(artifact, "Ba/1", fingerprint)
+        harm(server, address, "Ba/1/memory.npy", (artifact / "memory.npy").read_bytes()[:-1] + b"?")
+        models = LoadedModels(open_at("two"), most=10)
+        with pytest.raises(DamagedArtifact, match=r"memory\.npy was changed") as refused:
+            models.get(self.place(fingerprint))
+        assert not isinstance(refused.value, ArtifactAway)
+        assert "memory.npy was changed" in models.damaged()[1, 1]
+        assert not open_at("two").path("Ba/1").exists()
+        harm(server, address, f"Ba/1/{MANIFEST}")
+        with pytest.raises(DamagedArtifact, match="its fingerprint is"):
+            open_at("two").fetch("Ba/1", fingerprint)
+        server.files().rm(f"{address.removeprefix('s3://')}/Ba/1/{MANIFEST}")
+        with pytest.raises(DamagedArtifact, match=r"manifest\.json is missing"):
+            open_at("two").fetch("Ba/1", fingerprint)
+
+    def test_a_manifest_that_leads_elsewhere_is_refused(self, artifact, open_at, server, address, tmp_path):
+        told = (artifact / MANIFEST).read_bytes().replace(b'"memory.npy"', b'"../../memory.npy"')
+        harm(server, address, f"Ba/1/{MANIFEST}", told)
+        with pytest.raises(DamagedArtifact, match="not allowed"):
+            open_at().fetch("Ba/1", hashlib.sha256(told).hexdigest())
+        assert not list(tmp_path.rglob("memory.npy"))
+
+    def test_a_copy_that_left_is_served_from_memory_and_one_that_changed_is_not(self, artifact, fingerprint, open_at):
+        store = open_at()
+        store.add(artifact, "Ba/1", fingerprint)
+        models = LoadedModels(store, most=10)
+        loaded = models.get(self.place(fingerprint))
+        shutil.rmtree(store.path("Ba/1"))
+        assert models.get(self.place(fingerprint)) is loaded
+        store.fetch("Ba/1", fingerprint)
+        assert models.get(self.place(fingerprint)) is not loaded
+
+
+class TestAway:
+    @pytest.fixture
+    def nobody(self, monkeypatch):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        monkeypatch.setattr(bucket_module, "ATTEMPTS", 1)
+
+    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    def test_copies_are_served_and_others_are_out_of_reach(
+        self, artifact, fingerprint, open_at, nobody, caplog, engine
+    ):
+        store = open_at()
+        store._cache.add(artifact, "Ba/1", fingerprint)
+        models = LoadedModels(store, most=10)
+        assert models.get(Place(1, 1, "Ba/1", fingerprint)).version == 1
+        with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
+            models.get(Place(1, 2, "Ba/2", fingerprint))
+        with reading(engine) as session:
+            loaded, reason = Issuer(models)._model(session, Place(1, 2, "Ba/2", fingerprint))
+        assert loaded is None
+        assert reason.startswith("the artifact of version 2 is out of reach: the model store s3://")
+        assert SECRET not in caplog.text
+
+    def test_a_bucket_that_does_not_exist_is_named(self, artifact, fingerprint, server, tmp_path):
+        store = ObjectStore(Bucket("s3://nowhere-to-be-found/city"), tmp_path / "cache", 100)
+        told = "the model store s3://nowhere-to-be-found/city is out of reach: The specified bucket does not exist"
+        with pytest.raises(StoreAway, match=told):
+            store.add(artifact, "Ba/1", fingerprint)
+        assert not store.path("Ba/1").exists()
+        with pytest.raises(StoreAway, match=told):
+            store.fetch("Ba/1", fingerprint)
+
+    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    def test_nothing_is_shelved_activated_or_swept(
+        self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
+    ):
+        with pytest.raises(StoreAway), writing(engine) as session:
+            shelve(session, open_at(), link, artifact)
+        monkeypatch.undo()
+        with writing(engine) as session:
+            shelve(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
+        away = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
+        told = r"version 1 .* is not activated; the model store .* is out of reach"
+        with pytest.raises(NotYet, match=told), writing(engine) as session:
+            activate(session, away, link, 1)
+        assert sweep_store(engine, away) == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+class TestShelf:
+    def test_row_and_objects_go_together(
+        self, engine, link, artifact, second_artifact, open_at, server, address, tmp_path
+    ):
+        store, other = open_at(), tmp_path / "other"
+        other.mkdir()
+        for folder in (artifact, second_artifact):
+            with writing(engine) as session:
+                shelved = shelve(session, store, link, folder)
+                activate(session, store, link, shelved.version)
+        assert store.places() == ["Ba/1", "Ba/2"]
+        with reading(engine) as session:
+            assert session.connection().exec_driver_sql("SELECT min(size_bytes) FROM trained_models").scalar() > 1000
+        harm(server, address, "Ba/1/memory.npy", b"short")
+        told = r"its artifact is damaged: memory\.npy has 5 bytes in the store"
+        with pytest.raises(NotYet, match=told), writing(engine) as session:
+            activate(session, store, link, 1)
+        with writing(engine) as session:
+            assert not shelve(session, store, link, artifact).new  # which mends it
+        with writing(engine) as session:
+            activate(session, store, link, 1)
+        more = [retold(artifact, folder / "Ba", gaps=i) for i, folder in enumerate((tmp_path, other), 7)]
+        with pytest.raises(ZeroDivisionError), writing(engine) as session:
+            1 / (shelve(session, store, link, more[0]).version - 3)
+        assert store.places() == ["Ba/1", "Ba/2"]
+        for folder in more:
+            with writing(engine) as session:
+                shelve(session, store, link, folder)
+        with writing(engine) as session:
+            assert tidy_shelf(session, store, link.link_key, 1) == [3]
+        assert store.places() == ["Ba/1", "Ba/2", "Ba/4"]
+        assert not store.path("Ba/3").exists()
+
+    def test_what_is_swept(self, engine, link, artifact, open_at, server, address, fingerprint, monkeypatch):
+        store = open_at()
+        for version in (1, 2, 3):
+            store.add(artifact, f"Ba/{version}", fingerprint)
+        with writing(engine) as session:
+            session.connection().exec_driver_sql(
+                "INSERT INTO trained_models (link_key, version, state, algorithm, folder, fingerprint, rank, "
+                "trained_from, trained_to, about, created_at) VALUES "
+                f"({link.link_key}, 2, 'active', 'KR', 'Ba/2', '{fingerprint}', 1, '2025-01-01', '2025-01-02', '{{}}', "
+                "'2025-01-02')"
+            )
+        harm(server, address, "elsewhere.txt")
+        assert sweep_store(engine, store) == []  # it was written just now
+        monkeypatch.setattr("app.registry.housekeeping.LEFT_AFTER_SECONDS", -60.0)
+        harm(server, address, "Ba/1/notes.txt")
+        assert sweep_store(engine, store) == []  # Ba/1 holds more than an artifact, Ba/3 is newer than the database
+        server.files().rm(f"{address.removeprefix('s3://')}/Ba/1/notes.txt")
+        assert sweep_store(engine, store) == ["Ba/1"]
+        assert store.places() == ["Ba/2", "Ba/3"]
+        assert "elsewhere.txt" in objects(server, address)
+
+
+class TestNetworks:
+    @pytest.fixture
+    def links(self, tmp_path):
+        """Two artifacts of one network."""
+        folder = tmp_path / "network"
+        how = NetworkTraining.of("NETWORK", {"held_out_days": 4, "max_iter": 1, "mu": (1e-3,)})
+        series = city_series(2)
+        outcomes = list(train_networks(series, folder, how, {}, jobs=1))
+        assert {outcome.state for outcome in outcomes} == {"trained"}, outcomes
+        return [folder / one.link_id for one in series]
+
+    def test_a_network_comes_along_once_and_is_fetched_with_its_links(self, links, open_at, server, address):
+        one, two = open_at("one"), open_at("two")
+        prints = [read_artifact(folder).fingerprint for folder in links]
+        network = network_of(links[0])
+        for i, folder in enumerate(links):
+            one.add(folder, f"L{i}/1", prints[i])
+        assert one.networks() == [network]
+        assert one.networks_referred_to() == {network}
+        wanted = [(f"L{i}/1", prints[i]) for i in range(2)]
+        two.fetch_many(wanted)
+        for place, fingerprint in wanted:
+            load_model(two.path(place), fingerprint=fingerprint)
+        assert network_folder(two.path("L0/1"), network) == two.network(network)
+        (two.network(network) / "memory.npy").write_bytes(b"")
+        models = LoadedModels(two, most=10)
+        assert models.get(Place(1, 1, "L0/1", prints[0])).version == 1
+        assert not one.network_is_old(network, 60.0)
+        assert one.network_is_old(network, -60.0)
+        one.remove_network(network)
+        assert one.networks() == []
+        with pytest.raises(DamagedArtifact, match=r"its network .* is damaged: manifest\.json is missing"):
+            open_at("three").fetch("L0/1", prints[0])
+
+
+class TestCache:
+    def test_copies_asked_for_longest_ago_leave_and_those_of_late_stay(self, artifact, fingerprint, open_at):
+        store = open_at()
+        for version in (1, 2, 3, 4):
+            store.add(artifact, f"Ba/{version}", fingerprint)
+        two = open_at("two")
+        two._most = int(1.5 * store.size("Ba/1"))
+        now = time.time()
+        for version in (1, 2, 3):
+            folder = two.fetch(f"Ba/{version}", fingerprint)
+            os.utime(folder, (now, now - 86_400 / version))  # the third asked for last
+        kept = read_artifact(two.path("Ba/1"))
+        two._trim_at = 0.0
+        two.fetch("Ba/4", fingerprint)
+        assert sorted(path.name for path in two.root.glob("Ba/*")) == ["4"]
+        assert len(kept.arrays["memory"].tobytes()) > 0  # whoever had it mapped has it still
+        two._trim_at = 0.0
+        for version in (1, 2):
+            two.fetch(f"Ba/{version}", fingerprint)
+        assert sorted(path.name for path in two.root.glob("Ba/*")) == ["1", "2", "4"]

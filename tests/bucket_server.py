@@ -1,0 +1,67 @@
+"""A server that speaks S3, as a real process: what it holds is gone when it ends."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SECRET = "not-to-be-seen-in-any-log"
+
+
+class BucketServer:
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process, self.port = process, port
+        self.environment = {
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_REGION": "eu-central-1",
+        }
+
+    def files(self) -> Any:
+        """The server's objects, seen by somebody else than the service."""
+        import fsspec
+
+        return fsspec.filesystem(
+            "s3",
+            key="tests",
+            secret=SECRET,
+            endpoint_url=self.environment["AWS_ENDPOINT_URL"],
+            client_kwargs={"region_name": "eu-central-1"},
+            use_listings_cache=False,
+        )
+
+    def make_bucket(self, name: str) -> str:
+        question = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{name}",
+            method="PUT",
+            headers={"Authorization": "AWS4-HMAC-SHA256 Credential=tests/20250101/us-east-1/s3/aws4_request"},
+        )
+        with urllib.request.urlopen(question, timeout=30) as answer:
+            assert answer.status == 200
+        return f"s3://{name}"
+
+
+@contextmanager
+def bucket_server(folder: Path) -> Iterator[BucketServer]:
+    """Start the server on a port that is free, and end it."""
+    log = folder / "bucket-server.log"
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", "0"]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"NO_COLOR": "1"})
+    try:
+        deadline = time.monotonic() + 60
+        while not (found := re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", log.read_text())):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield BucketServer(process, int(found[1]))
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
