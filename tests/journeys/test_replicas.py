@@ -1,0 +1,235 @@
+"""Several services and workers on one PostgreSQL, as on several machines: their models in a bucket, copies apart."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.demo.city import City, links_geojson, sample_city
+from tests.bucket_server import SECRET, bucket_server
+from tests.journeys.service import KEY, Service, running_service
+
+SLOTS = 96
+DAYS = 14  # of counts before the first forecast
+GOOD = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
+WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
+PATIENCE = 120.0  # seconds, for what takes a few
+
+
+@pytest.fixture
+def empty_database(postgresql):
+    """The address of a database without a table."""
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgresql("postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield postgresql(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Town:
+    """Two services with a city, and where its counts stand."""
+
+    def __init__(self, services: list[Service], city: City, database: str) -> None:
+        self.services, self.city, self.database, self.next = services, city, database, 0
+        self.ids = sorted(city.counts)
+
+    def ask(self, of: int, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.services[of].ask(method, path, body)
+        assert status < 300, (path, answer)
+        return answer
+
+    def post(self, to: int, slots: int = 1) -> None:
+        rows = [
+            {"link_id": link_id, "slot_start": self.start(i), "count": int(self.city.counts[link_id][i])}
+            for link_id in self.ids
+            for i in range(self.next, self.next + slots)
+            if self.city.counts[link_id][i] == self.city.counts[link_id][i]
+        ]
+        self.ask(to, "POST", "/v1/counts", {"counts": rows})
+        self.next += slots
+
+    def start(self, i: int) -> str:
+        return self.city.grid.start(self.city.first_slot + i).isoformat()
+
+    def of_both(self, path: str) -> tuple[Any, Any]:
+        """Ask both services the same at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            one, other = pool.map(lambda of: self.ask(of, "GET", path), (0, 1))
+        return one, other
+
+    def retrain(self, of: int, **body: Any) -> dict[str, Any]:
+        run = self.ask(of, "POST", "/v1/admin/retrain", {"links": "all", "activate": "always", **body})
+        shown = wait_for(
+            lambda: (now := self.ask(1 - of, "GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] not in OPEN and now
+        )
+        assert shown["state"] == "succeeded", shown
+        return shown
+
+    def agreed(self, link_id: str, version: int) -> tuple[Any, Any] | None:
+        """Give what both services say of a link, once both speak of a version."""
+        both = self.of_both(f"/v1/links/{link_id}/forecast?horizon=4")
+        return both if {said["model_version"] for one in both for said in one["forecasts"]} == {version} else None
+
+    def versions(self, of: int) -> list[int | None]:
+        answers = [self.ask(of, "GET", f"/v1/links/{link_id}/forecast") for link_id in self.ids]
+        return [answer["forecasts"][0]["model_version"] for answer in answers]
+
+    def rows(self, question: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database) as connection:
+            return connection.execute(question).fetchall()  # type: ignore[call-overload]
+
+
+OPEN = ("queued", "running")
+
+
+def wait_for(question: Any) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := question()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
+
+
+class Reader:
+    """Asks one service for forecasts without a pause, and keeps whatever is wrong with an answer."""
+
+    def __init__(self, town: Town, of: int) -> None:
+        self.town, self.of, self.wrong, self.answers = town, of, [], 0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.read)
+
+    def read(self) -> None:
+        while not self.over.is_set():
+            for link_id in self.town.ids:
+                try:
+                    status, answer = self.town.services[self.of].ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
+                    said = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
+                    if status != 200 or said != {("KR", None)}:
+                        self.wrong.append((status, answer))
+                except OSError as problem:
+                    self.wrong.append(problem)
+                self.answers += 1
+            time.sleep(0.01)
+
+    def __enter__(self) -> "Reader":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def start_worker(stack: ExitStack, database: str, folder: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"FLOWCAST_DATABASE_URL": database, "FLOWCAST_CLOCK": "feed"} | settings
+    with (folder / "worker.log").open("ab") as log:
+        worker = subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+
+    def stop() -> None:
+        worker.terminate()
+        worker.wait(timeout=60)
+
+    stack.callback(stop)
+    return worker
+
+
+def test_replicas_are_one_service(empty_database, tmp_path):
+    city = sample_city(links=2, days=DAYS + 4, seed=5)
+    with ExitStack() as stack:
+        server = stack.enter_context(bucket_server(tmp_path))
+        store = server.make_bucket("models") + "/city"
+        machines = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            machines.append(
+                server.environment
+                | {"FLOWCAST_MODEL_STORE": store, "FLOWCAST_MODEL_CACHE": str(tmp_path / name / "cache")}
+            )
+
+        def start(i: int) -> Service:
+            folder = tmp_path / ("one", "two")[i]
+            return stack.enter_context(running_service(empty_database, folder, "--no-worker", **machines[i]))
+
+        with ThreadPoolExecutor(2) as pool:  # both find an empty database: one migrates, and the other waits for it
+            services = list(pool.map(start, (0, 1)))
+        town = Town(services, city, empty_database)
+        assert len(town.rows("SELECT * FROM alembic_version")) == 1
+        town.ask(0, "POST", "/v1/links", links_geojson(city))
+        town.post(0, DAYS * SLOTS)
+
+        # A model trained on the second machine is served by both, and so is the one before it, at once.
+        nightly = {
+            "FLOWCAST_RETRAIN_SCHEDULE": "0 0 * * *",
+            "FLOWCAST_RETRAIN_ALGORITHM": "KR",
+            "FLOWCAST_RETRAIN_JOBS": "1",
+        }
+        workers = [start_worker(stack, empty_database, tmp_path / "two", machines[1] | nightly)]
+        assert town.retrain(0, algorithm="KR", parameters=GOOD)["progress"]["done"] == len(town.ids)
+        workers.append(start_worker(stack, empty_database, tmp_path / "one", machines[0] | nightly))
+        town.retrain(1, algorithm="KR", parameters=WORSE)
+        assert town.versions(0) == [2, 2]
+        with Reader(town, of=1) as reader:
+            wait_for(lambda: reader.answers > 5)
+            for version in (1, 2, 1):
+                for link_id in town.ids:
+                    town.ask(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
+                for link_id in town.ids:  # at first nobody has issued this version's forecasts
+                    one, other = wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
+                    assert one == other
+                town.post(version % 2)
+                seen = reader.answers
+                wait_for(lambda seen=seen: reader.answers > seen + 5)
+        assert reader.wrong == []
+
+        # Every forecast was issued once, whoever was asked, and whole.
+        issued = (
+            "SELECT count(*), count(DISTINCT horizon), count(DISTINCT issued_at) FROM forecasts "
+            "GROUP BY link_key, slot_start - 900 * horizon, model_version"
+        )
+        assert set(town.rows(issued)) == {(4, 4, 1)}
+
+        # At midnight one of the two workers makes one run for all.
+        scheduled = "SELECT occasion, state FROM retrain_runs WHERE requested_by = 'schedule' ORDER BY id"
+        assert town.rows(scheduled) == []
+        holder = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'flowcast scheduler%'"
+        town.post(0, SLOTS)
+        [(first, _)] = wait_for(lambda: (runs := town.rows(scheduled)) and runs[0][1] == "succeeded" and runs)
+        [(name,)] = town.rows(holder)
+        [leader] = [worker for worker in workers if f":{worker.pid}:" in name]
+        leader.send_signal(signal.SIGKILL)  # and when that one is gone, the other does
+        leader.wait()
+        town.post(1, SLOTS)
+        runs = wait_for(lambda: len(runs := town.rows(scheduled)) == 2 and runs[1][1] == "succeeded" and runs)
+        assert runs[0][0] == first != runs[1][0]
+        [(name,)] = town.rows(holder)
+        assert f":{leader.pid}:" not in name
+
+        # What is in memory is served on while the store is away; nothing unseen is activated.
+        served = town.versions(0)
+        assert town.versions(1) == served
+        server.process.kill()
+        server.process.wait()
+        town.post(0)
+        for link_id, version in zip(town.ids, served, strict=True):
+            one, other = wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
+            assert one == other
+            assert {(said["method"], said["degraded_reason"]) for said in one["forecasts"]} == {("KR", None)}
+        status, refused = services[1].ask("POST", f"/v1/admin/links/{town.ids[0]}/models/2/activate")
+        assert status == 409
+        assert f"the model store {store} is out of reach" in refused["detail"]
+    copies = [{path.name for path in tmp_path.glob(f"{name}/cache/*/{town.ids[0]}/*")} for name in ("one", "two")]
+    assert all({"1", "2"} <= copy for copy in copies)
+    assert not list(tmp_path.rglob(".training-*"))
+    for log in tmp_path.rglob("*.log"):
+        assert SECRET not in log.read_text()
+        assert KEY not in log.read_text()
