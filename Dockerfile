@@ -33,7 +33,8 @@ ENV PATH=/opt/flowcast/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     FLOWCAST_MODEL_STORE=/var/lib/flowcast/models \
-    FLOWCAST_MODEL_CACHE=/var/lib/flowcast/models/.cache
+    FLOWCAST_MODEL_CACHE=/var/lib/flowcast/models/.cache \
+    FLOWCAST_BUILD_REVISION=${REVISION}
 USER 10001:10001
 WORKDIR /var/lib/flowcast
 VOLUME /var/lib/flowcast/models

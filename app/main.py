@@ -34,6 +34,7 @@ from app.web import metrics, operations
 from app.web.documentation import DESCRIPTION, TAGS, document
 from app.web.edge import Edge
 from app.web.event_stream import streams_end_on_signals
+from app.web.figures import Figures
 from app.web.logs import RequestLog
 from app.web.problem_handlers import add_problem_handlers
 from app.web.readiness import Readiness
@@ -71,6 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runtime = await run_in_threadpool(open_runtime, settings)
         app.state.runtime, app.state.readiness = runtime, Readiness(runtime)
+        app.state.figures = Figures(runtime, app.state.readiness, app.version)
         upkeep = asyncio.create_task(_upkeep(runtime))
         try:
             with streams_end_on_signals():

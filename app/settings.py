@@ -86,6 +86,7 @@ class Settings(BaseSettings):
     admin_key_file: Path = Field(
         Path("admin.key"), description="Where a first start without a terminal writes the key it made"
     )
+    build_revision: str = Field("unknown", description="Commit that this build was made from; the image sets it")
     stale_after_minutes: int = Field(
         90,
         ge=1,

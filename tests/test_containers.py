@@ -82,6 +82,8 @@ class TestDockerfile:
         [labels] = [rest for name, rest in final_stage() if name == "LABEL"]
         assert 'image.version="${VERSION}"' in labels
         assert 'image.revision="${REVISION}"' in labels
+        [variables] = [rest for name, rest in final_stage() if name == "ENV"]
+        assert "FLOWCAST_BUILD_REVISION=${REVISION}" in variables  # which /metrics tells
 
     def test_every_package_of_the_project_is_copied(self):
         packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
@@ -211,7 +213,7 @@ class TestCompose:
     def test_every_setting_can_be_set_but_those_that_hold_the_parts_together(self):
         from app.settings import Settings
 
-        fixed = {"database_url", "model_cache", "auth", "admin_key_file"}
+        fixed = {"database_url", "model_cache", "auth", "admin_key_file", "build_revision"}
         named = set(re.findall(r"^#?FLOWCAST_([A-Z_]+)=", EXAMPLE, re.MULTILINE))
         assert not [name for name in Settings.model_fields if name not in fixed and name.upper() not in named]
 

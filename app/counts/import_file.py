@@ -15,7 +15,7 @@ from app.counts.intake import CountSource, Intake
 from app.database import writing
 from app.links.queries import LinkInfo
 from app.runtime import Runtime
-from app.web.metrics import counts_stored
+from app.web import metrics
 
 log = logging.getLogger("flowcast.import")
 
@@ -43,11 +43,12 @@ def import_and_issue(
     if dry_run:
         return done.told
     runtime.clock.seen(done.newest_end)
-    counts_stored(done.told.stored + done.told.replaced)
+    metrics.counts_stored(done.told.stored + done.told.replaced)
     try:
         done.told.forecasts_issued = runtime.board.issue(done.moved) if done.moved else 0
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
+        metrics.forecasts_failed()
     return done.told
 
 

@@ -125,6 +125,12 @@ def newest_end(checked: Checked) -> int:
     return int((checked.slots + seconds[checked.of_link]).max(initial=0)) if len(checked.slots) else 0
 
 
+def moved_ends(stored: Stored) -> list[int]:
+    """Give the ends, in Unix seconds, of the slots that links moved forward to."""
+    newest = _newest(stored.rows)
+    return [newest[link.link_key] + link.slot_seconds for link in stored.moved]
+
+
 def _newest(rows: Integers) -> dict[int, int]:
     last = np.flatnonzero(np.diff(rows[:, 0], append=-1))  # rows are sorted by link and slot
     return {int(key): int(slot) for key, slot in rows[last, :2]}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter, time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
-from app.counts.ingest import Refused, Stored, check_batch, newest_end, store_counts
+from app.counts.ingest import Refused, Stored, check_batch, moved_ends, newest_end, store_counts
 from app.counts.ingest_schemas import IngestReport, RefusedCount
 from app.database import writing
 from app.dependencies import IngestKey, RuntimeDep
 from app.runtime import Runtime
-from app.web.metrics import counts_stored
+from app.settings import ClockKind
+from app.web import metrics
 from app.web.problems import problem_responses
 
 log = logging.getLogger("flowcast.counts")
@@ -55,10 +57,10 @@ async def post_counts(
     """
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)
-    return await run_in_threadpool(_ingest, runtime, body, media_type, partial)
+    return await run_in_threadpool(_ingest, runtime, body, media_type, partial, perf_counter())
 
 
-def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool) -> IngestReport:
+def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool, arrived: float) -> IngestReport:
     batch, refused = read_batch(body, media_type, runtime.settings.max_batch, partial=partial)
     with writing(runtime.engine) as session:
         checked = check_batch(session, batch, runtime.clock)
@@ -66,23 +68,31 @@ def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool) -> In
             raise refuse_all(checked.refused, len(batch.link_ids))
         stored = store_counts(session, checked)
     runtime.clock.seen(newest_end(checked))
-    counts_stored(stored.new + stored.replaced)
+    metrics.counts_stored(stored.new + stored.replaced)
+    if runtime.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
+        now = time()
+        metrics.counts_arrived(max(0.0, now - end) for end in moved_ends(stored))
     return IngestReport(
         received=len(batch.link_ids) + len(refused),
         stored=stored.new,
         replaced=stored.replaced,
         unchanged=stored.unchanged,
         refused=_listed([*refused, *checked.refused]),
-        forecasts_issued=_issue(runtime, stored),
+        forecasts_issued=_issue(runtime, stored, arrived),
     )
 
 
-def _issue(runtime: Runtime, stored: Stored) -> int:
+def _issue(runtime: Runtime, stored: Stored, arrived: float) -> int:
+    if not stored.moved:
+        return 0
     try:
-        return runtime.board.issue(stored.moved, stored.rows) if stored.moved else 0
+        issued = runtime.board.issue(stored.moved, stored.rows)
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
+        metrics.forecasts_failed()
         return 0
+    metrics.forecasts_stored(perf_counter() - arrived)
+    return issued
 
 
 def _listed(refused: list[Refused]) -> list[RefusedCount]:

@@ -13,7 +13,7 @@ from app.exceptions import FieldError, NotFound
 from app.forecasts.tables import Forecast
 from app.forecasts.windows import HORIZONS
 from app.links.tables import Link
-from app.registry.tables import ShelvedModel
+from app.registry.queries import active_versions
 
 Marks = dict[int, tuple[int, int]]  # of each link's latest forecast: the slot it was made as of, the version
 
@@ -36,6 +36,14 @@ def due_webhooks(session: Session, now: datetime) -> list[Webhook]:
     """Give the webhooks that may be delivered to now."""
     question = select(Webhook).where(Webhook.failures < MOST_FAILURES)
     return list(session.scalars(question.where(or_(Webhook.retry_at.is_(None), Webhook.retry_at <= now))))
+
+
+def webhooks_by_state(session: Session) -> dict[str, int]:
+    """Count webhooks by how delivery stands: ``ok``, ``failing`` and tried again, or ``given_up``."""
+    found = {"ok": 0, "failing": 0, "given_up": 0}
+    for failures in session.scalars(select(Webhook.failures)):
+        found["ok" if not failures else "failing" if failures < MOST_FAILURES else "given_up"] += 1
+    return found
 
 
 def claim_webhook(session: Session, row: Webhook, until: datetime) -> bool:
@@ -73,7 +81,7 @@ def latest_forecasts(session: Session) -> Marks:
     question = select(
         Link.link_key, Link.slot_minutes, Forecast.slot_start, Forecast.model_version, Forecast.issued_at
     ).outerjoin(Forecast, latest)
-    active = _active_versions(session)
+    active = active_versions(session)
     found: dict[int, tuple[bool, int, int, int]] = {}
     for key, minutes, end, version, issued_at in session.execute(question):
         if end is None:
@@ -81,8 +89,3 @@ def latest_forecasts(session: Session) -> Marks:
         told = (active.get(key) == version, issued_at, version, end - HORIZONS * 60 * minutes)
         found[key] = max(found.get(key, told), told)
     return {key: (as_of, version) for key, (_, _, version, as_of) in found.items()}
-
-
-def _active_versions(session: Session) -> dict[int, int]:
-    question = select(ShelvedModel.link_key, ShelvedModel.version).where(ShelvedModel.state == "active")
-    return {row.link_key: row.version for row in session.execute(question)}

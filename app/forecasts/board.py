@@ -24,6 +24,7 @@ from app.changes import Changes
 from app.clock import Clock
 from app.counts.queries import Rows, newest_slots
 from app.database import reading, writing
+from app.forecasts.degraded import tally_reasons
 from app.forecasts.issue import Issuer, Statement
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.windows import HORIZONS
@@ -177,7 +178,9 @@ class ForecastBoard:
             return entry
         try:
             with reading(self._engine) as session:
-                entry.late = Rendered(self.issuer.state_late(session, entry.stated.said, self._late_after // 60))
+                late = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
+            entry.late = Rendered(late)
+            _tell_degraded([late])
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the others' answer
@@ -188,6 +191,12 @@ class ForecastBoard:
 def _tell(statements: Sequence[Statement]) -> None:
     for method, n in Counter(said.method for said in statements).items():
         metrics.forecasts_issued(method, n)
+    _tell_degraded(statements)
+
+
+def _tell_degraded(statements: Sequence[Statement]) -> None:
+    for reason, n in tally_reasons(said.degraded_reason for said in statements).items():
+        metrics.forecasts_degraded(reason, n)
 
 
 def _same(entry: Entry | None, basis: Basis) -> bool:

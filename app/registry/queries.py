@@ -118,6 +118,18 @@ def shelf_size(session: Session) -> tuple[int, int]:
     return versions, int(size or 0)
 
 
+def models_by_state(session: Session) -> dict[str, int]:
+    """Count the trained models on all shelves by state; states without any are left out."""
+    question = select(ShelvedModel.state, func.count()).group_by(ShelvedModel.state)
+    return dict(session.execute(question).all())
+
+
+def active_versions(session: Session) -> dict[int, int]:
+    """Give the active version of every link that has one, by link key."""
+    question = select(ShelvedModel.link_key, ShelvedModel.version).where(ShelvedModel.state == "active")
+    return dict(session.execute(question).all())
+
+
 def lock_shelf(session: Session, link_key: int) -> None:
     """Let others who change a link's shelf wait; in SQLite there is only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":

@@ -1,20 +1,28 @@
-"""Prometheus: requests, counts stored, forecasts issued; right with several processes, and never a link as a label."""
+"""Prometheus: what each process counts; right with several of them, and never a link or free text as a label.
+
+What the database knows is not counted here but asked for when Prometheus comes: see ``figures.py``.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where processes share their figures; prometheus-client's own name
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+ISSUE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LAG_SECONDS = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400)
+REFUSALS = (401, 403, 413, 429, 503)
+# Why a forecast is not what the link's active model would have said; what is said to callers has numbers in it.
+DEGRADED = ("no_model", "damaged_model", "gaps", "no_profile", "failed", "stale", "other")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 OTHER = "other"
 
@@ -24,10 +32,31 @@ _requests = Counter(
     "flowcast_requests", "Requests answered", ("method", "route", "status"), registry=REGISTRY
 )  # shown with _total at its end
 _durations = Histogram(
-    "flowcast_request_duration_seconds", "Time to answer", ("method", "route"), buckets=SECONDS, registry=REGISTRY
+    "flowcast_request_duration_seconds",
+    "Time to answer",
+    ("method", "route", "status"),
+    buckets=SECONDS,
+    registry=REGISTRY,
 )
+_refusals = Counter("flowcast_requests_refused", "Requests refused, by status code", ("code",), registry=REGISTRY)
 _counts = Counter("flowcast_counts_stored", "Counts stored, new and corrected", registry=REGISTRY)
+_lags = Histogram(
+    "flowcast_ingest_lag_seconds",
+    "From the end of a slot to the arrival of a count that moved its link forward",
+    buckets=LAG_SECONDS,
+    registry=REGISTRY,
+)
 _forecasts = Counter("flowcast_forecasts_issued", "Forecasts issued", ("method",), registry=REGISTRY)
+_degraded = Counter("flowcast_forecasts_degraded", "Forecasts degraded, by reason", ("reason",), registry=REGISTRY)
+_issues = Histogram(
+    "flowcast_forecast_issue_duration_seconds",
+    "From the arrival of a batch of counts to its forecasts stored",
+    buckets=ISSUE_SECONDS,
+    registry=REGISTRY,
+)
+_failed_issues = Counter(
+    "flowcast_forecast_issues_failed", "Batches of counts that were stored but led to no forecast", registry=REGISTRY
+)
 _models = Gauge(
     "flowcast_loaded_models",
     "Trained models in the memory of all processes",
@@ -39,23 +68,28 @@ _models = Gauge(
 class _Children(NamedTuple):
     answers: Counter
     duration: Histogram
+    refusals: Counter | None
 
 
-# Finding a labelled child costs more than counting with it. There are as many as routes, methods and status classes.
+# Finding a labelled child costs more than counting with it. There are as many as routes, methods and status codes.
 _children: dict[tuple[str, str, int], _Children] = {}
+# From the start on, for a rate cannot see the first step of a counter that was not there before.
+_refused = {code: _refusals.labels(str(code)) for code in REFUSALS}
+_degraded_by = {reason: _degraded.labels(reason) for reason in DEGRADED}
 
 
 def request_answered(method: str, route: str, status: int, seconds: float) -> None:
     """Count an answer and the time it took."""
-    children = _children.get((method, route, status // 100))
+    children = _children.get((method, route, status))
     if children is None:
-        name = method if method in METHODS else OTHER
-        answers = _requests.labels(name, route, f"{status // 100}xx")
-        children = _Children(answers, _durations.labels(name, route))
-        if name is not OTHER:
-            _children[method, route, status // 100] = children
+        labels = method if method in METHODS else OTHER, route, f"{status // 100}xx"
+        children = _Children(_requests.labels(*labels), _durations.labels(*labels), _refused.get(status))
+        if method in METHODS:
+            _children[method, route, status] = children
     children.answers.inc()
     children.duration.observe(seconds)
+    if children.refusals is not None:
+        children.refusals.inc()
 
 
 def counts_stored(n: int) -> None:
@@ -63,9 +97,30 @@ def counts_stored(n: int) -> None:
     _counts.inc(n)
 
 
+def counts_arrived(lags: Iterable[float]) -> None:
+    """Note how long after the ends of their slots counts came, a lag for each link that moved forward."""
+    for lag in lags:
+        _lags.observe(lag)
+
+
 def forecasts_issued(method: str, n: int) -> None:
     """Count forecasts that were issued, by the method that made them."""
     _forecasts.labels(method).inc(n)
+
+
+def forecasts_degraded(reason: str, n: int) -> None:
+    """Count forecasts that were degraded, by one of the reasons in ``DEGRADED``."""
+    _degraded_by[reason].inc(n)
+
+
+def forecasts_stored(seconds: float) -> None:
+    """Note how long after a batch of counts had arrived its forecasts were stored."""
+    _issues.observe(seconds)
+
+
+def forecasts_failed() -> None:
+    """Count a batch of counts that led to no forecast although it should have."""
+    _failed_issues.inc()
 
 
 def models_loaded(n: int) -> None:
@@ -73,29 +128,27 @@ def models_loaded(n: int) -> None:
     _models.set(n)
 
 
-class _Now(Collector):
-    """Figures that are the same whichever process is asked."""
+class _Given(Collector):
+    """Figures that were found elsewhere."""
 
-    def __init__(self, feed_age: float | None, ready: bool) -> None:
-        self._feed_age, self._ready = feed_age, ready
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
 
     def collect(self) -> Iterator[Metric]:
         """Give them."""
-        yield GaugeMetricFamily("flowcast_ready", "1 when /readyz says so", value=float(self._ready))
-        if self._feed_age is not None:
-            yield GaugeMetricFamily("flowcast_feed_age_seconds", "Time since the newest slot", value=self._feed_age)
+        yield from self._families
 
 
-def page(feed_age: float | None, ready: bool) -> bytes:
-    """Write all figures, over all processes, as Prometheus reads them."""
+def page(families: Iterable[Metric]) -> bytes:
+    """Write all figures, those counted over all processes and those given, as Prometheus reads them."""
     registry = REGISTRY
     if folder := os.environ.get(SHARED_FOLDER):
         _forget_dead(Path(folder))
         registry = CollectorRegistry()
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-    now = CollectorRegistry()
-    now.register(_Now(feed_age, ready))
-    return generate_latest(registry) + generate_latest(now)
+    given = CollectorRegistry()
+    given.register(_Given(families))
+    return generate_latest(registry) + generate_latest(given)
 
 
 def process_ends() -> None:

@@ -16,6 +16,7 @@ from app.dependencies import RuntimeDep
 from app.exceptions import NotFound
 from app.runtime import Runtime
 from app.web import metrics
+from app.web.figures import Figures
 from app.web.readiness import Readiness, Stored
 
 router = APIRouter(tags=["operations"])
@@ -151,10 +152,9 @@ async def readyz(request: Request, response: Response, runtime: RuntimeDep) -> R
 )
 async def prometheus_metrics(request: Request, runtime: RuntimeDep) -> Response:
     """Give Prometheus its figures, summed over all processes of the service."""
-    readiness = _readiness(request)
-    stored = await readiness.ask()
     metrics.models_loaded(len(runtime.models))
-    return Response(metrics.page(readiness.feed_age(stored), readiness.is_ready(stored)), media_type=EXPOSITION)
+    figures = cast(Figures, request.app.state.figures)
+    return Response(metrics.page(await figures.families()), media_type=EXPOSITION)
 
 
 @router.get("/docs", include_in_schema=False)

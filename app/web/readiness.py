@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -34,6 +35,8 @@ class Stored:
     step: str | None = None
     newest_slot: datetime | None = None
     newest_end: datetime | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)  # of the newest slot of each link that has a count
+    links: int = 0
     damaged: tuple[tuple[str, int, str], ...] = ()  # link_id, version, reason
     shelf: tuple[int, int] = (0, 0)  # versions, bytes
 
@@ -85,13 +88,14 @@ class Readiness:
             log.warning("the database failed", exc_info=problem)
             return Stored(f"it failed with {type(problem).__name__}")  # the log has the rest, which may name hosts
 
-    def _feed(self, session: Session) -> tuple[datetime | None, datetime | None]:
+    def _feed(self, session: Session) -> tuple[datetime | None, datetime | None, dict[int, int], int]:
         newest = newest_slots(session)
-        if not newest:
-            return None, None
         minutes = dict(session.execute(select(Link.link_key, Link.slot_minutes)).all())
-        end, start = max((slot + 60 * minutes[key], slot) for key, slot in newest.items())
-        return datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+        ends = {key: slot + 60 * minutes[key] for key, slot in newest.items()}
+        if not ends:
+            return None, None, ends, len(minutes)
+        end, start = max((ends[key], slot) for key, slot in newest.items())
+        return datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC), ends, len(minutes)
 
     def _damaged(self, session: Session) -> tuple[tuple[str, int, str], ...]:
         damaged = self._runtime.models.damaged()

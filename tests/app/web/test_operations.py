@@ -32,7 +32,7 @@ def ask_now(client):
     """Forget what the database said a moment ago."""
 
     def ask():
-        client.app.state.readiness._until = 0.0
+        client.app.state.readiness._until = client.app.state.figures._until = 0.0
         return client.get("/readyz")
 
     return ask
