@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     admin_key_file: Path = Field(
         Path("admin.key"), description="Where a first start without a terminal writes the key it made"
     )
+    grafana_password: SecretStr | None = Field(
+        None, description="Password of Grafana's user `admin` in containers, at least 16 characters"
+    )
     build_revision: str = Field("unknown", description="Commit that this build was made from; the image sets it")
     stale_after_minutes: int = Field(
         90,
@@ -157,7 +160,7 @@ class Settings(BaseSettings):
     root_path: str = Field("", description="Path prefix that a reverse proxy strips")
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`")
 
-    @field_validator("admin_key")
+    @field_validator("admin_key", "grafana_password")
     @classmethod
     def _no_placeholder(cls, key: SecretStr | None) -> SecretStr | None:
         if key is None:

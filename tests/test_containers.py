@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 SERVICES = yaml.safe_load(COMPOSE)["services"]
+MONITORING = ("prometheus", "grafana")
 OURS = [name for name, service in SERVICES.items() if service["image"] == "flowcast:local"]
+WITH_PROFILE = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 EXAMPLE = (ROOT / ".env.example").read_text()
 DONE, HEALTHY = "service_completed_successfully", "service_healthy"
@@ -119,9 +121,14 @@ class TestCompose:
         assert checked.returncode == 0, checked.stdout
 
     def test_all_parts_are_there(self):
-        assert set(SERVICES) == {"settings", "database", "migration", "service", "worker", "demo"}
-        assert SERVICES["demo"]["profiles"] == ["demo"]
-        assert not [name for name in SERVICES if name != "demo" and "profiles" in SERVICES[name]]
+        assert {name for name in SERVICES if name not in WITH_PROFILE} == {
+            "settings",
+            "database",
+            "migration",
+            "service",
+            "worker",
+        }
+        assert WITH_PROFILE == {"demo": ["demo"], "prometheus": ["monitoring"], "grafana": ["monitoring"]}
 
     @pytest.mark.parametrize(
         ("name", "needs"),
@@ -131,6 +138,7 @@ class TestCompose:
             ("service", {"database": HEALTHY, "migration": DONE}),
             ("worker", {"database": HEALTHY, "migration": DONE}),
             ("demo", {"migration": DONE, "service": HEALTHY}),
+            ("grafana", {"settings": DONE}),
         ],
     )
     def test_each_waits_for_what_it_needs(self, name, needs):
@@ -161,14 +169,31 @@ class TestCompose:
         # All have the models, for what the image calls a volume would otherwise get one without a name.
         assert service["volumes"] == [models, secrets if name == "settings" else f"{secrets}:ro"]
 
+    @pytest.mark.parametrize("name", MONITORING)
+    def test_what_watches_is_not_root_and_writes_to_its_volume_alone(self, name):
+        service = SERVICES[name]
+        assert int(service["user"].split(":")[0]) > 0
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        files, volume, *secrets = service["volumes"]
+        source, _, mode = files.split(":")
+        assert (ROOT / source).is_dir()
+        assert mode == "ro"
+        assert volume.split(":")[0] == name
+        assert all(one == "secrets:/var/lib/flowcast/secrets:ro" for one in secrets)
+
     def test_what_serves_starts_again_and_no_log_grows_for_ever(self):
         for service in SERVICES.values():
             assert service["logging"]["options"].keys() == {"max-size", "max-file"}
-        assert {SERVICES[name]["restart"] for name in ("database", "service", "worker")} == {"unless-stopped"}
+        assert {SERVICES[name]["restart"] for name in ("database", "service", "worker", *MONITORING)} == {
+            "unless-stopped"
+        }
 
     def test_the_service_alone_is_reached_from_outside_and_can_be_scaled(self):
         assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-            "service": ["8000-8009:8000"]
+            "service": ["8000-8009:8000"],
+            "prometheus": ["127.0.0.1:${FLOWCAST_PROMETHEUS_PORT:-9090}:9090"],
+            "grafana": ["127.0.0.1:${FLOWCAST_GRAFANA_PORT:-3000}:3000"],
         }
         assert not [name for name, service in SERVICES.items() if "container_name" in service]
 
@@ -182,11 +207,17 @@ class TestCompose:
 
     def test_the_database_lies_in_a_volume_with_a_name(self):
         assert SERVICES["database"]["volumes"][0] == "database:/var/lib/postgresql/data"
-        assert yaml.safe_load(COMPOSE)["volumes"].keys() == {"database", "models", "secrets"}
+        assert yaml.safe_load(COMPOSE)["volumes"].keys() == {"database", "models", "secrets", "prometheus", "grafana"}
 
     def test_one_image_builds_for_all_and_no_registry_is_named(self):
         images = {service["image"] for service in SERVICES.values()}
-        assert {image.split(":")[0] for image in images} == {"flowcast", "postgres"}
+        assert {image.split(":")[0] for image in images} == {
+            "flowcast",
+            "postgres",
+            "prom/prometheus",
+            "grafana/grafana",
+        }
+        assert all(re.fullmatch(r"v?\d+\.\d+\.\d+", SERVICES[name]["image"].split(":")[1]) for name in MONITORING)
         assert all(SERVICES[name]["build"]["context"] == "." for name in OURS)
 
     def test_commands_and_options_are_ones_that_flowcast_has(self):
@@ -231,7 +262,11 @@ class TestCompose:
 class TestSecrets:
     """What the container ``settings`` does, which everything else waits for."""
 
-    good: ClassVar = {"FLOWCAST_ADMIN_KEY": "8d0c4aa2f9f14f5e", "FLOWCAST_DATABASE_PASSWORD": "5b31 p@ss/w:rd%"}
+    good: ClassVar = {
+        "FLOWCAST_ADMIN_KEY": "8d0c4aa2f9f14f5e",
+        "FLOWCAST_DATABASE_PASSWORD": "5b31 p@ss/w:rd%",
+        "FLOWCAST_GRAFANA_PASSWORD": "f2 7c#0b/9e:41%aa",
+    }
     url: ClassVar = {"FLOWCAST_DATABASE_URL": SERVICES["settings"]["environment"]["FLOWCAST_DATABASE_URL"]}
 
     @pytest.fixture
@@ -295,6 +330,12 @@ class TestSecrets:
             f"{SERVICES['service']['environment']['FLOWCAST_SECRETS']}/flowcast_database_password"
         )
 
+    def test_grafana_starts_with_what_was_kept_and_may_read_it(self):
+        file = SERVICES["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"]
+        assert file == f"{SERVICES['service']['environment']['FLOWCAST_SECRETS']}/flowcast_grafana_password"
+        owners = {SERVICES[name]["user"].split(":")[0] for name in ("grafana", "settings")}
+        assert len(owners) == 1
+
     def test_a_folder_that_cannot_be_written_is_named_in_one_line(self, check, folder):
         folder.write_text("a file where the folder should be")
         refused = check()
@@ -315,12 +356,10 @@ class TestSecrets:
     def test_from_files_where_variables_are_empty(self, check, tmp_path, folder):
         for name, secret in self.good.items():
             (tmp_path / name.lower()).write_text(f"{secret}\n")
-        checked = check(FLOWCAST_SECRETS=str(tmp_path), FLOWCAST_ADMIN_KEY="", FLOWCAST_DATABASE_PASSWORD="")
+        checked = check(FLOWCAST_SECRETS=str(tmp_path), **dict.fromkeys(self.good, ""))
         assert checked.returncode == 0, checked.stderr
         assert self.kept(folder) == self.good
-        assert {f"flowcast_{name}" for name in ("admin_key", "database_password")} == set(
-            yaml.safe_load(COMPOSE)["secrets"]
-        )
+        assert {name.lower() for name in self.good} == set(yaml.safe_load(COMPOSE)["secrets"])
 
     def test_the_files_for_no_secret_are_empty(self):
         defaults = {

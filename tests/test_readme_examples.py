@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import find_spec
@@ -174,14 +173,6 @@ def test_every_python_block_is_among_the_examples():
     named = examples(part_of(README, *DEMO_PARTS), "python", "sh")
     named += examples(part_of(README, "## The model", "## Benchmarks"), "python")
     assert len(named) == len(examples(README, "python", "sh"))
-
-
-def test_what_to_monitor_is_there_to_be_monitored(service):
-    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
-        page = answer.read().decode()
-    names = set(re.findall(r"flowcast_[a-z_]+", part_of(README, "### What to monitor", "## Working on it")))
-    assert len(names) >= 7
-    assert not [name for name in names if not re.search(rf"^{name}(_bucket)?[ {{]", page, re.MULTILINE)]
 
 
 def operations(heading: str, end: str) -> list[str]:

@@ -14,7 +14,7 @@ from app.commands.service import settings_or_refuse
 from app.keys.first_key import write_private
 from app.settings import Settings, is_secret
 
-KEPT = ("admin_key", "database_password")
+KEPT = ("admin_key", "database_password", "grafana_password")
 
 
 def settings_command(
@@ -23,7 +23,7 @@ def settings_command(
     ] = None,
     keep_secrets: Annotated[
         Path | None,
-        typer.Option(help="Keep the admin key and the database's password in this folder; make those set nowhere."),
+        typer.Option(help="Keep the admin key and both passwords in this folder; make those set nowhere."),
     ] = None,
 ) -> None:
     """Check the settings before anything is started with them, and print them; exit code 2 if one is refused."""
