@@ -6,8 +6,9 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 RUN python -m venv /opt/flowcast
 WORKDIR /build
 # Before the code: it changes more often than what it runs on.
-COPY requirements/runtime.txt requirements/s3.txt requirements/
-RUN /opt/flowcast/bin/pip install --requirement requirements/runtime.txt --requirement requirements/s3.txt
+COPY requirements/runtime.txt requirements/cluster.txt requirements/s3.txt requirements/
+RUN /opt/flowcast/bin/pip install --requirement requirements/runtime.txt \
+    --requirement requirements/cluster.txt --requirement requirements/s3.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY migrations migrations

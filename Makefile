@@ -26,7 +26,7 @@ $(RUNS): requirements/runtime.txt requirements/install.py pyproject.toml
 	@$(PYTHON) requirements/install.py runtime
 	@touch $@
 
-$(READY): requirements/dev.txt requirements/s3.txt $(RUNS)
+$(READY): requirements/dev.txt requirements/cluster.txt requirements/s3.txt $(RUNS)
 	@$(PYTHON) requirements/install.py dev
 	@touch $@
 
@@ -52,7 +52,8 @@ $(AUDIT): requirements/audit.txt
 	@touch $@
 
 audit: $(AUDIT)
-	.venv-audit/bin/pip-audit --requirement requirements/runtime.txt --requirement requirements/s3.txt --no-deps --disable-pip --strict
+	.venv-audit/bin/pip-audit --requirement requirements/runtime.txt --requirement requirements/cluster.txt \
+	  --requirement requirements/s3.txt --no-deps --disable-pip --strict
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.serving

@@ -7,14 +7,15 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from app.dask_address import DaskAway, check_dask_address
 from app.store_address import StoreAddress
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
@@ -112,6 +113,12 @@ class Settings(BaseSettings):
         description="Share by which a candidate's RMSE must lie below the active model's and the profile's",
     )
     retrain_jobs: int = Field(-1, description="Processes that a retrain run trains in; -1 for one a core")
+    dask_scheduler: Annotated[str, AfterValidator(check_dask_address)] = Field(
+        "", description="Dask scheduler whose workers train retrain runs, `tcp://HOST:PORT` or `tls://HOST:PORT`"
+    )
+    dask_away: DaskAway = Field(
+        DaskAway.LOCAL, description="While that scheduler is away: `local` trains in local processes, `wait` waits"
+    )
     retrain_schedule: str = Field(
         "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
     )

@@ -97,7 +97,7 @@ def measure_while_training(links: int) -> dict[str, Any]:
             "FLOWCAST_MODEL_STORE": str(folder / "models"),
             "FLOWCAST_STALE_AFTER_MINUTES": "100000000",  # the city's days are long past
         }
-        link_ids = _fill(settings["FLOWCAST_DATABASE_URL"], links)
+        link_ids = fill(settings["FLOWCAST_DATABASE_URL"], links)
         by_command = train_by_command(settings, folder)
         with running(["app", "serve"], settings, "/readyz", folder) as service:
             for link_id in link_ids:  # the first answer of each is made, not only given
@@ -116,9 +116,9 @@ def measure_while_training(links: int) -> dict[str, Any]:
     }
 
 
-def _fill(url: str, links: int) -> list[str]:
+def fill(url: str, links: int, days: int = DAYS) -> list[str]:
     """Put the city's links and counts into a new database."""
-    city, engine, now = sample_city(links=links, days=DAYS), open_database(url), datetime.now(UTC)
+    city, engine, now = sample_city(links=links, days=days), open_database(url), datetime.now(UTC)
     upgrade_schema(engine)
     with writing(engine) as session:
         for link_id, counts in city.counts.items():

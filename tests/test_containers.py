@@ -101,7 +101,7 @@ class TestDockerfile:
     def test_what_the_image_is_made_of_goes_in(self):
         sources = {part for name, rest in instructions() if name == "COPY" for part in rest.split()[:-1]}
         sources = {source for source in sources if not source.startswith(("--from", "/"))}
-        assert "requirements/runtime.txt" in sources
+        assert {"requirements/runtime.txt", "requirements/cluster.txt"} <= sources
         assert not [source for source in sources if ignored(source.split("/")[0])]
         assert not [source for source in sources if not (ROOT / source).exists()]
 

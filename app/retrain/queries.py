@@ -89,7 +89,11 @@ def claim_run(session: Session, worker: str, now: datetime, lost_after: timedelt
             update(RetrainRun)
             .where(RetrainRun.id == run_id, free, RetrainRun.worker.is_not_distinct_from(before))
             .values(
-                state="running", worker=worker, heartbeat_at=now, started_at=func.coalesce(RetrainRun.started_at, now)
+                state="running",
+                worker=worker,
+                heartbeat_at=now,
+                started_at=func.coalesce(RetrainRun.started_at, now),
+                detail=None,  # what it waited for was another worker's concern
             )
         )
         if session.execute(mine.execution_options(synchronize_session=False)).rowcount == 1:  # type: ignore[attr-defined]
@@ -109,6 +113,12 @@ def cancel_wanted(session: Session, run_id: int) -> bool:
     return bool(session.execute(select(RetrainRun.cancel_requested).where(RetrainRun.id == run_id)).scalar())
 
 
+def set_detail(session: Session, run_id: int, detail: str | None) -> None:
+    """Note what is to be known of a run as a whole."""
+    mine = update(RetrainRun).where(RetrainRun.id == run_id)
+    session.execute(mine.values(detail=detail).execution_options(synchronize_session=False))
+
+
 def set_link(session: Session, run_id: int, link_key: int, **values: object) -> None:
     """Note what became of a link."""
     mine = update(RetrainLink).where(RetrainLink.run_id == run_id, RetrainLink.link_key == link_key)
@@ -126,7 +136,7 @@ def put_down(session: Session, run_id: int) -> None:
     begun = update(RetrainLink).where(RetrainLink.run_id == run_id, RetrainLink.state == "training")
     session.execute(begun.values(state="waiting", started_at=None).execution_options(synchronize_session=False))
     mine = update(RetrainRun).where(RetrainRun.id == run_id)
-    values = {"state": "queued", "worker": None, "heartbeat_at": None}
+    values = {"state": "queued", "worker": None, "heartbeat_at": None, "detail": None}
     session.execute(mine.values(**values).execution_options(synchronize_session=False))
 
 

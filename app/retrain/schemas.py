@@ -160,7 +160,7 @@ class RunOut(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     cancel_requested: bool
-    detail: str | None = Field(description="Why it failed as a whole")
+    detail: str | None = Field(description="Why it failed as a whole, or why it waits or is trained elsewhere than set")
 
     @classmethod
     def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:

@@ -1,36 +1,29 @@
-"""Train what is left of a run, in parallel processes that end with it."""
+"""Train what is left of a run, in parallel: on the cluster that the settings name, or in local processes."""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import joblib
-from joblib.externals.loky import reusable_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from app.counts.queries import newest_slots
-from app.database import database_now, reading, writing
+from app.dask_address import DaskAway
+from app.database import reading
 from app.links.queries import LinkInfo
-from app.parent_process import end_with
-from app.registry.queries import active_models
-from app.registry.store import StoreAway
 from app.retrain.beat import Heartbeat
-from app.retrain.network_phases import SECONDS_A_DAY, carry_out_phases, stored_from
-from app.retrain.queries import set_link, still_mine, waiting_links
-from app.retrain.refresh import refreshed_link
+from app.retrain.cluster import ClusterAway, close
+from app.retrain.local_processes import killed_when_over, trained_here
+from app.retrain.network_phases import carry_out_phases
+from app.retrain.on_cluster import note, reached, trained_there
+from app.retrain.prepare_links import prepared_links
+from app.retrain.queries import waiting_links
 from app.retrain.work import Work
-from app.train import ActiveModel, LinkOutcome, train_link
-from app.train_network import train_in_network
+from app.train import LinkOutcome
 
-MOST_CRASHES = 3  # of processes that train, without a link trained in between
-LOOK_SECONDS = 0.2
+MOST_CRASHES = 3  # of processes that train, or of the cluster, without a link trained in between
 
 log = logging.getLogger("flowcast.retrain")
 
@@ -39,12 +32,15 @@ def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[t
     """Give the outcomes of links as they come, until none is left or the run should go no further.
 
     A process that trains may be killed, for want of memory say; what it and the others had begun is
-    begun again, and after several such ends in a row the run is given up.
+    begun again, and after several such ends in a row the run is given up. So it is with a cluster that
+    goes away, but for what the settings say of that.
     """
     crashes = 0
+    # A refresh learns nothing: to send a link off would take longer than to write its model.
+    on_cluster = work.cluster is not None and not work.refreshes
     while not heartbeat.over:
         try:
-            with closing(_trained_at_once(work, heartbeat, folder)) as trained:
+            with closing(_trained_at_once(work, heartbeat, folder, on_cluster)) as trained:
                 for one in trained:
                     crashes = 0
                     yield one
@@ -53,101 +49,49 @@ def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[t
             if heartbeat.over:  # killed by ourselves, for which joblib has several words
                 return
             crashes += 1
-            if not isinstance(problem, BrokenProcessPool) or crashes >= MOST_CRASHES:
-                raise
-            log.warning("a process that trains ended", extra={"run": work.run.id, "reason": type(problem).__name__})
+            on_cluster = _goes_on(work, problem, crashes, on_cluster)
 
 
-def _trained_at_once(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
-    with reading(work.engine) as session:
-        links = {link.link_id: link for link in waiting_links(session, work.run.id)}
-    with _killed_when_over(heartbeat):
-        phases = carry_out_phases(work, list(links.values()), folder)
+def _goes_on(work: Work, problem: Exception, crashes: int, on_cluster: bool) -> bool:
+    """Tell whether to go on with the cluster; raise what a run cannot go on after."""
+    often = crashes >= MOST_CRASHES
+    if isinstance(problem, ClusterAway):
+        log.warning("the cluster went away", extra={"run": work.run.id, "reason": str(problem)})
+        if not often:
+            return on_cluster
+        if work.settings.dask_away == DaskAway.LOCAL:
+            note(work, f"trained in local processes: the cluster went away {crashes} times in a row: {problem}")
+            return False
+    if often or not isinstance(problem, BrokenProcessPool):
+        raise problem
+    log.warning("a process that trains ended", extra={"run": work.run.id, "reason": type(problem).__name__})
+    return on_cluster
 
-    def calls() -> Iterator[Any]:
-        for link in links.values():
-            if heartbeat.over or not _mark(work, link):
-                return
-            yield _prepared(work, link, folder, phases.get(link.link_id))
 
-    # One BLAS thread a process: the processes already use the cores. One link ahead, so that a cancelled
-    # run stops soon and a link counts as training only when it is.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1), _killed_when_over(heartbeat):
-        parallel = joblib.Parallel(
-            n_jobs=work.settings.retrain_jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1", batch_size=1
-        )
-        outcomes = parallel(calls())
-        try:
+def _trained_at_once(
+    work: Work, heartbeat: Heartbeat, folder: Path, on_cluster: bool
+) -> Generator[tuple[LinkOutcome, LinkInfo]]:
+    with _client(work, heartbeat, on_cluster) as client:
+        with reading(work.engine) as session:
+            links = {link.link_id: link for link in waiting_links(session, work.run.id)}
+        with killed_when_over(heartbeat):
+            phases = carry_out_phases(work, list(links.values()), folder)
+        ready = prepared_links(work, heartbeat, links.values(), phases)
+        if client is None:
+            outcomes = trained_here(work, heartbeat, folder, ready)
+        else:
+            outcomes = trained_there(work, heartbeat, folder, ready, phases.values(), client)
+        with closing(outcomes):
             for outcome in outcomes:
                 yield outcome, links[outcome.link_id]
-                if heartbeat.over:
-                    return
-        finally:
-            outcomes.close()
 
 
 @contextmanager
-def _killed_when_over(heartbeat: Heartbeat) -> Iterator[None]:
-    """Kill the processes that train as soon as the run should go no further: half a link is not waited for."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(LOOK_SECONDS):
-            if heartbeat.over:
-                _kill_pool()
-
-    thread = threading.Thread(target=watch, name="kill-when-over", daemon=True)
-    thread.start()
+def _client(work: Work, heartbeat: Heartbeat, on_cluster: bool) -> Iterator[Any | None]:
+    """Give a client of the cluster for as long as links are trained; None for local processes."""
+    client = reached(work, heartbeat) if on_cluster else None
     try:
-        yield
+        yield client
     finally:
-        ended.set()
-        thread.join()
-
-
-def _kill_pool() -> None:
-    # Killed and no more: to shut the pool down from here, or to ask for it, while joblib is at it, can block both.
-    executor = reusable_executor._executor
-    for process in [] if executor is None else list(executor._processes):
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)  # loky's processes have no kill() of their own
-
-
-def _mark(work: Work, link: LinkInfo) -> bool:
-    """Mark a link as training; False when the run is another worker's, who may have settled it long since."""
-    with writing(work.engine, derived=True, served=False) as session:
-        now = database_now(session)
-        if not still_mine(session, work.run.id, work.worker, now):
-            return False
-        set_link(session, work.run.id, link.link_key, state="training", started_at=now)
-        return True
-
-
-def _prepared(work: Work, link: LinkInfo, folder: Path, phase: Path | None) -> Any:
-    """Give the call that trains a link."""
-    with reading(work.engine) as session:
-        newest = newest_slots(session, [link.link_key]).get(link.link_key)
-        first = None if newest is None else newest - work.days * SECONDS_A_DAY + link.slot_seconds
-        series = stored_from(session, link, first)
-        place = active_models(session, [link.link_key]).get(link.link_key)
-    try:
-        active = None if place is None else ActiveModel(work.artifact(place), place.fingerprint)
-    except StoreAway as away:  # what is active could not be compared with
-        return joblib.delayed(LinkOutcome)(link.link_id, "failed", 0.0, str(away))
-    capacity = None if link.capacity is None else link.capacity * link.slot_minutes / 60
-    if work.refreshes:
-        plan = work.network_training().as_json()
-        return joblib.delayed(_beside)(os.getpid(), refreshed_link, series, folder, phase, active, plan, capacity)
-    if work.in_networks:
-        if phase is None:
-            return joblib.delayed(LinkOutcome)(link.link_id, "failed", 0.0, "it has no counts")
-        how = work.network_training()
-        return joblib.delayed(_beside)(os.getpid(), train_in_network, series, folder, how, phase, "", capacity, active)
-    return joblib.delayed(_beside)(os.getpid(), train_link, series, folder, work.plan(), False, capacity, active, phase)
-
-
-def _beside(parent: int, train: Callable[..., LinkOutcome], *given: Any) -> LinkOutcome:
-    """Train a link in a process that does not outlive the worker: nobody would hear what it has to say."""
-    if os.getpid() != parent:  # with one job the worker itself trains
-        end_with(parent, lambda: os._exit(1))
-    return train(*given)
+        if client is not None:
+            close(client)

@@ -12,6 +12,7 @@ from app.network_training import ALGORITHMS, NetworkTraining
 from app.registry.open_store import open_store
 from app.registry.queries import Place
 from app.registry.store import ModelStore
+from app.retrain.cluster import Cluster
 from app.retrain.request import REFRESH
 from app.retrain.tables import RetrainRun
 from app.settings import Settings
@@ -29,6 +30,7 @@ class Work:
     settings: Settings
     run: RetrainRun
     worker: str
+    cluster: Cluster | None = None
 
     @property
     def store(self) -> ModelStore:

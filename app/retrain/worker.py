@@ -18,6 +18,7 @@ from app.database import database_now, reading, writing
 from app.events.deliver import Deliverer
 from app.registry.store import StoreAway
 from app.retrain.beat import LOST_SECONDS, Heartbeat
+from app.retrain.cluster import Cluster
 from app.retrain.queries import claim_run, close_links, still_mine
 from app.retrain.scheduler import Scheduler
 from app.retrain.tables import RetrainRun
@@ -40,6 +41,7 @@ class Worker:
         self._changes = watch_changes(engine)
         self._clock = clock_of(engine, self._changes, settings)
         self._scheduler = Scheduler(engine, settings, self._clock, self.name)
+        self._cluster = Cluster(settings.dask_scheduler) if settings.dask_scheduler else None
 
     def stop(self) -> None:
         """End after what is under way is put down; another worker will take it up."""
@@ -49,6 +51,8 @@ class Worker:
         """Carry out runs as they come."""
         os.nice(NICENESS)
         log.info("worker ready", extra={"worker": self.name})
+        if self._cluster is not None:
+            self._cluster.look()
         delivery = threading.Thread(target=self._deliver, name="deliver", daemon=True)
         schedule = threading.Thread(target=self._scheduler.work, args=[self._stop], name="schedule", daemon=True)
         delivery.start()
@@ -83,7 +87,7 @@ class Worker:
         from app.retrain.work import Work
 
         log.info("run begins", extra={"run": run.id, "algorithm": run.algorithm})
-        work = Work(self._engine, self._settings, run, self.name)
+        work = Work(self._engine, self._settings, run, self.name, self._cluster)
         with Heartbeat(self._engine, run.id, self.name, self._stop) as heartbeat:
             try:
                 state = carry_out(work, heartbeat)

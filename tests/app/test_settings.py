@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,45 @@ def test_holidays_are_of_the_zone_of_nobody_or_of_a_country(given, kept):
 def test_holidays_of_nowhere_are_refused_by_name(given):
     with pytest.raises(ValidationError, match=f"holidays\n.*holidays='{given}' is refused"):
         Settings(holidays=given)
+
+
+class TestDaskScheduler:
+    @pytest.mark.parametrize(
+        "address", ["tcp://127.0.0.1:8786", "tls://dask-scheduler.example.org:8786", "tcp://[::1]:8786", ""]
+    )
+    def test_it_is_an_address_or_nothing(self, address):
+        assert Settings(dask_scheduler=address).dask_scheduler == address
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "127.0.0.1:8786",
+            "http://a:8786",
+            "tcp://127.0.0.1",
+            "tcp://:8786",
+            "tcp://a b:1",
+            "tcp://a:65536",
+            "tcp://a:1/",
+        ],
+    )
+    def test_another_form_is_refused_by_name(self, address, monkeypatch, capsys):
+        monkeypatch.setenv("FLOWCAST_DASK_SCHEDULER", address)
+        settings_from_environment.cache_clear()
+        with pytest.raises(Exit):
+            settings_or_refuse("worker")
+        settings_from_environment.cache_clear()
+        [line] = capsys.readouterr().err.splitlines()
+        assert line == (
+            "flowcast worker: FLOWCAST_DASK_SCHEDULER is refused; it must be written as tcp://HOST:PORT or "
+            f"tls://HOST:PORT; '{address}' is not"
+        )
+
+    def test_without_dask_it_is_refused_with_what_to_install(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "distributed", None)  # what Python takes for a package that is not there
+        with pytest.raises(ValidationError, match=r"not installed: pip install --requirement requirements/cluster.txt"):
+            Settings(dask_scheduler="tcp://127.0.0.1:8786")
+        assert Settings().dask_scheduler == ""
+
+    def test_away_is_one_of_two_words(self):
+        with pytest.raises(ValidationError, match="'local' or 'wait'"):
+            Settings(dask_away="never")

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import text
 
 from app.database import database_now, writing
-from app.retrain import carry_out, train_links
+from app.retrain import carry_out, prepare_links
 from app.retrain.queries import claim_run, still_mine, waiting_links
 from app.retrain.work import Work
 from app.retrain.worker import Worker
@@ -232,7 +232,7 @@ class TestWorker:
             links = waiting_links(session, run)
         assert worker.work_once()
         work = Work(engine, worker._settings, lost, "paused")
-        assert not any(train_links._mark(work, link) for link in links)
+        assert not any(prepare_links._mark(work, link) for link in links)
         assert client.get(f"/v1/admin/retrain/{run}").json()["progress"]["done"] == len(city.counts)
 
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):

@@ -1,0 +1,65 @@
+"""A scheduler that is away, as far as it shows without one."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.database import open_database, reading, writing
+from app.retrain.beat import Heartbeat
+from app.retrain.cluster import Cluster
+from app.retrain.on_cluster import reached
+from app.retrain.queries import run_with
+from app.retrain.tables import RetrainRun
+from app.retrain.work import Work
+from benchmarks.running_service import free_port
+
+NOWHERE = "tcp://dask-scheduler.invalid:8786"  # a name that never has an address
+
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def work(settings: Any) -> Iterator[Work]:
+    engine, now = open_database(settings.database_url), datetime.now(UTC)
+    given = {"algorithm": "KR", "parameters": {}, "activate": "never", "requested_by": "a test", "requested_at": now}
+    run = RetrainRun(state="running", worker="me", heartbeat_at=now, cancel_requested=False, **given)
+    with writing(engine) as session:
+        session.add(run)
+    yield Work(engine, settings, run, "me")
+    engine.dispose()
+
+
+def detail_of(work: Work, address: str, *, known: bool) -> str | None:
+    """Try to reach a cluster; give what is then said of the run."""
+    cluster = Cluster(address)
+    cluster.known = known
+    with_it = Work(work.engine, work.settings, work.run, work.worker, cluster)
+    assert reached(with_it, Heartbeat(work.engine, work.run.id, "me", threading.Event())) is None
+    with reading(work.engine) as session:
+        run = run_with(session, work.run.id)
+    assert run is not None
+    return run.detail
+
+
+def test_a_host_that_never_was_is_no_cluster_and_one_that_is_missing_is_said(work):
+    assert detail_of(work, NOWHERE, known=False) is None
+    said = detail_of(work, NOWHERE, known=True)
+    assert said.startswith(f"trained in local processes, for want of the Dask scheduler {NOWHERE}: ")
+    assert "dask-scheduler.invalid has no address" in said
+
+
+def test_a_host_where_nobody_listens_is_said_the_first_time(work):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    said = detail_of(work, address, known=False)
+    assert said == f"trained in local processes, for want of the Dask scheduler {address}: Connection refused"
+
+
+def test_neither_service_nor_worker_load_dask_unless_told_of_a_scheduler(database_url):
+    asked = "import sys, app.main, app.retrain.worker; print(sorted({'dask', 'distributed'} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"

@@ -1,0 +1,269 @@
+"""Training on a Dask cluster: a real scheduler, real Dask workers, a real worker, and what becomes of their deaths."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from app.database import open_database, reading, writing
+from app.links.queries import links_by_id
+from app.registry.queries import shelved_model
+from app.registry.store import ModelStore
+from app.retrain.cluster import Cluster, ClusterAway
+from app.retrain.request import Order, cancel_run, request_run
+from app.retrain.same_code import code_facts
+from app.retrain.schemas import RunDetail
+from app.retrain.show import show_run
+from app.retrain.worker import Worker
+from app.settings import Settings
+from benchmarks.dask_cluster import DaskCluster, end
+from benchmarks.while_training import fill
+from model.artifact_folder import MANIFEST
+
+LINKS, DAYS = 2, 12
+QUICK = {"held_out_days": 3, "max_iter": 2, "mu": [1e-3]}
+SLOW = {"lags": 100, "n_neighbors": 50, "max_iter": 100, "held_out_days": 4, "mu": [1e-2, 1e-3, 1e-4]}  # a second
+MINUTES = SLOW | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
+FAILURES = 1  # that a link may survive; one more and it is the link's fault
+
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(FAILURES)}
+    with DaskCluster(tmp_path_factory.mktemp("dask"), **allowed) as running:
+        running.start_scheduler()
+        running.start_workers(2)
+        yield running
+
+
+class Runs:
+    """A database with the sample city, in which runs are asked for and looked at."""
+
+    def __init__(self, engine: Engine, folder: Path, link_ids: list[str]) -> None:
+        self.engine, self.folder, self.link_ids = engine, folder, link_ids
+
+    def ask(self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never") -> int:
+        with writing(self.engine) as session:
+            asked = list(links_by_id(session, self.link_ids[:links]).values())
+            return request_run(session, asked, Order(algorithm, parameters, activate, "a test"))[0].id
+
+    def shown(self, run_id: int) -> RunDetail:
+        with reading(self.engine) as session:
+            return show_run(session, run_id)
+
+    def when(self, run_id: int, what: Callable[[RunDetail], bool], seconds: float = 120.0) -> RunDetail:
+        deadline = time.monotonic() + seconds
+        while not what(shown := self.shown(run_id)):
+            assert time.monotonic() < deadline, (shown, self.log())
+            time.sleep(0.02)
+        return shown
+
+    def ended(self, run_id: int) -> RunDetail:
+        return self.when(run_id, lambda run: run.state not in ("queued", "running"))
+
+    def log(self) -> str:
+        log = self.folder / "worker.log"
+        return log.read_text() if log.exists() else ""
+
+    def heard(self, message: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["message"] == message]
+
+    def arrays(self, link_id: str, version: int) -> dict[str, str]:
+        """Fingerprints of what a version is made of; its own differs, for it holds when it was written."""
+        with reading(self.engine) as session:
+            row = shelved_model(session, links_by_id(session, [link_id])[link_id].link_key, version)
+        assert row is not None
+        manifest = json.loads((ModelStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
+        return {name: entry["sha256"] for name, entry in manifest["arrays"].items()}
+
+
+@pytest.fixture
+def runs(database_url: str, tmp_path: Path) -> Iterator[Runs]:
+    link_ids = fill(database_url, LINKS, DAYS)
+    engine = open_database(database_url)
+    yield Runs(engine, tmp_path, link_ids)
+    engine.dispose()
+
+
+@contextmanager
+def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
+    environment = os.environ | {
+        "FLOWCAST_DATABASE_URL": runs.engine.url.render_as_string(),
+        "FLOWCAST_MODEL_STORE": str(runs.folder / "models"),
+        "FLOWCAST_CLOCK": "feed",
+        "FLOWCAST_RETRAIN_JOBS": "1",
+        **settings,
+    }
+    with (runs.folder / "worker.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        end(process)
+    assert process.returncode == 0, runs.log()
+
+
+class Inside:
+    """What the cluster is about, asked by a client of its own."""
+
+    def __init__(self, address: str) -> None:
+        from distributed import Client
+
+        self._client = Client(address, set_as_default=False)
+
+    def __enter__(self) -> "Inside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def workers(self) -> int:
+        return len(self._client.nthreads())
+
+    def executing(self) -> dict[str, int]:
+        """Calls that have a thread, wanted or not, with the process of each."""
+
+        def asked(dask_worker: Any) -> tuple[list[str], int]:
+            import os
+
+            return [task.key for task in dask_worker.state.all_running_tasks], os.getpid()
+
+        return {key: process for keys, process in self._client.run(asked, on_error="ignore").values() for key in keys}
+
+
+def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_a_run_gives_the_same_on_the_cluster_as_here(cluster, runs, database_url, tmp_path, monkeypatch):
+    given: dict[str, Any] = {"database_url": database_url, "model_store": tmp_path / "models", "retrain_jobs": 1}
+    here = Worker(runs.engine, Settings(**given))
+    there = Worker(runs.engine, Settings(**given, dask_scheduler=cluster.address, dask_away="wait"))
+    active = runs.ask("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
+    assert here.work_once()
+    assert runs.shown(active).state == "succeeded"
+    for algorithm, parameters in (("KR_SML", QUICK | {"lags": 12}), ("NETWORK", QUICK)):
+        found = []
+        for worker in (here, there):
+            run_id = runs.ask(algorithm, parameters)
+            assert worker.work_once()
+            found.append(runs.shown(run_id))
+        ours, theirs = found
+        assert (theirs.state, theirs.detail, theirs.progress.done) == ("succeeded", None, LINKS)
+        for one, other in zip(ours.links, theirs.links, strict=True):
+            assert other.figures == one.figures
+            assert "active" in other.figures
+            assert runs.arrays(other.link_id, other.version) == runs.arrays(one.link_id, one.version)
+    assert not list((tmp_path / "models").glob(".training-*"))
+
+    # From here on this side has another Flowcast.
+    monkeypatch.setattr("app.retrain.same_code.code_facts", lambda: code_facts() | {"its code": "newer"})
+    with pytest.raises(
+        ClusterAway, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
+    ):
+        Cluster(cluster.address).connect()
+
+
+@contextmanager
+def working(runs: Runs, **settings: Any) -> Iterator[None]:
+    """Carry out in a thread what is asked for, and no more than that."""
+    given = {"database_url": runs.engine.url.render_as_string(), "model_store": runs.folder / "models"}
+    worker, over = Worker(runs.engine, Settings(**given, retrain_jobs=1, **settings)), threading.Event()
+    went_wrong: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not over.wait(0.02):
+                worker.work_once()
+        except BaseException as problem:
+            went_wrong.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.stop()
+        thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert not went_wrong
+
+
+def test_dask_workers_that_die_cost_time_and_a_cancelled_run_frees_the_others(cluster, runs):
+    with Inside(cluster.address) as inside, working(runs, dask_scheduler=cluster.address):
+        eventually(lambda: inside.workers() == 2)
+        run_id = runs.ask("KR_SML", SLOW)
+        # The worker that a link was first given to dies: the link is trained elsewhere.
+        os.kill(next(iter(eventually(inside.executing).values())), signal.SIGKILL)
+        ended = runs.ended(run_id)
+        assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
+        assert {link.version for link in ended.links} == {1}
+        assert inside.workers() == 1
+
+        # One worker after another dies of the same link: it is that link's failure.
+        run_id = runs.ask("KR_SML", MINUTES, links=1)
+        keys = set()
+        for _ in range(FAILURES + 1):
+            [(key, process)] = eventually(inside.executing).items()
+            keys.add(key)
+            os.kill(process, signal.SIGKILL)
+            eventually(lambda: not inside.workers())
+            cluster.start_workers(1)
+        ended = runs.ended(run_id)
+        assert len(keys) == 1
+        assert [link.state for link in ended.links] == ["failed"]
+        assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
+
+        run_id = runs.ask("KR_SML", MINUTES, links=1)
+        eventually(inside.executing)
+        with writing(runs.engine) as session:
+            cancel_run(session, run_id)
+        assert runs.ended(run_id).state == "cancelled"
+        eventually(lambda: not inside.executing())  # what was under way would have taken minutes
+        assert inside.workers() == 1
+
+
+def test_a_scheduler_that_is_away_is_waited_for_or_done_without(runs, tmp_path):
+    (tmp_path / "dask").mkdir()
+    with DaskCluster(tmp_path / "dask") as cluster:
+        run_id = runs.ask("KR_SML", SLOW)
+        with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
+            waits = runs.when(run_id, lambda run: run.detail is not None)
+            assert waits.state == "running"
+            assert waits.detail == f"waits for the Dask scheduler {cluster.address}: Connection refused"
+            assert waits.progress.waiting == LINKS
+            assert runs.heard("the cluster is away")[0]["reason"] == "Connection refused"
+            cluster.start_scheduler()
+            cluster.start_workers(1)
+            goes_on = runs.when(run_id, lambda run: run.progress.done > 0)
+            assert goes_on.detail is None
+        # The worker was stopped and has put the run down; the next loses the scheduler in the middle.
+        left = runs.shown(run_id)
+        assert (left.state, left.detail) == ("queued", None)
+        done = {link.link_id: link.finished_at for link in left.links if link.state == "done"}
+        with working(runs, dask_scheduler=cluster.address):
+            runs.when(run_id, lambda run: run.progress.training > 0)
+            cluster.scheduler.kill()
+            ended = runs.ended(run_id)
+    assert (ended.state, ended.progress.done) == ("succeeded", LINKS)
+    want = f"trained in local processes, for want of the Dask scheduler {cluster.address}: Connection refused"
+    assert ended.detail == want
+    assert {link.link_id: link.finished_at for link in ended.links if link.link_id in done} == done
