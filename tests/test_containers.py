@@ -18,7 +18,8 @@ BIN = Path(sys.executable).parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 SERVICES = yaml.safe_load(COMPOSE)["services"]
 MONITORING = ("prometheus", "grafana")
-OURS = [name for name, service in SERVICES.items() if service["image"] == "flowcast:local"]
+DASK = ("dask-scheduler", "dask-worker")
+OURS = [name for name, service in SERVICES.items() if service["image"] == "flowcast:local" and name not in DASK]
 WITH_PROFILE = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 EXAMPLE = (ROOT / ".env.example").read_text()
@@ -128,7 +129,11 @@ class TestCompose:
             "service",
             "worker",
         }
-        assert WITH_PROFILE == {"demo": ["demo"], "prometheus": ["monitoring"], "grafana": ["monitoring"]}
+        assert WITH_PROFILE == {
+            "demo": ["demo"],
+            **dict.fromkeys(DASK, ["cluster"]),
+            **dict.fromkeys(MONITORING, ["monitoring"]),
+        }
 
     @pytest.mark.parametrize(
         ("name", "needs"),
@@ -136,7 +141,8 @@ class TestCompose:
             ("database", {"settings": DONE}),
             ("migration", {"database": HEALTHY}),
             ("service", {"database": HEALTHY, "migration": DONE}),
-            ("worker", {"database": HEALTHY, "migration": DONE}),
+            ("worker", {"database": HEALTHY, "migration": DONE, "dask-scheduler": HEALTHY}),
+            ("dask-worker", {"dask-scheduler": HEALTHY}),
             ("demo", {"migration": DONE, "service": HEALTHY}),
             ("grafana", {"settings": DONE}),
         ],
@@ -182,6 +188,25 @@ class TestCompose:
         assert volume.split(":")[0] == name
         assert all(one == "secrets:/var/lib/flowcast/secrets:ro" for one in secrets)
 
+    @pytest.mark.parametrize("name", DASK)
+    def test_dask_is_not_root_writes_to_memory_alone_and_has_no_secrets(self, name):
+        service = SERVICES[name]
+        assert (service["user"], service["read_only"], service["cap_drop"]) == ("10001:10001", True, ["ALL"])
+        assert service["tmpfs"] == ["/tmp", "/var/lib/flowcast/models"]
+        assert "volumes" not in service
+        assert "secrets" not in service
+        assert not [variable for variable in service.get("environment", {}) if variable.startswith("FLOWCAST_")]
+
+    def test_the_worker_alone_reaches_the_cluster_and_is_told_of_it(self):
+        assert yaml.safe_load(COMPOSE)["networks"]["cluster"] == {"internal": True}
+        assert {name for name, service in SERVICES.items() if "cluster" in service["networks"]} == {"worker", *DASK}
+        assert {tuple(SERVICES[name]["networks"]) for name in DASK} == {("cluster",)}
+        # Without the profile there is no such service to wait for.
+        assert SERVICES["worker"]["depends_on"]["dask-scheduler"]["required"] is False
+        [default] = re.findall(r"-(.*)}", SERVICES["worker"]["environment"]["FLOWCAST_DASK_SCHEDULER"])
+        assert default == SERVICES["dask-worker"]["command"][0] == "tcp://dask-scheduler:8786"
+        assert SERVICES["dask-scheduler"]["command"][:2] == ["--port", "8786"]
+
     def test_what_serves_starts_again_and_no_log_grows_for_ever(self):
         for service in SERVICES.values():
             assert service["logging"]["options"].keys() == {"max-size", "max-file"}
@@ -218,7 +243,7 @@ class TestCompose:
             "grafana/grafana",
         }
         assert all(re.fullmatch(r"v?\d+\.\d+\.\d+", SERVICES[name]["image"].split(":")[1]) for name in MONITORING)
-        assert all(SERVICES[name]["build"]["context"] == "." for name in OURS)
+        assert all(SERVICES[name]["build"]["context"] == "." for name in (*OURS, *DASK))
 
     def test_commands_and_options_are_ones_that_flowcast_has(self):
         for name in OURS:
@@ -227,6 +252,16 @@ class TestCompose:
             helped = run("flowcast", *command, "--help", COLUMNS="200")
             assert helped.returncode == 0, helped.stderr
             assert not [word for word in words if word.startswith("--") and word not in helped.stdout]
+
+    @pytest.mark.parametrize("name", DASK)
+    def test_options_are_ones_that_dask_has(self, name):
+        words = [*SERVICES[name]["entrypoint"], *SERVICES[name]["command"]]
+        command = words[words.index("dask") : words.index("dask") + 2]
+        helped = run(*command, "--help", COLUMNS="200")
+        assert helped.returncode == 0, helped.stderr
+        options = [word.split("=")[0] for word in words if word.startswith("--")]
+        assert options
+        assert not [option for option in options if option not in helped.stdout]
 
     def test_the_example_names_every_variable_and_nothing_else(self):
         text = "\n".join(line for line in COMPOSE.splitlines() if not line.lstrip().startswith("#"))
