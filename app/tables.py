@@ -9,6 +9,7 @@ from app.events.tables import Webhook
 from app.forecasts.tables import Forecast
 from app.keys.tables import ApiKey
 from app.links.tables import Link, UpstreamLink
+from app.maintenance.tables import Upkeep
 from app.registry.activations import Activation
 from app.registry.tables import ShelvedModel
 from app.retrain.tables import RetrainLink, RetrainRun
@@ -25,6 +26,7 @@ __all__ = [
     "RetrainRun",
     "ShelvedModel",
     "Table",
+    "Upkeep",
     "UpstreamLink",
     "Webhook",
 ]

@@ -19,6 +19,7 @@ from app.database import reading, writing
 from app.demo.city import City, sample_city
 from app.links.queries import all_links
 from app.links.tables import Link
+from app.monthly_tables import ensure_months
 from app.registry.tables import ShelvedModel
 from app.slots import zone_named
 from app.train import data_fingerprint, describe
@@ -60,6 +61,7 @@ class ModelCity:
             keys = {link.link_id: link.link_key for link in all_links(session)}
             names = ("link_key", "slot_start", "count", "quality")
             rows = built._counts([keys[link_id] for link_id in built.link_ids], 0, 100)
+            ensure_months(session, Count.__tablename__, {row[1] for row in rows})
             session.execute(insert(Count), [dict(zip(names, row, strict=True)) for row in rows])
         return built
 

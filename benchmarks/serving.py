@@ -31,9 +31,11 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from app.database import is_sqlite, open_database
 from app.keys.ring import KeyRing
+from app.monthly_tables import ensure_months
 from app.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks import while_training
@@ -117,6 +119,8 @@ def bare_upsert(engine: Engine, rows: list[tuple[int, ...]]) -> float:
         f"INSERT INTO counts (link_key, slot_start, count, quality) VALUES ({', '.join([mark] * 4)}) "
         "ON CONFLICT (link_key, slot_start) DO UPDATE SET count = excluded.count, quality = excluded.quality"
     )
+    with Session(engine) as session, session.begin():
+        ensure_months(session, "counts", {row[1] for row in rows})
     raw = engine.raw_connection()
     try:
         cursor = raw.cursor()

@@ -23,7 +23,8 @@ def upgrade_command() -> None:
     """Bring the schema up to date; of several that do so at once, one works and the others wait."""
     with service_database("db upgrade", settings_or_refuse("db upgrade")) as engine:
         before = schema_step(engine)
-        upgrade_schema(engine)
+        with notes.status("upgrading; a step that moves rows takes some 10 s a million"):
+            upgrade_schema(engine)
         after = schema_step(engine)
     out.print(f"the schema is at step {after}" + ("" if before != after else ", as it was"))
 

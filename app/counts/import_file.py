@@ -7,13 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from app.clock import Clock
 from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import Spool
 from app.counts.intake import CountSource, Intake
+from app.counts.tables import Count
 from app.database import writing
 from app.links.queries import LinkInfo
+from app.monthly_tables import ensure_months
 from app.runtime import Runtime
 from app.web import metrics
 
@@ -68,6 +71,10 @@ def import_file(
     with Spool() as spool:
         for count in source:
             spool.add(count)
+        if not dry_run:
+            # Links are written below, and whoever writes links and makes a month holds others up until the end.
+            with Session(engine) as session, session.begin():
+                ensure_months(session, Count.__tablename__, spool.slots * (60 * source.grid.slot_minutes))
         try:
             with writing(engine) as session:
                 intake = Intake(session, source, clock)

@@ -39,6 +39,7 @@ class Spool:
         self._links: dict[str, int] = {}
         self._waiting: list[tuple[int, int, int, int]] = []
         self._written = 0
+        self._slots = np.empty(0, dtype=np.int64)
 
     def __enter__(self) -> Spool:
         return self
@@ -53,6 +54,12 @@ class Spool:
     def link_ids(self) -> list[str]:
         """The links that have counts, in the order of their first."""
         return list(self._links)
+
+    @property
+    def slots(self) -> NDArray[np.int64]:
+        """The numbers of all slots that have counts, each once."""
+        self._write()
+        return self._slots
 
     def add(self, count: ImportedCount) -> None:
         """Take one more count."""
@@ -77,7 +84,9 @@ class Spool:
             first = last
 
     def _write(self) -> None:
-        self._file.write(np.array(self._waiting, dtype=ROW).tobytes())
+        rows = np.array(self._waiting, dtype=ROW)
+        self._file.write(rows.tobytes())
+        self._slots = np.union1d(self._slots, rows["slot"])
         self._written += len(self._waiting)
         self._waiting.clear()
 

@@ -16,8 +16,10 @@ from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE, YEAR_RULE, YEARS, shortened
 from app.counts.queries import newest_slots
 from app.counts.storing import existing_counts, keep_corrections, lock_links, upsert_counts
+from app.counts.tables import Count
 from app.exceptions import FieldError
 from app.links.queries import LinkInfo, links_by_id
+from app.monthly_tables import ensure_months
 from app.slots import EPOCH
 
 Integers = NDArray[np.int64]
@@ -105,6 +107,7 @@ def store_counts(session: Session, checked: Checked, now: datetime | None = None
     used = np.unique(checked.of_link)
     if not len(used):
         return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
+    ensure_months(session, Count.__tablename__, checked.slots)
     lock_links(session, keys[used].tolist())
     before = newest_slots(session, keys[used].tolist())
     rows = np.column_stack([keys[checked.of_link], checked.slots, checked.counts, checked.qualities])

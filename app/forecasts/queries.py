@@ -14,6 +14,7 @@ from app.forecasts.issue import Statement
 from app.forecasts.tables import METHODS, Forecast
 from app.forecasts.windows import HORIZONS
 from app.links.queries import MOST_IN_A_QUERY, LinkInfo
+from app.monthly_tables import ensure_months
 from app.web.spans import Span
 
 _COLUMNS = (
@@ -53,6 +54,7 @@ def save_forecasts(session: Session, statements: Iterable[Statement]) -> None:
     if not rows:
         return
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
+    ensure_months(session, Forecast.__tablename__, {slot for _, slot, *_ in rows})
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_POSTGRESQL, tuple(list(column) for column in zip(*rows, strict=True)))
@@ -60,7 +62,7 @@ def save_forecasts(session: Session, statements: Iterable[Statement]) -> None:
         connection.exec_driver_sql(_SQLITE, rows)
 
 
-def _row(said: Statement, horizon: int) -> tuple[object, ...]:
+def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
     h = horizon - 1
     return (
         said.link.link_key,

@@ -11,7 +11,8 @@ from sqlalchemy import JSON, Column, Connection, Engine, MetaData, Table, Text, 
 from app.database import is_sqlite, writing
 from app.maintenance.compare_rows import Difference, compare_table
 from app.maintenance.numbering import go_on_after, last_number
-from app.maintenance.stored_rows import Row, batches_of, count_rows
+from app.maintenance.stored_rows import Row, batches_of, count_rows, days_of
+from app.monthly_tables import MONTHLY, ensure_months
 from app.schema import newest_step, schema_step, upgrade_schema
 from app.tables import Table as Tables
 
@@ -68,6 +69,8 @@ def copy_database(source: Connection, target: Engine, advance: Advance) -> None:
             names = ", ".join(table.name for table in all_tables())
             connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # nobody writes until all is there
         _require_empty(connection, all_tables())
+        for name in MONTHLY:
+            ensure_months(session, name, days_of(source, Tables.metadata.tables[name]))
         for table in all_tables():
             _copy_table(source, connection, table, advance)
         for table in all_tables():

@@ -30,6 +30,12 @@ def count_rows(connection: Connection, table: Table) -> int:
     return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
+def days_of(connection: Connection, table: Table) -> Sequence[int]:
+    """Give the days in UTC whose slots a table has, by the Unix second of their beginning."""
+    slot = table.columns["slot_start"]
+    return connection.execute(select(slot - slot % 86_400).distinct()).scalars().all()
+
+
 def batches_of(connection: Connection, table: Table) -> Iterator[Sequence[Row]]:
     """Give all rows in the order of their primary key, a batch at a time; JSON as the text that is stored."""
     question = select(*(_as_stored(connection, column) for column in table.columns))

@@ -1,16 +1,18 @@
 """Counts and forecasts put straight into the database of a service under test."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import insert
+from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from app.counts.tables import QUALITIES, Count, CountCorrection
 from app.database import writing
 from app.forecasts.tables import Forecast
 from app.links.queries import link_or_404
+from app.monthly_tables import ensure_months
 
 SLOT = 900
 # Monday, 2025-09-01, 00:00 in UTC.
@@ -19,6 +21,12 @@ MONDAY = int(datetime(2025, 9, 1, tzinfo=UTC).timestamp())
 
 def utc(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def put_rows(session: Session, table: type[Count] | type[Forecast], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows as they are, into months that may have to be made first."""
+    ensure_months(session, table.__tablename__, {row["slot_start"] for row in rows})
+    session.execute(insert(table), rows)
 
 
 def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], quality: str = "observed") -> None:
@@ -30,7 +38,7 @@ def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], qual
             {"link_key": link.link_key, "slot_start": slot, "count": count, "quality": QUALITIES.index(quality)}
             for slot, count in counts.items()
         ]
-        session.execute(insert(Count), rows)
+        put_rows(session, Count, rows)
     runtime.clock.seen(max(counts) + link.slot_seconds)
 
 
@@ -62,4 +70,4 @@ def put_forecasts(client: TestClient, link_id: str, forecasts: Iterable[Mapping[
     }
     with writing(client.app.state.runtime.engine) as session:  # type: ignore[attr-defined]
         key = link_or_404(session, link_id).link_key
-        session.execute(insert(Forecast), [{**usual, **row, "link_key": key} for row in forecasts])
+        put_rows(session, Forecast, [{**usual, **row, "link_key": key} for row in forecasts])

@@ -21,6 +21,7 @@ from app.database import open_database, reading, writing
 from app.links.tables import Link
 from app.maintenance.copy_database import all_tables
 from app.maintenance.stored_rows import rows_of
+from app.monthly_tables import ensure_months
 from app.schema import upgrade_schema
 from app.settings import Settings, settings_from_environment
 from app.tables import (
@@ -32,9 +33,11 @@ from app.tables import (
     RetrainLink,
     RetrainRun,
     ShelvedModel,
+    Upkeep,
     UpstreamLink,
     Webhook,
 )
+from tests.app.stored import put_rows
 
 AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # on the eve of a change of clocks, to the microsecond
 NAME = "Straße „Łódź“ \N{SNOWMAN}\t\\N 'quoted' \"twice\"\nnext line \N{GRINNING FACE}"
@@ -100,11 +103,12 @@ def fill(url: str) -> None:
             for key in (1, 7)
             for i in range(6000)
         ]
-        session.execute(insert(Count), slots)
-        session.execute(insert(Count).values(link_key=7, slot_start=4_000_000_000, count=2_147_483_647, quality=0))
+        far = {"link_key": 7, "slot_start": 4_000_000_000, "count": 2_147_483_647, "quality": 0}
+        put_rows(session, Count, [*slots, far])
         session.execute(
             insert(CountCorrection).values(id=41, link_key=1, slot_start=0, count=3, quality=2, replaced_at=AT)
         )
+        ensure_months(session, "forecasts", [900])
         forecast = {"link_key": 1, "slot_start": 900, "horizon": 1, "level": 0.9, "method": 0, "filled_lags": 0}
         session.execute(
             insert(Forecast).values(
@@ -129,6 +133,11 @@ def fill(url: str) -> None:
                 about={"held_out": {"rmse": 1e-300, "n": 10**20, "text": NAME}, "none": None}, created_at=AT,
             )
         )  # fmt: skip
+        session.execute(
+            insert(Upkeep).values(
+                kind="prune", moment=AT, worker="w", started_at=AT, heartbeat_at=AT, figures={"counts_removed": 10**20}
+            )
+        )
         session.execute(
             insert(Activation).values(
                 id=3, link_key=1, version=1, activated_at=AT, activated_by="schedule", figures={"rmse": None}

@@ -19,9 +19,11 @@ from app.database import open_database, reading, writing
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import prune as pruning
+from app.monthly_tables import ensure_months
 from app.runtime import open_runtime
 from app.settings import Settings, settings_from_environment
 from app.tables import Activation, AuditEntry, RetrainLink, RetrainRun, ShelvedModel
+from tests.app.stored import put_rows
 from tests.journeys.service import running_service
 
 DAY = 86_400
@@ -75,12 +77,10 @@ def fill(engine: Any, days: int = 100) -> None:
             put_link(session, key)
         mine = {1: slots, 2: slots, 3: [slot - 200 * DAY for slot in slots[:8]]}
         counts = [{"link_key": k, "slot_start": s, "count": 1, "quality": 0} for k in mine for s in mine[k]]
-        session.execute(insert(Count), counts)
+        put_rows(session, Count, counts)
         session.execute(insert(CountCorrection), [one | {"replaced_at": NOW} for one in counts[::2]])
         horizons = range(1, 5)
-        session.execute(
-            insert(Forecast), [forecast_row(c["link_key"], c["slot_start"], h) for c in counts for h in horizons]
-        )
+        put_rows(session, Forecast, [forecast_row(c["link_key"], c["slot_start"], h) for c in counts for h in horizons])
 
 
 def left(engine: Any, table: Any, *where: Any) -> int:
@@ -122,10 +122,8 @@ def test_by_the_wall_clock_days_are_reckoned_from_now(engine, monkeypatch):
     now = int(NOW.timestamp()) // 900 * 900
     with writing(engine) as session:
         put_link(session, 1)
-        session.execute(
-            insert(Count),
-            [{"link_key": 1, "slot_start": now - d * DAY, "count": 1, "quality": 0} for d in (1, 59, 61, 90)],
-        )
+        days = (1, 59, 61, 90)
+        put_rows(session, Count, [{"link_key": 1, "slot_start": now - d * DAY, "count": 1, "quality": 0} for d in days])
     assert told(run("--older-than", "60"))["counts"] == 2
     assert left(engine, Count) == 2
 
@@ -243,6 +241,7 @@ def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine,
         old = "INSERT INTO counts {series} SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n"
         if engine.dialect.name == "sqlite":
             old = "{series} INSERT INTO counts SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n"
+        ensure_months(session, "counts", range(NEWEST - 900 * 10_000, NEWEST, 900))
         session.execute(text(old.format(series=series, newest=NEWEST)))
     assert left(engine, Count) == 50_000
     with running_service(database_url, tmp_path) as service:

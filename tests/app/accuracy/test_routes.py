@@ -2,14 +2,13 @@ import math
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import insert
 
 from app.counts.tables import Count
 from app.database import writing
 from app.forecasts.tables import Forecast
 from app.links.queries import link_keys
 from tests.app.conftest import on_one_database
-from tests.app.stored import MONDAY, SLOT, correct_count, put_counts, put_forecasts, utc
+from tests.app.stored import MONDAY, SLOT, correct_count, put_counts, put_forecasts, put_rows, utc
 
 MEASURES = [
     "rmse",
@@ -310,10 +309,8 @@ class TestNetworkAccuracy:
             pairs = [(key, MONDAY + i * SLOT) for key in keys for i in range(48)]
             said = {"horizon": 1, "model_version": 1, "expected": 5.0, "lower": 1.0, "upper": 9.0, "usual": 4.0}
             said |= {"level": 0.9, "method": 0, "filled_lags": 0, "issued_at": 1}
-            session.execute(
-                insert(Count), [{"link_key": k, "slot_start": s, "count": 6, "quality": 0} for k, s in pairs]
-            )
-            session.execute(insert(Forecast), [{"link_key": k, "slot_start": s, **said} for k, s in pairs])
+            put_rows(session, Count, [{"link_key": k, "slot_start": s, "count": 6, "quality": 0} for k, s in pairs])
+            put_rows(session, Forecast, [{"link_key": k, "slot_start": s, **said} for k, s in pairs])
         answer = read(client, "/v1/accuracy")
         assert answer["rmse"] == 1.0
         assert answer["n_used"] == 300 * 48

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from app.accuracy.measure import Question, link_accuracy
 from app.counts.tables import Count
@@ -16,6 +16,7 @@ from app.registry.tables import ShelvedModel
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.retrain.triggers import Triggers, Watch, make_due_runs
 from app.settings import Settings
+from tests.app.stored import put_rows
 
 NIGHTLY = "0 3 * * *"
 SLOT = 900
@@ -142,7 +143,8 @@ class TestRefresh:
         add_link(engine, "silent")
         new = add_link(engine, "new")
         with writing(engine) as session:
-            session.add(Count(link_key=new, slot_start=int(NOW.timestamp()) // SLOT * SLOT, count=5, quality=0))
+            slot = int(NOW.timestamp()) // SLOT * SLOT
+            put_rows(session, Count, [{"link_key": new, "slot_start": slot, "count": 5, "quality": 0}])
         assert watch() == []
         clock.moment = NOW + DAY
         [run_id] = watch()
@@ -271,10 +273,8 @@ def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_ou
         key = add_link(engine, link_id)
         with writing(engine) as session:
             session.add(shelved(key, active, held_out, algorithm))
-            session.execute(
-                insert(Count), [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts]
-            )
-            session.execute(insert(Forecast), [forecast(key, at, spoken, 50.0 + error) for at in starts])
+            put_rows(session, Count, [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts])
+            put_rows(session, Forecast, [forecast(key, at, spoken, 50.0 + error) for at in starts])
 
 
 def forecast(key, at, version, expected):

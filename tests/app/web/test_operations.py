@@ -9,11 +9,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
+from app.counts.tables import Count
 from app.database import writing
 from app.links.tables import Link
 from app.main import create_app
 from app.web import metrics
 from app.web.operations import DOCS_FILES
+from tests.app.stored import put_rows
 
 
 def sample(client, name, **labels):
@@ -63,10 +65,8 @@ class TestReadyz:
             link = Link(link_id="A", name="A", zone="UTC", slot_minutes=15, created_at=now, updated_at=now)
             session.add(link)
             session.flush()
-            values = {"link": link.link_key, "slot": int(now.timestamp())}
-            session.execute(
-                text("INSERT INTO counts (link_key, slot_start, count, quality) VALUES (:link, :slot, 4, 0)"), values
-            )
+            slot = int(now.timestamp())
+            put_rows(session, Count, [{"link_key": link.link_key, "slot_start": slot, "count": 4, "quality": 0}])
         runtime_of.clock.seen(int(now.timestamp()) + 3600)
         feed = ask_now().json()["feed"]
         assert feed["newest_slot"] == "2026-01-01T00:00:00Z"

@@ -1,0 +1,30 @@
+"""What is done by schedule: when it was last begun, by whom, and what came of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.database import Table, UtcDateTime
+
+
+class Upkeep(Table):
+    """The latest time that something was done by schedule; one row for each kind.
+
+    ``moment`` is the one that the schedule named. ``heartbeat_at`` says that whoever does it is alive;
+    ``detail`` is why nothing was done.
+    """
+
+    __tablename__ = "upkeep"
+
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    moment: Mapped[datetime] = mapped_column(UtcDateTime)
+    worker: Mapped[str] = mapped_column(String(64))
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    heartbeat_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    detail: Mapped[str | None] = mapped_column(Text)
