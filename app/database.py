@@ -60,7 +60,9 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
     """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
     parts = make_url(url)
     if parts.get_backend_name() != "sqlite":
-        return create_engine(parts, pool_size=pool_size, max_overflow=20, pool_pre_ping=True)
+        engine = create_engine(parts, pool_size=pool_size, max_overflow=20, pool_pre_ping=True)
+        event.listen(engine, "connect", _prepare_postgresql)
+        return engine
     if parts.database:
         Path(parts.database).parent.mkdir(parents=True, exist_ok=True)
     # autocommit=True hands BEGIN to us: a transaction that will write must say so when it begins.
@@ -70,6 +72,13 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    # A plan for whatever slots may be asked for would lock every month of a table, each time it is used.
+    with connection.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode = force_custom_plan")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
 from app.links.queries import MOST_IN_A_QUERY
 from app.links.tables import Link
@@ -20,25 +21,14 @@ Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
 
 def newest_slots(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, int]:
     """Start of the newest slot with a count, of some links or all; links without a count are left out."""
-    # A maximum a link walks one step down the primary key; GROUP BY would walk through every count.
-    newest = select(func.max(Count.slot_start)).where(Count.link_key == Link.link_key).scalar_subquery()
-    question = select(Link.link_key, newest)
-    found: dict[int, int] = {}
-    for part in _parts(link_keys):
-        rows = session.execute(question if part is None else question.where(Link.link_key.in_(part)))
-        found.update({key: slot for key, slot in rows if slot is not None})
-    return found
+    return newest_by_link(session, Count, link_keys)
 
 
 def stored_span(session: Session, link_key: int) -> tuple[int | None, int | None]:
     """Find the starts of a link's oldest and newest slot with a count; None twice where there is none."""
     # Two questions, for each is one step down the primary key; SQLite would walk through all counts for both at once.
-    ends = select(
-        select(func.min(Count.slot_start)).where(Count.link_key == link_key).scalar_subquery(),
-        select(func.max(Count.slot_start)).where(Count.link_key == link_key).scalar_subquery(),
-    )
-    oldest, newest = session.execute(ends).one()
-    return oldest, newest
+    newest = newest_by_link(session, Count, [link_key]).get(link_key)
+    return None if newest is None else oldest_of_link(session, Count, link_key), newest
 
 
 def newest_slot_end(session: Session) -> int | None:
@@ -53,10 +43,10 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality)
     question = question.where(Count.slot_start.between(first, last)).order_by(Count.link_key, Count.slot_start)
     found: list[Any] = []
-    for part in _parts(link_keys):
+    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
         # Over the connection: a session would look for objects in every row. From the driver's cursor: four
         # whole numbers need no row made of them, which would take four times as long.
-        asked = question if part is None else question.where(Count.link_key.in_(part))
+        asked = question.where(Count.link_key.in_(link_keys[begin : begin + MOST_IN_A_QUERY]))
         with session.connection().execute(asked) as result:
             assert result.cursor is not None
             found += result.cursor.fetchall()
@@ -67,12 +57,6 @@ def as_rows(found: Sequence[Any]) -> Rows:
     """Give database rows of link_key, slot_start, count and quality as an array."""
     # numpy.array() would ask each row in turn whether it is an array: a hundred times slower.
     return np.fromiter(chain.from_iterable(found), dtype=np.int64, count=4 * len(found)).reshape(-1, 4)
-
-
-def _parts(link_keys: Sequence[int] | None) -> list[Sequence[int] | None]:
-    if link_keys is None:
-        return [None]
-    return [link_keys[begin : begin + MOST_IN_A_QUERY] for begin in range(0, len(link_keys), MOST_IN_A_QUERY)]
 
 
 def corrections_between(session: Session, link_key: int, first: int, last: int) -> list[CountCorrection]:

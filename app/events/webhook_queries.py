@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import and_, func, or_, select, text, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, text, update
 from sqlalchemy.orm import Session, aliased
 
+from app.counts.newest import SpanOf, recent_then_older
 from app.events.backoff import MOST_FAILURES
 from app.events.tables import Webhook
 from app.exceptions import FieldError, NotFound
@@ -73,19 +76,22 @@ def settle_activations(session: Session) -> None:
 
 def latest_forecasts(session: Session) -> Marks:
     """Give each link's latest stored forecast: by its active version if that spoke, else the one issued last."""
-    # A maximum a link walks one step down the primary key; GROUP BY would walk through every forecast.
-    past = aliased(Forecast)
-    newest = select(func.max(past.slot_start)).where(past.link_key == Link.link_key).correlate(Link).scalar_subquery()
-    latest = and_(Forecast.link_key == Link.link_key, Forecast.slot_start == newest, Forecast.horizon == HORIZONS)
-    # An outer join, or SQLite would begin with the forecasts: 130 ms for 1,000 links and two days, else 8.
-    question = select(
-        Link.link_key, Link.slot_minutes, Forecast.slot_start, Forecast.model_version, Forecast.issued_at
-    ).outerjoin(Forecast, latest)
     active = active_versions(session)
     found: dict[int, tuple[bool, int, int, int]] = {}
-    for key, minutes, end, version, issued_at in session.execute(question):
-        if end is None:
-            continue
+    for key, end, minutes, version, issued_at in recent_then_older(session, _latest, None):
         told = (active.get(key) == version, issued_at, version, end - HORIZONS * 60 * minutes)
         found[key] = max(found.get(key, told), told)
     return {key: (as_of, version) for key, (_, _, version, as_of) in found.items()}
+
+
+def _latest(session: Session, of: ColumnElement[bool], within: SpanOf) -> Sequence[Any]:
+    # A maximum a link walks one step down the primary key; GROUP BY would walk through every forecast.
+    past = aliased(Forecast)
+    newest = select(func.max(past.slot_start)).where(past.link_key == Link.link_key, within(past.slot_start))
+    latest = [Forecast.link_key == Link.link_key, Forecast.slot_start == newest.correlate(Link).scalar_subquery()]
+    latest += [Forecast.horizon == HORIZONS, within(Forecast.slot_start)]
+    # An outer join, or SQLite would begin with the forecasts: 130 ms for 1,000 links and two days, else 8.
+    question = select(
+        Link.link_key, Forecast.slot_start, Link.slot_minutes, Forecast.model_version, Forecast.issued_at
+    ).outerjoin(Forecast, and_(*latest))
+    return session.execute(question.where(of)).all()

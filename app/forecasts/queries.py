@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, or_, select, tuple_
+from sqlalchemy import and_, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from app.counts.newest import newest_by_link
 from app.counts.tables import Count
 from app.forecasts.issue import Statement
 from app.forecasts.tables import METHODS, Forecast
@@ -149,6 +150,9 @@ def past_forecasts(
     """
     place = tuple_(Forecast.slot_start, Forecast.horizon, Forecast.model_version)
     horizon, model_version = only
+    # The span is said for both: PostgreSQL would look for counts in every month, in which there are none.
+    came = [Count.link_key == Forecast.link_key, Count.slot_start == Forecast.slot_start]
+    came += [Count.slot_start >= span.begin, Count.slot_start < span.end]
     question = (
         select(
             Forecast.slot_start,
@@ -165,7 +169,7 @@ def past_forecasts(
             Count.count,
             Count.quality,
         )
-        .outerjoin(Count, and_(Count.link_key == Forecast.link_key, Count.slot_start == Forecast.slot_start))
+        .outerjoin(Count, and_(*came))
         .where(Forecast.link_key == link_key, Forecast.slot_start >= span.begin, Forecast.slot_start < span.end)
         .order_by(Forecast.slot_start, Forecast.horizon, Forecast.model_version)
         .limit(limit)
@@ -182,4 +186,4 @@ def past_forecasts(
 
 def newest_forecast(session: Session, link_key: int) -> int | None:
     """Start of the newest slot that was forecast."""
-    return session.execute(select(func.max(Forecast.slot_start)).where(Forecast.link_key == link_key)).scalar()
+    return newest_by_link(session, Forecast, [link_key]).get(link_key)
