@@ -7,20 +7,21 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.dask_address import DaskAway, check_dask_address
+from app.secret_files import SecretFiles
 from app.store_address import StoreAddress
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
 SECRETS = "/run/secrets"  # where container engines put them
+LEAST_DAYS = 56  # that a schedule keeps; a test holds it to what retraining reads
 RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 
@@ -37,19 +38,6 @@ class Switch(StrEnum):
 
     ON = "on"
     OFF = "off"
-
-
-class SecretFiles(SecretsSettingsSource):
-    """Settings as files of their own, such as ``flowcast_admin_key``; an empty file sets nothing."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Read a setting's file, if there is one."""
-        try:
-            value, key, is_complex = super().get_field_value(field, field_name)
-        except (OSError, ValueError) as problem:
-            file = f"flowcast_{field_name} in {self.secrets_dir}"
-            raise ValueError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-        return value or None, key, is_complex
 
 
 class Settings(BaseSettings):
@@ -149,6 +137,18 @@ class Settings(BaseSettings):
     retrain_trigger_cool_down_hours: int = Field(
         24, ge=0, le=8760, description="Hours after a link's last retrain run before the trigger may take it up again"
     )
+    prune_days: int = Field(
+        0, le=36_500, description="Days of counts and forecasts that `FLOWCAST_PRUNE_SCHEDULE` keeps; 0 for all"
+    )
+    prune_record_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days of audit and finished runs that `FLOWCAST_PRUNE_SCHEDULE` keeps; 0 for all",
+    )
+    prune_schedule: str = Field(
+        "", description="When to remove what is older, in cron syntax and UTC, such as `15 1 * * *`; never by default"
+    )
     keep_retired: int = Field(
         3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link's shelf keeps"
     )
@@ -236,7 +236,7 @@ class Settings(BaseSettings):
             return holidays_of("", holidays)
         return holidays
 
-    @field_validator("retrain_schedule", "refresh_schedule")
+    @field_validator("retrain_schedule", "refresh_schedule", "prune_schedule")
     @classmethod
     def _cron(cls, schedule: str) -> str:
         if schedule.strip():
@@ -245,6 +245,21 @@ class Settings(BaseSettings):
 
             check_cron(schedule)
         return schedule.strip()
+
+    @field_validator("prune_schedule")
+    @classmethod
+    def _with_days(cls, schedule: str, info: ValidationInfo) -> str:
+        days = [info.data.get(name, "refused") for name in ("prune_days", "prune_record_days")]
+        if schedule and days == [0, 0]:
+            raise ValueError("it must go with FLOWCAST_PRUNE_DAYS or FLOWCAST_PRUNE_RECORD_DAYS, which say what is old")
+        return schedule
+
+    @field_validator("prune_days")
+    @classmethod
+    def _enough_days(cls, days: int) -> int:
+        if days and days < LEAST_DAYS:
+            raise ValueError(f"it must be at least {LEAST_DAYS}, which retraining reads, or 0 to keep all")
+        return days
 
     @field_validator("retrain_trigger")
     @classmethod

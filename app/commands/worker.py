@@ -11,6 +11,7 @@ import typer
 
 from app.commands.console import refuse
 from app.commands.service import service_database, settings_or_refuse
+from app.maintenance.upkeep import Upkeeper
 from app.parent_process import end_with
 from app.retrain.worker import Worker
 from app.schema import newest_step, schema_step
@@ -35,4 +36,5 @@ def worker_command(
         signal.signal(signal.SIGINT, stop)
         if parent is not None:
             end_with(parent, worker.stop)
-        worker.work()
+        with Upkeeper(engine, settings, worker.name).beside():
+            worker.work()

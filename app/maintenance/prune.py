@@ -15,6 +15,7 @@ from app.counts.queries import newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
 from app.database import reading, writing
 from app.forecasts.tables import Forecast
+from app.maintenance.old_months import drop_month, old_months
 from app.maintenance.old_rows import (
     all_keys,
     count_audit,
@@ -42,12 +43,14 @@ class Old(NamedTuple):
 
 def old_before(session: Session, settings: Settings, days: int | None, record_days: int | None) -> Old:
     """Reckon from now: for slots by the service's own clock, which may be that of the feed; for records by the wall."""
-    wall = datetime.now(UTC)
-    now = int(wall.timestamp())
-    if settings.clock == ClockKind.FEED:
-        now = newest_slot_end(session) or now
-    slots = None if days is None else now - days * 86_400
-    return Old(slots, None if record_days is None else wall - timedelta(days=record_days))
+    slots = None if days is None else int(service_now(session, settings).timestamp()) - days * 86_400
+    return Old(slots, None if record_days is None else datetime.now(UTC) - timedelta(days=record_days))
+
+
+def service_now(session: Session, settings: Settings) -> datetime:
+    """Give now by the service's own clock; before the first count of a feed, by the wall."""
+    newest = newest_slot_end(session) if settings.clock == ClockKind.FEED else None
+    return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
 def count_old(session: Session, old: Old) -> dict[str, int]:
@@ -77,13 +80,17 @@ def _prune_slots(engine: Engine, before: int, removed: Removed) -> None:
     fallen_silent = {key for key, slot in newest.items() if slot < before}
     try:
         for table in BY_SLOT:
+            name = table.__tablename__
+            for month in old_months(engine, name, before):
+                gone = drop_month(engine, name, month, served=table is Count and bool(fallen_silent))
+                removed(name, gone or 0)  # one that could not be dropped is emptied below
             left = deque(keys)
             while left:
                 began = time.monotonic()
                 served = table is Count and not fallen_silent.isdisjoint(left)
                 with writing(engine, served=served) as session:
                     gone = remove_slots(session, table, left, before, BATCH)
-                removed(table.__tablename__, gone)
+                removed(name, gone)
                 _let_others_write(began)
     finally:
         with writing(engine):  # says once more that something changed, for links that fell silent since it began

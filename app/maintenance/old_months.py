@@ -1,0 +1,56 @@
+"""Months that are old as a whole, dropped at once instead of row by row; PostgreSQL alone has them."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from app.database import is_sqlite, writing
+from app.monthly_tables import DROPPED_AFTER, MONTHLY, lock_denied, months_there
+from app.months import month_begin, month_name
+
+# A drop waits for whoever reads the table and lets everybody else wait behind it: not for long, but again.
+LOCK_TIMEOUT = "100ms"
+MONTH_LOCK_TIMEOUT = "3s"  # for the month alone, behind which only late counts wait; PostgreSQL may be vacuuming it
+TRIES = 20
+PAUSE_SECONDS = 1.0
+
+log = logging.getLogger("flowcast.prune")
+
+
+def old_months(engine: Engine, table: str, before: int) -> list[int]:
+    """Give the months of a table that ended before a Unix second, the oldest first."""
+    if is_sqlite(engine) or table not in MONTHLY:
+        return []
+    end = min(before, int(time.time()) - DROPPED_AFTER)  # others may count on a later one being there
+    with engine.connect() as connection:
+        return sorted(month for month in months_there(connection, table) if month_begin(month + 1) <= end)
+
+
+def drop_month(engine: Engine, table: str, month: int, *, served: bool) -> int | None:
+    """Drop a month; say how many rows went with it, or None if others never let go of the table."""
+    for left in reversed(range(TRIES)):
+        try:
+            with writing(engine, served=served) as session:
+                return _drop(session.connection(), table, month)
+        except OperationalError as problem:
+            if not lock_denied(problem):
+                raise
+            log.info("a month is in use", extra={"table": table, "month": month_name(month), "tries_left": left})
+            time.sleep(PAUSE_SECONDS if left else 0.0)
+    return None
+
+
+def _drop(connection: Connection, table: str, month: int) -> int:
+    name = f"{table}_{month_name(month)}"
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MONTH_LOCK_TIMEOUT}'")
+    # From here on nobody writes to it, so that what is counted is what goes.
+    connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
+    rows = connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one()
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+    # Detached first, it would need a lock on links to go.
+    connection.exec_driver_sql(f"DROP TABLE {name}")
+    return int(rows)
