@@ -59,6 +59,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.fit_speed
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.paper_table

@@ -1,0 +1,250 @@
+"""How long the service's reads take over a long history, beside those over one hundredth of it.
+
+Two databases on one PostgreSQL hold the same links, and counts and forecasts that end at the same slot: the
+small one has the last hundredth of the days. So every question has the same answer in both, as long as it
+looks no further back than the small one reaches; those that would are left out. The service's own functions
+and a real service's GETs are timed in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from sqlalchemy import Engine
+
+from app.accuracy.measure import Question, link_accuracy
+from app.accuracy.rank import Ranking, network_accuracy
+from app.counts.history import count_history
+from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
+from app.database import reading
+from app.events.webhook_queries import latest_forecasts
+from app.forecasts.history import read_history
+from app.forecasts.queries import stored_statements
+from app.links.queries import LinkInfo, all_links
+from benchmarks.history_load import SLOT, History, databases, newest_slot
+from benchmarks.http_load import Connection, request
+from benchmarks.query_plans import plan_of, questions_of
+from benchmarks.running_service import KEY, running
+
+BAR = 1.5
+HEALTH_DAYS = 9  # that the health of a detector is judged by, the current one included
+LAGS = 45
+LEAST_ROUNDS = 15
+WARM_UP = 8  # PostgreSQL's driver prepares a question it sees for the sixth time
+
+Read = Callable[[Any, LinkInfo], object]
+
+notes = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A database with its links."""
+
+    history: History
+    engine: Engine
+    links: list[LinkInfo]
+
+
+def reads(links: Sequence[LinkInfo], last: int, hours: int) -> dict[str, Read]:
+    """Give what the service asks its database, by name."""
+    keys, window = [link.link_key for link in links], f"{hours}h"
+    as_of = dict.fromkeys(keys, last)
+    lags = last - (LAGS - 1) * SLOT
+    return {
+        "newest slot of a link": lambda session, link: newest_slots(session, [link.link_key]),
+        "newest slot of all links": lambda session, _: newest_slots(session),
+        "end of the newest slot of any link": lambda session, _: newest_slot_end(session),
+        "oldest and newest slot of a link": lambda session, link: stored_span(session, link.link_key),
+        "lag window of a link": lambda session, link: counts_between(session, [link.link_key], lags, last),
+        "lag windows of all links": lambda session, _: counts_between(session, keys, lags, last),
+        "a day of a link's counts": lambda session, link: count_history(
+            session, link.link_id, None, None, limit=96, cursor=None, corrections=True
+        ),
+        "latest forecast of a link": lambda session, link: stored_statements(session, [link], as_of),
+        "latest forecasts of all links": lambda session, _: stored_statements(session, links, as_of),
+        "latest forecasts, for webhooks": lambda session, _: latest_forecasts(session),
+        "a page of a link's past forecasts": lambda session, link: read_history(
+            session, link.link_id, (None, None), (1, None), 40, None
+        ),
+        f"accuracy of a link over {hours} h": lambda session, link: link_accuracy(
+            session, link.link_id, Question(window=window), 1
+        ),
+        f"accuracy of all links over {hours} h": lambda session, _: network_accuracy(
+            session, Ranking(window=window), 1
+        ),
+    }
+
+
+def requests(hours: int, health: bool) -> dict[str, str]:
+    """Give what is asked over HTTP, by name."""
+    asked = {
+        "/v1/links/{link}/forecast": "GET …/forecast",
+        "/v1/forecasts": "GET /v1/forecasts",
+        "/v1/links/{link}/counts": "GET …/counts",
+        "/v1/links/{link}/forecasts?horizon=1&limit=40": "GET …/forecasts",
+        f"/v1/links/{{link}}/accuracy?window={hours}h": "GET …/accuracy",
+        f"/v1/accuracy?window={hours}h": "GET /v1/accuracy",
+        "/readyz": "GET /readyz",
+    }
+    if health:
+        asked["/v1/links/{link}/health"] = "GET …/health"
+    return {name: path for path, name in asked.items()}
+
+
+def in_turns(small: Callable[[int], object], large: Callable[[int], object], seconds: float) -> tuple[float, float]:
+    """Call both in turns, and give the median milliseconds of each."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    until, n = time.perf_counter() + seconds, -WARM_UP
+    while n < LEAST_ROUNDS or time.perf_counter() < until:
+        for place, call in ((0, small), (1, large)) if n % 2 else ((1, large), (0, small)):
+            started = time.perf_counter()
+            call(n)
+            if n >= 0:
+                taken[place].append(1000 * (time.perf_counter() - started))
+        n += 1
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def ask_database(loaded: Loaded, read: Read, n: int) -> None:
+    """Read as the service does, in a session of its own."""
+    with reading(loaded.engine) as session:
+        read(session, loaded.links[n % len(loaded.links)])
+
+
+def planning(loaded: Loaded, read: Read) -> dict[str, float]:
+    """Say how many months the questions of a read are ready to look into, and how long they take to plan."""
+    with questions_of(loaded.engine) as asked:
+        ask_database(loaded, read, 0)
+    with loaded.engine.connect() as connection:
+        plans = [plan_of(connection, *question) for question in asked]
+    months = {month for plan in plans for month in plan.months}
+    return {"months": len(months), "planning_ms": sum(plan.milliseconds for plan in plans)}
+
+
+def time_reads(small: Loaded, large: Loaded, hours: int, seconds: float) -> list[dict[str, Any]]:
+    """Time the service's own functions."""
+    found = []
+    mine, theirs = (reads(one.links, one.history.last, hours) for one in (small, large))
+    for name in mine:
+        with notes.status(name):
+            one, other = partial(ask_database, small, mine[name]), partial(ask_database, large, theirs[name])
+            ms = in_turns(one, other, seconds)
+            plans = planning(small, mine[name]), planning(large, theirs[name])
+        found.append({"read": name, "small_ms": ms[0], "large_ms": ms[1], "small": plans[0], "large": plans[1]})
+    return found
+
+
+def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, folder: Path) -> list[dict[str, Any]]:
+    """Time the GETs of a real service over each database."""
+    health = small.history.slots >= HEALTH_DAYS * 96
+    found = []
+    with ExitStack() as stack:
+        connections = []
+        for one in (small, large):
+            settings = {"FLOWCAST_DATABASE_URL": one.history.url, "FLOWCAST_MODEL_STORE": str(folder / "models")}
+            settings["FLOWCAST_STALE_AFTER_MINUTES"] = "1000000"  # however long the loading took
+            service = stack.enter_context(running(["app", "serve", "--no-worker"], settings, "/readyz", folder))
+            connections.append(Connection("127.0.0.1", service.port))
+            stack.callback(connections[-1].close)
+
+        def ask(connection: Connection, path: str, n: int) -> None:
+            link = small.links[n % len(small.links)].link_id
+            status, body = connection.ask(request("GET", path.format(link=link), KEY))
+            if status != 200:
+                raise RuntimeError(f"{path}: {status}: {body[:200]!r}")
+
+        for name, path in requests(hours, health).items():
+            with notes.status(name):
+                here, there = (partial(ask, connection, path) for connection in connections)
+                ms = in_turns(here, there, seconds)
+            found.append({"read": name, "small_ms": ms[0], "large_ms": ms[1]})
+    if not health:
+        notes.print(f"GET …/health is left out: it reads {HEALTH_DAYS} days, and the small history has fewer")
+    return found
+
+
+def load(history: History) -> Loaded:
+    """Fill a database, with a bar to watch."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=notes, transient=True) as progress:
+        bar = progress.add_task("loading", total=2 * history.rows)
+        engine = history.load(lambda n: progress.update(bar, advance=n))
+    with reading(engine) as session:
+        return Loaded(history, engine, all_links(session))
+
+
+def measure(rows: int, fraction: float, links: int, seconds: float, server: str | None) -> dict[str, Any]:
+    """Load both and time everything."""
+    last = newest_slot()
+    sizes = max(links * 96, int(rows * fraction)), rows
+    with (
+        databases(server, ("flowcast_history_small", "flowcast_history_large")) as urls,
+        tempfile.TemporaryDirectory(prefix="flowcast-history-") as folder,
+    ):
+        small, large = (load(History(url, links, n, last)) for url, n in zip(urls, sizes, strict=True))
+        hours = max(1, min(24, small.history.forecast_slots // 4))
+        told = [one.history.size(one.engine) for one in (small, large)]
+        found = time_reads(small, large, hours, seconds)
+        found += time_requests(small, large, hours, seconds, Path(folder))
+        for one in (small, large):
+            one.engine.dispose()
+    for row in found:
+        row["ratio"] = row["large_ms"] / row["small_ms"]
+    return {"links": links, "small": told[0], "large": told[1], "reads": found, "worst": max(r["ratio"] for r in found)}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the times side by side."""
+    sizes = [f"{one['rows']:,} counts,\n{one['months']} months" for one in (found["small"], found["large"])]
+    disk = f"{found['small']['size']} and {found['large']['size']} on disk"
+    title = f"reads of {found['links']:,} links, with as many forecasts as counts; {disk}"
+    table = Table("read", *sizes, "ratio", "months looked into", "planning", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in found["reads"]:
+        times = [f"{row['small_ms']:.2f} ms", f"{row['large_ms']:.2f} ms", f"{row['ratio']:.2f}"]
+        plans = ["", ""]
+        if "large" in row:
+            mine, theirs = row["small"], row["large"]
+            plans[0] = f"{mine['months']} : {theirs['months']}"
+            plans[1] = f"{mine['planning_ms']:.2f} : {theirs['planning_ms']:.2f} ms"
+        table.add_row(row["read"], *times, *plans)
+    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    console.print(table)
+    verdict = "holds" if found["worst"] <= BAR else "does not hold"
+    console.print(f"the largest ratio is {found['worst']:.2f}; the bar of {BAR} {verdict}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.history", description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=20_000_000, help="counts, and as many forecasts (20000000)")
+    parser.add_argument("--fraction", type=float, default=0.01, help="share of them in the small history (0.01)")
+    parser.add_argument("--links", type=int, default=100, help="links that they are of (100)")
+    parser.add_argument("--seconds-a-query", type=float, default=2.0, help="how long each read is timed (2)")
+    parser.add_argument("--database", help="a PostgreSQL to make databases on; else one from the wheel")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    options = parser.parse_args(arguments)
+    if not 0 < options.fraction < 1 or options.rows * options.fraction < options.links * 96:
+        parser.error("--rows times --fraction must be a day of counts at least: 96 times --links")
+    found = measure(options.rows, options.fraction, options.links, options.seconds_a_query, options.database)
+    print(json.dumps(found, indent=2)) if options.json else show(found)
+    return 0 if found["worst"] <= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

