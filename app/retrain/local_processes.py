@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 import joblib
 from joblib.externals.loky import reusable_executor
 
-from app.parent_process import end_with
 from app.retrain.beat import Heartbeat
 from app.retrain.prepare_links import Prepared
 from app.retrain.refresh import refreshed_link
 from app.retrain.work import Work
+from app.retrain.worker_processes import worker_processes
 from app.train import LinkOutcome, train_link
 from app.train_network import train_in_network
 
@@ -28,7 +28,7 @@ def trained_here(work: Work, heartbeat: Heartbeat, folder: Path, links: Iterator
     """Give the outcomes of links as they come, until none is left or the run should go no further."""
     # One BLAS thread a process: the processes already use the cores. One link ahead, so that a cancelled
     # run stops soon and a link counts as training only when it is.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1), killed_when_over(heartbeat):
+    with worker_processes(threads=1), killed_when_over(heartbeat):
         parallel = joblib.Parallel(
             n_jobs=work.settings.retrain_jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1", batch_size=1
         )
@@ -76,17 +76,10 @@ def _call(work: Work, link: Prepared, folder: Path) -> Any:
         return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, refused)
     if work.refreshes:
         plan = work.network_training().as_json()
-        return joblib.delayed(_beside)(os.getpid(), refreshed_link, series, folder, phase, active, plan, capacity)
+        return joblib.delayed(refreshed_link)(series, folder, phase, active, plan, capacity)
     if work.in_networks:
         if phase is None:
             return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, "it has no counts")
         how = work.network_training()
-        return joblib.delayed(_beside)(os.getpid(), train_in_network, series, folder, how, phase, "", capacity, active)
-    return joblib.delayed(_beside)(os.getpid(), train_link, series, folder, work.plan(), False, capacity, active, phase)
-
-
-def _beside(parent: int, train: Callable[..., LinkOutcome], *given: Any) -> LinkOutcome:
-    """Train a link in a process that does not outlive the worker: nobody would hear what it has to say."""
-    if os.getpid() != parent:  # with one job the worker itself trains
-        end_with(parent, lambda: os._exit(1))
-    return train(*given)
+        return joblib.delayed(train_in_network)(series, folder, how, phase, "", capacity, active)
+    return joblib.delayed(train_link)(series, folder, work.plan(), False, capacity, active, phase)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,9 +23,9 @@ from app.links.queries import LinkInfo, all_links
 from app.network.gather import Gathered, covering_days, gather_network
 from app.network.phase import Artifact, Phase, judge_active, keep_series, kept_series, learn, phase_folder, refresh
 from app.network.stored_whereabouts import known_whereabouts
-from app.parent_process import end_with
 from app.registry.queries import active_models
 from app.retrain.work import Work
+from app.retrain.worker_processes import worker_processes
 from model.artifact import DamagedArtifact
 from model.network.plan import NetworkPlan
 from model.network.stored import network_of
@@ -162,14 +161,13 @@ def _in_a_process(
     keep_series(place, gathered.series)
     facts = {"run": work.run.id, "links": len(gathered.series.link_ids), "days": gathered.series.days}
     log.info("network begins", extra=facts)
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=joblib.cpu_count()):
+    with worker_processes(threads=joblib.cpu_count()):
         # With one job joblib would work in this process, which must go on beating.
-        joblib.Parallel(n_jobs=2)([joblib.delayed(_beside)(os.getpid(), kind, place, plan, *given)])
+        joblib.Parallel(n_jobs=2)([joblib.delayed(_phase)(kind, place, plan, *given)])
     phase = Phase.read(place)
     seconds = round(time.perf_counter() - started, 2)
     log.info("network ends", extra=facts | {"seconds": seconds, "reason": phase.failed if phase else "no phase"})
 
 
-def _beside(parent: int, kind: Callable[..., None], place: Path, plan: NetworkPlan, *given: Any) -> None:
-    end_with(parent, lambda: os._exit(1))
+def _phase(kind: Callable[..., None], place: Path, plan: NetworkPlan, *given: Any) -> None:
     kind(place, kept_series(place), plan, *given)

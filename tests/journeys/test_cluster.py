@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 
 from app.database import open_database, reading, writing
 from app.links.queries import links_by_id
+from app.registry.folder_store import FolderStore
 from app.registry.queries import shelved_model
-from app.registry.store import ModelStore
 from app.retrain.cluster import Cluster, ClusterAway
 from app.retrain.request import Order, cancel_run, request_run
 from app.retrain.same_code import code_facts
@@ -86,7 +86,7 @@ class Runs:
         with reading(self.engine) as session:
             row = shelved_model(session, links_by_id(session, [link_id])[link_id].link_key, version)
         assert row is not None
-        manifest = json.loads((ModelStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
+        manifest = json.loads((FolderStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
         return {name: entry["sha256"] for name, entry in manifest["arrays"].items()}
 
 
