@@ -41,10 +41,11 @@ from benchmarks.query_plans import plan_of, questions_of
 from benchmarks.running_service import KEY, running
 
 BAR = 1.5
-HEALTH_DAYS = 9  # that the health of a detector is judged by, the current one included
+FAR_DAYS = 9  # that some reads look back: the health of a detector, and a link's accuracy beside that of last week
 LAGS = 45
-LEAST_ROUNDS = 15
+LEAST_ROUNDS = 61
 WARM_UP = 8  # PostgreSQL's driver prepares a question it sees for the sixth time
+ASKED_LINKS = 8  # over HTTP, so that after the warm-up forecasts come from memory
 
 Read = Callable[[Any, LinkInfo], object]
 
@@ -60,8 +61,13 @@ class Loaded:
     links: list[LinkInfo]
 
 
-def reads(links: Sequence[LinkInfo], last: int, hours: int) -> dict[str, Read]:
-    """Give what the service asks its database, by name."""
+def reads(links: Sequence[LinkInfo], last: int, hours: int, *, far: bool = True) -> dict[str, Read]:
+    """Give what the service asks its database, by name; those that look far back only if wanted."""
+    far_back: dict[str, Read] = {
+        f"accuracy of a link over {hours} h": lambda session, link: link_accuracy(
+            session, link.link_id, Question(window=window), 1
+        )
+    }
     keys, window = [link.link_key for link in links], f"{hours}h"
     as_of = dict.fromkeys(keys, last)
     lags = last - (LAGS - 1) * SLOT
@@ -81,27 +87,24 @@ def reads(links: Sequence[LinkInfo], last: int, hours: int) -> dict[str, Read]:
         "a page of a link's past forecasts": lambda session, link: read_history(
             session, link.link_id, (None, None), (1, None), 40, None
         ),
-        f"accuracy of a link over {hours} h": lambda session, link: link_accuracy(
-            session, link.link_id, Question(window=window), 1
-        ),
         f"accuracy of all links over {hours} h": lambda session, _: network_accuracy(
             session, Ranking(window=window), 1
         ),
-    }
+    } | (far_back if far else {})
 
 
-def requests(hours: int, health: bool) -> dict[str, str]:
-    """Give what is asked over HTTP, by name."""
+def requests(hours: int, far: bool) -> dict[str, str]:
+    """Give what is asked over HTTP, by name; those that look far back only if wanted."""
     asked = {
         "/v1/links/{link}/forecast": "GET …/forecast",
         "/v1/forecasts": "GET /v1/forecasts",
         "/v1/links/{link}/counts": "GET …/counts",
         "/v1/links/{link}/forecasts?horizon=1&limit=40": "GET …/forecasts",
-        f"/v1/links/{{link}}/accuracy?window={hours}h": "GET …/accuracy",
         f"/v1/accuracy?window={hours}h": "GET /v1/accuracy",
         "/readyz": "GET /readyz",
     }
-    if health:
+    if far:
+        asked[f"/v1/links/{{link}}/accuracy?window={hours}h"] = "GET …/accuracy"
         asked["/v1/links/{link}/health"] = "GET …/health"
     return {name: path for path, name in asked.items()}
 
@@ -136,10 +139,15 @@ def planning(loaded: Loaded, read: Read) -> dict[str, float]:
     return {"months": len(months), "planning_ms": sum(plan.milliseconds for plan in plans)}
 
 
+def reaches_far(small: Loaded) -> bool:
+    """Tell whether even the small history has all that any read looks back for."""
+    return small.history.slots >= FAR_DAYS * 96
+
+
 def time_reads(small: Loaded, large: Loaded, hours: int, seconds: float) -> list[dict[str, Any]]:
     """Time the service's own functions."""
     found = []
-    mine, theirs = (reads(one.links, one.history.last, hours) for one in (small, large))
+    mine, theirs = (reads(one.links, one.history.last, hours, far=reaches_far(small)) for one in (small, large))
     for name in mine:
         with notes.status(name):
             one, other = partial(ask_database, small, mine[name]), partial(ask_database, large, theirs[name])
@@ -151,7 +159,6 @@ def time_reads(small: Loaded, large: Loaded, hours: int, seconds: float) -> list
 
 def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, folder: Path) -> list[dict[str, Any]]:
     """Time the GETs of a real service over each database."""
-    health = small.history.slots >= HEALTH_DAYS * 96
     found = []
     with ExitStack() as stack:
         connections = []
@@ -163,18 +170,20 @@ def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, fold
             stack.callback(connections[-1].close)
 
         def ask(connection: Connection, path: str, n: int) -> None:
-            link = small.links[n % len(small.links)].link_id
+            link = small.links[n % ASKED_LINKS % len(small.links)].link_id
             status, body = connection.ask(request("GET", path.format(link=link), KEY))
             if status != 200:
                 raise RuntimeError(f"{path}: {status}: {body[:200]!r}")
 
-        for name, path in requests(hours, health).items():
+        for name, path in requests(hours, reaches_far(small)).items():
             with notes.status(name):
                 here, there = (partial(ask, connection, path) for connection in connections)
                 ms = in_turns(here, there, seconds)
             found.append({"read": name, "small_ms": ms[0], "large_ms": ms[1]})
-    if not health:
-        notes.print(f"GET …/health is left out: it reads {HEALTH_DAYS} days, and the small history has fewer")
+    if not reaches_far(small):
+        notes.print(
+            f"health and accuracy of a link are left out: they read {FAR_DAYS} days, the small history has fewer"
+        )
     return found
 
 
@@ -235,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=20_000_000, help="counts, and as many forecasts (20000000)")
     parser.add_argument("--fraction", type=float, default=0.01, help="share of them in the small history (0.01)")
     parser.add_argument("--links", type=int, default=100, help="links that they are of (100)")
-    parser.add_argument("--seconds-a-query", type=float, default=2.0, help="how long each read is timed (2)")
+    parser.add_argument("--seconds-a-query", type=float, default=3.0, help="how long each read is timed at least (3)")
     parser.add_argument("--database", help="a PostgreSQL to make databases on; else one from the wheel")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
