@@ -1,6 +1,6 @@
 # make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself, DEMO_PORT=8001)
 # make test   environment, checks and all tests
-# make check  ruff, mypy, hadolint and the compose schema only
+# make check  ruff, mypy, bandit, hadolint and the compose schema only
 # make audit  known advisories about the packages Flowcast runs on (needs a network)
 # make bench  accuracy, the speed ratios and the paper's table (twenty minutes)
 # make screenshots  pictures of the operators' page, from a demo of its own (some minutes; needs Chromium)
@@ -34,6 +34,7 @@ check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app model migrations requirements
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 

@@ -26,7 +26,7 @@ class Sort(StrEnum):
     BIAS = "bias"
     WAPE = "wape"
     GEH_MEAN = "geh_mean"
-    GEH_PASS_SHARE = "geh_pass_share"
+    GEH_PASS_SHARE = "geh_pass_share"  # nosec B105 # no password
     COVERAGE = "coverage"
     SKILL_PROFILE = "skill_profile"
     N_USED = "n_used"

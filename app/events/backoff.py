@@ -18,7 +18,7 @@ def wait_seconds(failures: int) -> int:
 
 def wait_after(failures: int) -> timedelta:
     """Give a wait, up to a quarter longer than the least."""
-    return timedelta(seconds=wait_seconds(failures) * random.uniform(1.0, 1.0 + JITTER))
+    return timedelta(seconds=wait_seconds(failures) * random.uniform(1.0, 1.0 + JITTER))  # nosec B311 # no secret
 
 
 def _most_failures() -> int:

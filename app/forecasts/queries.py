@@ -25,10 +25,10 @@ _COLUMNS = (
 _SAVE = f"INSERT INTO forecasts ({_COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
 _SQLITE = _SAVE.format(rows=f"VALUES ({', '.join('?' * 13)})")
 _ARRAYS = (
-    "%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], %s::float8[], %s::float8[], "
-    "%s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[]"
+    "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
+    "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[])"
 )
-_POSTGRESQL = _SAVE.format(rows=f"SELECT * FROM unnest({_ARRAYS})")
+_POSTGRESQL = _SAVE.format(rows=_ARRAYS)
 
 
 class PastForecast(NamedTuple):
