@@ -88,9 +88,24 @@ class Settings(BaseSettings):
     models_in_memory: int = Field(
         5000, ge=1, description="Trained models a process keeps loaded; the least recently used leave first"
     )
-    max_body_megabytes: int = Field(32, ge=1, description="Largest request body, in megabytes, after decompression")
+    max_body_megabytes: int = Field(
+        32, ge=1, description="Largest body of counts or links, in megabytes, after decompression; others have 1 MB"
+    )
     max_import_megabytes: int = Field(512, ge=1, description="Largest file `POST /v1/import` takes, in megabytes")
+    max_unpacked_megabytes: int = Field(
+        4096, ge=1, description="Most that a file of counts packed with gzip or zip may unpack to, in megabytes"
+    )
     max_batch: int = Field(100_000, ge=1, description="Most counts in one `POST /v1/counts`")
+    header_seconds: float = Field(
+        10, gt=0, le=3600, description="Longest that a request's line and headers may take to come, in seconds"
+    )
+    body_seconds: float = Field(
+        30,
+        gt=0,
+        le=3600,
+        description="Longest, in seconds, that a client may keep the service waiting with a body, or for the reading "
+        "of an answer, beyond what it takes at 4 kB a second",
+    )
     rate_limit: int = Field(
         60_000, ge=0, description="Requests a minute that one key may send to one process; 0 for no limit"
     )

@@ -20,6 +20,7 @@ from app.commands.service import settings_or_refuse
 from app.counts.import_file import import_and_issue
 from app.counts.importers import CountFileError, ImportedCount, ImportedLink, ImportReport, open_counts
 from app.runtime import open_runtime
+from app.settings import Settings
 from app.slots import SlotGrid, zone_named
 
 LONG_FILE = 2_000_000  # bytes; about a second of reading
@@ -87,10 +88,12 @@ def import_command(
     documents: list[dict[str, Any]] = []
     try:
         with ExitStack() as stack:
-            take = only_read if dry_run else _storing(stack, create_links)
+            settings = settings_or_refuse("import")
+            most = settings.max_unpacked_megabytes << 20
+            take = only_read if dry_run else _storing(stack, settings, create_links)
             for file in files:
                 try:
-                    tally = read_file(file, layout, links_zone, grid, take)
+                    tally = read_file(file, layout, links_zone, grid, take, most)
                 except CountFileError as problem:
                     code = REFUSED
                     notes.print(f"flowcast import: {escape(str(problem))}", style="red", soft_wrap=True)
@@ -111,9 +114,12 @@ def import_command(
     raise typer.Exit(code)
 
 
-def read_file(file: str, layout: str, zone: ZoneInfo | None, grid: SlotGrid, take: Take) -> FileTally:
+def read_file(
+    file: str, layout: str, zone: ZoneInfo | None, grid: SlotGrid, take: Take, most_unpacked: int
+) -> FileTally:
     """Read a file to its end, count by count, and let ``take`` have them."""
-    with open_counts(file, layout=layout, zone=zone, grid=grid) as reader, _status(file) as status:
+    opened = open_counts(file, layout=layout, zone=zone, grid=grid, most_unpacked=most_unpacked)
+    with opened as reader, _status(file) as status:
         tally = FileTally(file, reader)
         take(tally, Watched(tally, status))
     return tally
@@ -125,9 +131,8 @@ def only_read(_tally: FileTally, counts: Watched) -> None:
         pass
 
 
-def _storing(stack: ExitStack, create_links: bool) -> Take:
+def _storing(stack: ExitStack, settings: Settings, create_links: bool) -> Take:
     """Open the service's database for counts to go in."""
-    settings = settings_or_refuse("import")
     stack.enter_context(current_database("import", settings))
     runtime = open_runtime(settings)
     stack.callback(runtime.close)

@@ -21,6 +21,7 @@ from app.commands.worker_beside import WorkerBeside
 from app.keys.first_key import make_first_key
 from app.schema import newest_step, schema_step, upgrade_schema
 from app.settings import Settings, Switch, settings_from_environment
+from app.web.connections import patient_protocol
 from app.web.logs import logging_config
 from app.web.metrics import SHARED_FOLDER
 
@@ -93,7 +94,7 @@ def server_config(settings: Settings, workers: int) -> Config:
         factory=True,
         workers=workers,
         loop="uvloop",
-        http="httptools",
+        http=patient_protocol(settings),
         ws="none",
         lifespan="on",
         log_config=logging_config(settings.log_level),

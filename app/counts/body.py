@@ -5,15 +5,26 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, WithJsonSchema, with_config
+from pydantic import (
+    ConfigDict,
+    FailFast,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
 from app.counts.importers.record import COUNT_RULE, LARGEST_COUNT, LINK_ID_RULE
 from app.counts.ingest import Batch, Refused
 from app.counts.tables import QUALITIES
+from app.csv_cells import from_cell
 from app.exceptions import FieldError, Invalid, TooLarge, Unsupported
 from app.web.json_numbers import WHOLE
 
@@ -36,6 +47,9 @@ Count = Annotated[
 ]
 QUALITY_PLACES = {quality: place for place, quality in enumerate(QUALITIES)}
 COLUMNS = ("link_id", "slot_start", "count")
+MOST_COMMAS = 5  # of a row; a sound one has three, and one after it
+MOST_KEYS = 20  # of a row; more are told by their number
+ROW_RULE = "must be an object of link_id, slot_start, count and perhaps quality"
 RULES = {
     "link_id": LINK_ID_RULE,
     "count": COUNT_RULE,
@@ -66,7 +80,8 @@ class PostedCounts(TypedDict):
     counts: list[PostedCount]
 
 
-@with_config(ConfigDict(extra="forbid"))
+# Keys that are not known are let pass here and told by their number: as errors each would take a kilobyte.
+@with_config(ConfigDict(extra="allow"))
 class _PlainCount(TypedDict):
     link_id: str  # that it is a link's is checked once a link
     slot_start: str  # that it is a time, once a time
@@ -74,9 +89,9 @@ class _PlainCount(TypedDict):
     quality: NotRequired[Literal["observed", "imputed", "suspect"]]
 
 
-@with_config(ConfigDict(extra="forbid"))
+@with_config(ConfigDict(extra="allow"))
 class _PlainCounts(TypedDict):
-    counts: list[_PlainCount]
+    counts: Annotated[list[_PlainCount], FailFast()]
 
 
 _BATCH = TypeAdapter(_PlainCounts)  # the quick way; what it refuses is read row by row
@@ -90,19 +105,20 @@ def read_batch(body: bytes, media_type: str, most: int, *, partial: bool) -> tup
         raise Unsupported(
             f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
         )
-    try:
-        if language == JSON:
-            rows: list[PostedCount] = _BATCH.validate_json(body)["counts"]
-        else:
-            rows = [_ROW.validate_python(row) for row in _plain_rows(body, language)]
-        _check_size(len(rows), most)
-        return _columns(rows), []
-    except ValidationError:
-        pass  # now row by row, to say which
-    plain = _plain_rows(body, language)
+    if body.count(b",") > MOST_COMMAS * (most + 1):  # whatever else they separate, each takes a hundred bytes when read
+        raise TooLarge(f"the body holds more values than {most} counts have; send fewer at a time")
+    if language == JSON:
+        rows = _quickly(body)
+        if rows is not None:
+            _check_size(len(rows), most)
+            return _columns(rows), []
+    plain = _plain_rows(body, language, most)  # row by row, to say which
     _check_size(len(plain), most)
     good, places, refused = [], [], []
     for place, row in enumerate(plain):
+        if isinstance(row, dict) and len(row) > MOST_KEYS:
+            refused.append(Refused(place, "", "", FieldError("row", f"an object of {len(row)} keys", ROW_RULE)))
+            continue
         try:
             good.append(_ROW.validate_python(row))
             places.append(place)
@@ -110,7 +126,7 @@ def read_batch(body: bytes, media_type: str, most: int, *, partial: bool) -> tup
             refused.append(_refused(place, row, problem.errors()[0]))
     if refused and not partial:
         raise refuse_all(refused, len(plain))
-    return _columns(good, places), refused
+    return _columns(good, places if refused else None), refused
 
 
 def batch_schema() -> dict[str, Any]:
@@ -139,6 +155,17 @@ def refuse_all(refused: Sequence[Refused], n: int) -> Invalid:
     )
 
 
+def _quickly(body: bytes) -> list[PostedCount] | None:
+    """Read JSON at once; None where something in it is to be refused."""
+    try:
+        document = _BATCH.validate_json(body)
+    except ValidationError:
+        return None
+    rows: list[PostedCount] = document["counts"]
+    known = 3 * len(rows) + sum("quality" in row for row in rows)
+    return rows if len(document) == 1 and sum(map(len, rows)) == known else None
+
+
 def _columns(rows: Sequence[PostedCount], places: Sequence[int] | None = None) -> Batch:
     return Batch(
         [row["link_id"] for row in rows],
@@ -149,14 +176,16 @@ def _columns(rows: Sequence[PostedCount], places: Sequence[int] | None = None) -
     )
 
 
-def _plain_rows(body: bytes, language: str) -> list[Any]:
+def _plain_rows(body: bytes, language: str, most: int) -> list[Any]:
     """Read rows without checking them yet."""
     try:
         if language == JSON:
             return _rows_of(from_json(body, allow_inf_nan=False))
         if language == JSON_LINES:
-            return [from_json(line, allow_inf_nan=False) for line in body.splitlines() if line.strip()]
-        return _csv_rows(body.decode("utf-8-sig"))
+            lines = [line for line in body.splitlines() if line.strip()]
+            _check_size(len(lines), most)
+            return [from_json(line, allow_inf_nan=False) for line in lines]
+        return _csv_rows(body.decode("utf-8-sig"), most)
     except ValueError as problem:
         raise Invalid(f"the body cannot be read as {language}: {problem}") from None
 
@@ -168,12 +197,18 @@ def _rows_of(document: Any) -> list[Any]:
     return document["counts"]
 
 
-def _csv_rows(text: str) -> list[dict[str, Any]]:
+def _csv_rows(text: str, most: int) -> list[dict[str, Any]]:
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        if (columns := len(rows.fieldnames or ())) > MOST_KEYS:  # of which every row would have each
+            raise ValueError(
+                f"its first line has {columns} columns; known are {', '.join(PostedCount.__annotations__)}"
+            )
         if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
             raise ValueError(f"its first line must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing")
-        return [_csv_row(row) for row in rows]
+        read = [_csv_row(row) for row in islice(rows, most + 1)]
+        _check_size(len(read) + sum(map(bool, rows.reader)), most)
+        return read
     except csv.Error as problem:
         raise ValueError(f"line {rows.line_num}: {problem}") from None
 
@@ -183,6 +218,8 @@ def _csv_row(row: dict[str | Any, Any]) -> dict[str, Any]:
     given = {name: value for name, value in row.items() if name is not None and value is not None}
     if None in row:
         given["column beyond the header"] = row[None]
+    if isinstance(link_id := given.get("link_id"), str):
+        given["link_id"] = from_cell(link_id)
     count = given.get("count")
     if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) <= 10:
         given["count"] = int(count)
@@ -199,7 +236,7 @@ def _check_size(n: int, most: int) -> None:
 def _refused(place: int, row: Any, error: ErrorDetails) -> Refused:
     name = str(error["loc"][0]) if error["loc"] else "row"
     value = error["input"] if error["type"] != "missing" else "nothing"
-    rule = RULES.get(name, "must be an object of link_id, slot_start, count and perhaps quality")
+    rule = RULES.get(name, ROW_RULE)
     if error["type"] == "extra_forbidden":
         rule = f"is not known; known are {', '.join(PostedCount.__annotations__)}"
     said = row if isinstance(row, dict) else {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import tempfile
+from functools import partial
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
@@ -25,6 +27,7 @@ router = APIRouter(prefix="/v1", tags=["counts"])
 
 AUTO = "auto"
 WRITTEN_AT_ONCE = 1 << 20  # bytes
+IMPORTS_AT_ONCE = CapacityLimiter(4)  # the others wait: minutes of reading must not take the threads of all calls
 EXAMPLE = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
 MEDIA_TYPES = ("application/octet-stream", "text/csv", "application/x-ndjson", "application/gzip", "application/zip")
 
@@ -102,8 +105,9 @@ async def post_import(
         caller.may(Scope.ADMIN)
     with tempfile.TemporaryFile(buffering=0) as file:
         await _save(request, file)
-        return await run_in_threadpool(
-            _import, runtime, file, layout, zone, SlotGrid(slot_minutes), create_links=create_links, dry_run=dry_run
+        read = partial(_import, runtime, file, layout, zone, SlotGrid(slot_minutes))
+        return await to_thread.run_sync(
+            partial(read, create_links=create_links, dry_run=dry_run), limiter=IMPORTS_AT_ONCE
         )
 
 
@@ -136,7 +140,8 @@ def _import(
 ) -> ImportedFile:
     file.seek(0)
     try:
-        with open_counts(_named(file), layout=layout, zone=zone, grid=grid) as reader:
+        most = runtime.settings.max_unpacked_megabytes << 20
+        with open_counts(_named(file), layout=layout, zone=zone, grid=grid, most_unpacked=most) as reader:
             return import_and_issue(runtime, reader, create_links=create_links, dry_run=dry_run)
     except CountFileError as problem:
         raise Invalid.field("body", "", f"must be a file of counts: {problem}") from None

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from app.csv_cells import as_cell
 from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
 from app.demo.events import KINDS, Event, Plan, apply_detector_faults, describe, plan_events
 from app.demo.network import CityLink, Network, build_network
@@ -77,7 +78,7 @@ def write_csv(city: City, path: str | Path) -> None:
         rows.writerow(["link_id", "slot_start", "count"])
         for link_id, series in city.counts.items():
             known = np.flatnonzero(~np.isnan(series)).tolist()
-            rows.writerows((link_id, starts[i], int(series[i])) for i in known)
+            rows.writerows((as_cell(link_id), starts[i], int(series[i])) for i in known)
 
 
 def links_geojson(city: City) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import csv
 import io
 from typing import NamedTuple
 
+from app.csv_cells import as_cell
 from app.evaluation.plan import METHODS
 from app.evaluation.report import Report
 from app.evaluation.summary import Part, best_of, figures
@@ -68,13 +69,14 @@ def shown(value: float | None, style: str) -> str:
 def tables_csv(report: Report) -> str:
     """Return all tables as one CSV: a row a link and measure, a column a method, at full precision.
 
+    A link id that a spreadsheet would take for a formula has an apostrophe before it.
     Table 3 is the rank of each method's metric: KR's is d, KR_PCA's PCA_d, KR_SML's rank(M).
     """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["table", "part", "link_id", "measure", *METHODS, "best"])
     for link in report.links:
-        rows.writerow([3, "train", link.link_id, "rank", *(method.rank for method in link.methods), ""])
+        rows.writerow([3, "train", as_cell(link.link_id), "rank", *(method.rank for method in link.methods), ""])
     for table in TABLES:
         for measure in table.measures:
             for link in report.links:
@@ -82,5 +84,5 @@ def tables_csv(report: Report) -> str:
                 marks = best_of(values, measure, report.options.level)
                 best = "|".join(method for method, mark in zip(METHODS, marks, strict=True) if mark)
                 cells = ["" if value is None else repr(value) for value in values]
-                rows.writerow([table.number, table.part, link.link_id, measure, *cells, best])
+                rows.writerow([table.number, table.part, as_cell(link.link_id), measure, *cells, best])
     return out.getvalue()

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag
 
 from app.links.geometry import Geometry
 from app.links.schemas import LinkBatch, LinkId, LinkIn, LinkOut, LinkProperties
+from app.web.json_width import narrow
 
 GEOJSON = "application/geo+json"
 OUT_SCHEMA: dict[str, Any] = {
@@ -48,7 +49,7 @@ class LinkCollection(BaseModel):
     """Many links at once, as a GeoJSON FeatureCollection."""
 
     type: Literal["FeatureCollection"]
-    features: list[LinkFeature] = Field(description="Each link once; all are stored, or none")
+    features: Annotated[list[LinkFeature], FailFast()] = Field(description="Each link once; all are stored, or none")
 
     @property
     def links(self) -> list[LinkIn]:
@@ -61,7 +62,9 @@ def _language(body: Any) -> str:
 
 
 LinksBody = Annotated[
-    Annotated[LinkBatch, Tag("json")] | Annotated[LinkCollection, Tag("geojson")], Discriminator(_language)
+    Annotated[LinkBatch, Tag("json")] | Annotated[LinkCollection, Tag("geojson")],
+    Discriminator(_language),
+    BeforeValidator(narrow),
 ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 Longitude = Annotated[float, Field(strict=True, ge=-180, le=180, allow_inf_nan=False)]
 Latitude = Annotated[float, Field(strict=True, ge=-90, le=90, allow_inf_nan=False)]
@@ -21,9 +21,10 @@ def _closed(ring: list[Position]) -> list[Position]:
     return ring
 
 
-Line = Annotated[list[Position], Field(min_length=2)]
-Ring = Annotated[list[Position], Field(min_length=4), AfterValidator(_closed)]
-Rings = Annotated[list[Ring], Field(min_length=1)]
+# FailFast: of a line of a million mistakes the first is enough to know.
+Line = Annotated[list[Position], Field(min_length=2), FailFast()]
+Ring = Annotated[list[Position], Field(min_length=4), FailFast(), AfterValidator(_closed)]
+Rings = Annotated[list[Ring], Field(min_length=1), FailFast()]
 
 
 class _Geometry(BaseModel):
@@ -43,7 +44,7 @@ class MultiPoint(_Geometry):
     """Several positions."""
 
     type: Literal["MultiPoint"]
-    coordinates: Annotated[list[Position], Field(min_length=1)]
+    coordinates: Annotated[list[Position], Field(min_length=1), FailFast()]
 
 
 class LineString(_Geometry):
@@ -57,7 +58,7 @@ class MultiLineString(_Geometry):
     """Several lines."""
 
     type: Literal["MultiLineString"]
-    coordinates: Annotated[list[Line], Field(min_length=1)]
+    coordinates: Annotated[list[Line], Field(min_length=1), FailFast()]
 
 
 class Polygon(_Geometry):
@@ -71,7 +72,7 @@ class MultiPolygon(_Geometry):
     """Several areas."""
 
     type: Literal["MultiPolygon"]
-    coordinates: Annotated[list[Rings], Field(min_length=1)]
+    coordinates: Annotated[list[Rings], Field(min_length=1), FailFast()]
 
 
 Geometry = Annotated[

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 from app.links.geometry import Geometry
 from app.slots import MINUTES_A_DAY, SlotGrid, zone_named
@@ -104,7 +104,7 @@ class LinkBatch(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    links: list[LinkIn] = Field(description="Each link once; all are stored, or none")
+    links: Annotated[list[LinkIn], FailFast()] = Field(description="Each link once; all are stored, or none")
 
 
 class LinkOut(BaseModel):

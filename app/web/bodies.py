@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from time import monotonic
 
 from starlette.types import Message, Receive
 
 from app.exceptions import Invalid, Problem, TooLarge
 
 PART = 1 << 20  # bytes unpacked at a time
-MOST_SILENT = 30.0  # seconds
+LEAST_RATE = 4096  # bytes a second that excuse a body, or an answer's reader, for taking long
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -29,11 +30,13 @@ def too_large(limit: int) -> TooLarge:
 class Body:
     """A request's body on its way in."""
 
-    def __init__(self, receive: Receive, limit: int, *, packed: bool) -> None:
-        self._receive, self._limit = receive, limit
+    def __init__(self, receive: Receive, limit: int, *, packed: bool, seconds: float) -> None:
+        self._receive, self._limit, self._seconds = receive, limit, seconds
         self._unpacker = zlib.decompressobj(GZIP) if packed else None
         self._waiting: bytes | None = None  # packed bytes; empty where only the unpacker itself holds some
         self._came = 0
+        self._sent = 0  # bytes as the client sent them
+        self._waited = 0.0  # for the client alone: what is done with a part takes no time of its
         self._last = self._whole = False
 
     async def receive(self) -> Message:
@@ -59,12 +62,20 @@ class Body:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _next(self) -> Message:
+        # Not a fixed total, or large files over slow lines could not be sent; and nobody is silent for long.
+        left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
+        began = monotonic()
         try:
-            async with asyncio.timeout(MOST_SILENT):
-                return await self._receive()
+            async with asyncio.timeout(left):
+                message = await self._receive()
         except TimeoutError:
-            detail = f"no part of the body came for {MOST_SILENT:.0f} s"
+            detail = (
+                f"the body kept the service waiting for {self._seconds:g} s; it must come, at {LEAST_RATE >> 10} kB/s"
+            )
             raise TooSlow(detail, headers={"Connection": "close"}) from None
+        self._waited += monotonic() - began
+        self._sent += len(message.get("body", b""))
+        return message
 
     def _unpacked(self, part: bytes) -> bytes:
         assert self._unpacker is not None

@@ -28,6 +28,8 @@ CALLER = "flowcast.caller"
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
 IMPORT_PATH = "/v1/import"
+LARGE_BODIES = ("/v1/counts", "/v1/links")
+SMALL_BODY = 1 << 20  # bytes; the others say little, and what is said wrongly takes hundreds of times its size
 ADMIN_PATH = "/v1/admin/"
 PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 
@@ -39,6 +41,7 @@ class Edge:
         self._app, self._log = app, request_log
         self._limit = settings.max_body_megabytes << 20
         self._import_limit = settings.max_import_megabytes << 20
+        self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
 
@@ -68,7 +71,7 @@ class Edge:
 
     async def _body(self, exchange: Exchange, receive: Receive) -> Receive:
         scope, path = exchange.scope, exchange.path
-        limit = self._import_limit if path == IMPORT_PATH else self._limit
+        limit = self._import_limit if path == IMPORT_PATH else self._limit if path in LARGE_BODIES else SMALL_BODY
         if exchange.length is not None and exchange.length > limit:
             raise too_large(limit)
         if exchange.encoding not in PLAIN + PACKED:
@@ -84,7 +87,7 @@ class Edge:
         if packed:
             gone = (b"content-encoding", b"content-length")
             scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
-        return Body(receive, limit, packed=packed).receive
+        return Body(receive, limit, packed=packed, seconds=self._body_seconds).receive
 
     def _note(self, exchange: Exchange, seconds: float) -> None:
         scope, status = exchange.scope, exchange.status or GONE

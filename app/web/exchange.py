@@ -57,7 +57,8 @@ class Exchange:
         self.encoding, self.length, self.key, self._packs, self.has_body = b"", None, None, False, False
         for name, value in headers:
             if name == b"x-api-key":
-                self.key = value.decode("latin-1")
+                if self.key is None:  # of several the first, as everywhere
+                    self.key = value.decode("latin-1")
             elif name == b"accept-encoding":
                 self._packs = b"gzip" in value and not (b"q=" in value and NO_GZIP.search(value))
             elif name == b"content-length":

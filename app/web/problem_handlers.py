@@ -51,11 +51,12 @@ async def _on_problem(request: Request, problem: Exception) -> Response:
 
 async def _on_invalid_request(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
-    errors = [field_error(error) for error in problem.errors()[:MOST_ERRORS]]
+    found = problem.errors()
+    errors = [field_error(error) for error in found[:MOST_ERRORS]]
     first = errors[0] if errors else FieldError("body", "", "must follow the schema")
     detail = f"{first.field}={first.value!r} is refused; it {first.reason}"
-    if len(problem.errors()) > 1:
-        detail = f"{len(problem.errors())} values are refused; the first: {detail}"
+    if len(found) > 1:
+        detail = f"{len(found)} values are refused; the first: {detail}"
     return response_to(request.scope, Invalid(detail, errors))
 
 

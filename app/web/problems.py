@@ -17,6 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
 SLUGS = {
+    400: "bad-request",
     401: "unauthorized",
     403: "forbidden",
     404: "not-found",
@@ -28,6 +29,7 @@ SLUGS = {
     415: "unsupported-media-type",
     422: "invalid",
     429: "too-many-requests",
+    431: "head-too-large",
     500: "internal",
     503: "unavailable",
 }

@@ -71,9 +71,11 @@ class CountReader:
     ``links`` and ``report`` fill up on the way and are complete when the counts are exhausted.
     """
 
-    def __init__(self, source: Source, layout: str, zone: ZoneInfo | None, grid: SlotGrid) -> None:
+    def __init__(
+        self, source: Source, layout: str, zone: ZoneInfo | None, grid: SlotGrid, most_unpacked: int | None = None
+    ) -> None:
         with ExitStack() as stack:
-            parts = open_parts(source, stack)
+            parts = open_parts(source, stack, most_unpacked)
             self._parts = [(part, _layout_of(part, layout)) for part in parts]
             self._stack = stack.pop_all()
         names = dict.fromkeys(chosen.NAME for _, chosen in self._parts)
@@ -123,16 +125,22 @@ class CountReader:
 
 
 def open_counts(
-    source: Source, *, layout: str = "auto", zone: ZoneInfo | str | None = None, grid: SlotGrid = QUARTERS
+    source: Source,
+    *,
+    layout: str = "auto",
+    zone: ZoneInfo | str | None = None,
+    grid: SlotGrid = QUARTERS,
+    most_unpacked: int | None = None,
 ) -> CountReader:
     """Open a file of counts: a path, ``-`` for standard input, or a binary stream; also gzip and zip.
 
     ``zone`` is that of the links; it decides where a layout gives local times. Left out, each
-    layout has its own. A source that cannot be read as counts raises ``CountFileError``.
+    layout has its own. A source that cannot be read as counts raises ``CountFileError``, and so does a packed one
+    that unpacks to more than ``most_unpacked`` bytes, if given.
     """
     if layout != "auto" and layout not in layouts():
         raise CountFileError(f"layout={layout!r} is refused; it must be auto or one of {', '.join(layouts())}")
-    return CountReader(source, layout, zone_named(zone) if isinstance(zone, str) else zone, grid)
+    return CountReader(source, layout, zone_named(zone) if isinstance(zone, str) else zone, grid, most_unpacked)
 
 
 def _layout_of(part: Part, wanted: str) -> Layout:

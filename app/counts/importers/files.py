@@ -1,6 +1,7 @@
 """Opening of count files: plain, gzip, zip with one or several members, or a stream such as standard input.
 
-Compression is told by the first bytes and not by the name, so that it works on a pipe as well.
+Compression is told by the first bytes and not by the name, so that it works on a pipe as well. A member of an archive
+may be packed with gzip; deeper it does not go. How much comes out is bounded by the rules of ``unpacking``.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import lzma
 import os
 import shutil
+import struct
 import sys
 import tempfile
 import zipfile
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from app.counts.importers.record import CountFileError, shortened
+from app.counts.importers.unpacking import Budget, Readable, Unpacked, members_of, open_archive
 
+Unpack = Callable[[Readable, str], io.BufferedReader]
 Source = str | os.PathLike[str] | IO[bytes]
 
 LONGEST_LINE = 65_536  # bytes; the widest layout needs about a thousand
@@ -30,7 +33,18 @@ GZIP = b"\x1f\x8b"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second opens an archive without members
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_8 = codecs.getincrementaldecoder("utf-8")
-UNREADABLE = (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, lzma.LZMAError)
+BUFFER = 65_536  # bytes unpacked at a time
+# The last three: zipfile takes an archive at its word, and stumbles over names, places and lengths that cannot be.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    zlib.error,
+    zipfile.BadZipFile,
+    struct.error,
+    UnicodeError,
+    OverflowError,
+)
 
 
 class Part(NamedTuple):
@@ -41,14 +55,18 @@ class Part(NamedTuple):
     rest: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def open_parts(source: Source, stack: ExitStack) -> list[Part]:
-    """Open a source and read the first line of each of its parts; ``stack`` closes what was opened."""
+def open_parts(source: Source, stack: ExitStack, most_unpacked: int | None = None) -> list[Part]:
+    """Open a source and read the first line of each of its parts; ``stack`` closes what was opened.
+
+    What is packed may unpack to ``most_unpacked`` bytes, all of it together.
+    """
     name = _name(source)
     try:
         stream = _buffered(source, stack)
+        unpack = partial(_unpacked, budget=Budget(most_unpacked), packed=_size(stream))
         if stream.peek(4)[:4] in ZIP:
-            return list(_members(name, _archive(stream, stack)))
-        text = stack.enter_context(_unpacked(stream)) if stream.peek(2)[:2] == GZIP else stream
+            return list(_members(name, _archive(name, stream, stack), unpack))
+        text = stack.enter_context(unpack(gzip.GzipFile(fileobj=stream), name)) if _is_gzip(stream) else stream
     except UNREADABLE as fault:
         raise unreadable(name, fault) from fault
     return [Part(name, _first_line(name, text), lambda: nullcontext(text))]
@@ -96,37 +114,48 @@ def _peekable(stream: Any) -> io.BufferedReader:
     return io.BufferedReader(stream)
 
 
-def _unpacked(stream: IO[bytes]) -> io.BufferedReader:
-    return _peekable(gzip.GzipFile(fileobj=stream))
+def _is_gzip(stream: io.BufferedReader) -> bool:
+    return stream.peek(2)[:2] == GZIP
 
 
-def _archive(stream: io.BufferedReader, stack: ExitStack) -> zipfile.ZipFile:
+def _size(stream: IO[bytes]) -> int | None:
+    """Tell the size of a file; None for a pipe."""
+    if not stream.seekable():
+        return None
+    here = stream.tell()
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(here)
+    return size
+
+
+def _unpacked(stream: Readable, name: str, *, budget: Budget, packed: int | None) -> io.BufferedReader:
+    return io.BufferedReader(Unpacked(stream, budget, name, packed), BUFFER)
+
+
+def _archive(name: str, stream: io.BufferedReader, stack: ExitStack) -> zipfile.ZipFile:
     if stream.seekable():
-        return stack.enter_context(zipfile.ZipFile(stream))
+        return stack.enter_context(open_archive(name, stream))
     # The list of members stands at the end of an archive: a pipe goes to disk first, not into memory.
     spool = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
     shutil.copyfileobj(stream, spool)
-    return stack.enter_context(zipfile.ZipFile(spool))
+    return stack.enter_context(open_archive(name, spool))
 
 
-def _members(name: str, archive: zipfile.ZipFile) -> Iterator[Part]:
-    members = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
-    if not members:
-        raise CountFileError(f"{name} is an archive without members")
-    for info in members:
-        where = f"{name}/{info.filename}"
-        with _member(archive, info) as stream:
+def _members(name: str, archive: zipfile.ZipFile, unpack: Unpack) -> Iterator[Part]:
+    for where, info in members_of(name, archive):
+        opened = partial(_member, archive, info, where, unpack)
+        with opened() as stream:
             first = _first_line(where, stream)
-        yield Part(where, first, partial(_after_first_line, archive, info, where))
+        yield Part(where, first, partial(_after_first_line, opened, where))
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> io.BufferedReader:
-    stream = _peekable(archive.open(info))
-    return _unpacked(stream) if stream.peek(2)[:2] == GZIP else stream
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, unpack: Unpack) -> io.BufferedReader:
+    stream = unpack(archive.open(info), name)
+    return unpack(gzip.GzipFile(fileobj=stream), name) if _is_gzip(stream) else stream
 
 
-def _after_first_line(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> IO[bytes]:
-    stream = _member(archive, info)
+def _after_first_line(opened: Callable[[], io.BufferedReader], name: str) -> IO[bytes]:
+    stream = opened()
     _piece(name, stream)
     return stream
 
@@ -135,10 +164,12 @@ def _first_line(name: str, stream: IO[bytes]) -> bytes:
     first = _piece(name, stream).removeprefix(BYTE_ORDER_MARK)
     if not first:
         raise CountFileError(f"{name} is empty")
+    if first.startswith((GZIP, *ZIP)):
+        raise CountFileError(f"{name} is an archive within an archive; unpack it first")
     try:
         if b"\0" in first:
             raise ValueError
-        UTF_8().decode(first)  # a first line without end may be cut within a character
+        UTF_8().decode(first, final=len(first) <= LONGEST_LINE)  # a longer one may be cut within a character
     except ValueError:
         raise CountFileError(f"{name} is binary, or text other than UTF-8; it starts with {first[:16]!r}") from None
     return first

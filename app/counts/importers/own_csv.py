@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from app.counts.importers.own_row import COUNT, KEYS, LINK, QUALITY, REQUIRED, SLOT, Refused, own_count
 from app.counts.importers.progress import Progress, header_of
 from app.counts.importers.record import ImportedCount, whole_count
+from app.csv_cells import from_cell
 
 NAME = "flowcast-csv"
 
@@ -22,7 +23,7 @@ def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
     for line, fields in progress.table(lines, REQUIRED, known=KEYS):
         try:
             given = _count(fields[COUNT])
-            count = own_count(progress, fields[LINK], fields[SLOT], given, fields.get(QUALITY))
+            count = own_count(progress, from_cell(fields[LINK]), fields[SLOT], given, fields.get(QUALITY))
         except Refused as refused:
             progress.refuse(line, refused.name, refused.value, refused.rule)
             continue

@@ -12,7 +12,17 @@ from app.counts.importers.files import LONGEST_LINE
 from app.counts.importers.record import CountFileError, ImportedLink, ImportReport, Refusal, shortened
 from app.slots import SlotGrid
 
+MOST_LINKS = 100_000
 LINE_RULE = f"must be UTF-8 text of at most {LONGEST_LINE} bytes"
+
+
+class Links(dict[str, ImportedLink]):
+    """The links of a file, of which memory holds each: so many and no more."""
+
+    def __setitem__(self, link_id: str, link: ImportedLink) -> None:
+        if len(self) >= MOST_LINKS and link_id not in self:
+            raise CountFileError(f"the file names more than {MOST_LINKS:,} links, the most that are taken at once")
+        super().__setitem__(link_id, link)
 
 
 class Row(NamedTuple):
@@ -29,7 +39,7 @@ class Progress:
     grid: SlotGrid
     zone: ZoneInfo | None
     report: ImportReport
-    links: dict[str, ImportedLink] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
     source: str = ""
 
     def refuse(self, line: int, name: str, value: object, reason: str, values: int = 1) -> None:
@@ -53,7 +63,7 @@ class Progress:
         self, lines: Iterator[bytes], needed: Sequence[str], *, known: Sequence[str] | None = None, values: int = 1
     ) -> Iterator[Row]:
         """Read comma-separated rows below a header, in which columns beyond ``known`` are refused, if given."""
-        header = self._header(next(lines).decode(), needed, known)
+        header = self._header(next(lines).decode(errors="replace"), needed, known)
         rule = f"must have {len(header)} fields"
         for number, text in self.texts(lines, first=2, values=values):
             try:

@@ -49,7 +49,8 @@ class Sites:
         starts = _starts(day, end, self._zone, self._progress.grid)
         if starts is None and count is not None:
             raise Refused(END, f"{day} {end}", skipped_rule(self._zone))
-        self._progress.links.setdefault(link_id, ImportedLink(link_id, fields[SITE], self._zone))
+        if link_id not in self._progress.links:
+            self._progress.links[link_id] = ImportedLink(link_id, fields[SITE], self._zone)
         slot = self._slot(link_id, starts)
         if slot is None or count is None:
             self._progress.report.gaps += 1

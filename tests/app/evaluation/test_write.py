@@ -1,11 +1,16 @@
+import csv
+import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.csv_cells import from_cell
 from app.evaluation.choice import Choice
 from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.report import Report
+from app.evaluation.tables import tables_csv
 from app.evaluation.write import write_report
 from tests.app.evaluation.samples import PLAN, steady_link
 
@@ -51,3 +56,11 @@ def test_an_interruption_leaves_the_old_report_as_it_was(made, tmp_path, monkeyp
         write_report(tmp_path, *made)
     assert (tmp_path / "report.json").read_text() == "old"
     assert names(tmp_path) == ["figure4-a.b%3Ac.png", "report.html", "report.json", "tables.csv"]
+
+
+def test_a_link_id_like_a_formula_is_written_as_text(made):
+    report, _ = made
+    [link] = report.links
+    rows = list(csv.DictReader(io.StringIO(tables_csv(replace(report, links=[replace(link, link_id="-2-3")])))))
+    assert {row["link_id"] for row in rows} == {"'-2-3"}
+    assert {from_cell(row["link_id"]) for row in rows} == {"-2-3"}

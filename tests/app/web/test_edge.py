@@ -1,6 +1,7 @@
 """What every request passes on its way in, and every answer on its way out."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import logging
@@ -17,8 +18,7 @@ from starlette.testclient import TestClient
 from app.dependencies import ReadKey
 from app.main import create_app
 from app.settings import Settings
-from app.web import bodies
-from app.web.bodies import Body, TooSlow
+from app.web.bodies import LEAST_RATE, Body, TooSlow
 from tests.app.conftest import ADMIN_KEY
 
 KEY = {"X-API-Key": ADMIN_KEY}
@@ -211,14 +211,43 @@ class TestBodies:
         )
         assert answer.status_code == 401
 
-    def test_a_body_that_does_not_come_is_given_up(self, monkeypatch):
-        monkeypatch.setattr(bodies, "MOST_SILENT", 0.01)
-
+    def test_a_body_that_does_not_come_is_given_up(self):
         async def silence():
             await asyncio.sleep(10)
 
         with pytest.raises(TooSlow):
-            asyncio.run(Body(silence, 10, packed=False).receive())
+            asyncio.run(Body(silence, 10, packed=False, seconds=0.01).receive())
+
+    def test_a_slow_body_is_given_up_though_it_is_never_silent_for_long(self):
+        assert self.parts_taken(size=1, pause=0.03) < 10
+
+    def test_a_large_file_may_take_its_time(self):
+        assert self.parts_taken(size=LEAST_RATE, pause=0.03) == 20
+
+    def parts_taken(self, size: int, pause: float) -> int:
+        """Send twenty parts with a pause before each to a service that waits 0.1 s, and count those it takes."""
+
+        async def send() -> dict:
+            await asyncio.sleep(pause)
+            return {"type": "http.request", "body": bytes(size), "more_body": True}
+
+        async def take() -> int:
+            body = Body(send, MEGABYTE, packed=False, seconds=0.1)
+            taken = []
+            with contextlib.suppress(TooSlow):
+                while len(taken) < 20:
+                    taken.append(await body.receive())
+            return len(taken)
+
+        return asyncio.run(take())
+
+    def test_a_call_that_says_little_takes_little(self, settings):
+        with TestClient(create_app(settings), headers=KEY) as client:
+            answer = client.post("/v1/admin/keys", content=bytes(MEGABYTE + 1))
+            assert answer.status_code == 413
+            assert answer.json()["detail"] == "the body is larger than 1 MB, the most this call takes"
+            counts = b"link_id,slot_start,count\n" + b"\n" * MEGABYTE
+            assert client.post("/v1/counts", content=counts, headers={"Content-Type": "text/csv"}).status_code == 200
 
 
 class TestPacking:

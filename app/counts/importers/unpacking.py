@@ -1,0 +1,124 @@
+"""Bounds on what a packed file may unpack to, held while it is unpacked: archives say little, and may lie."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+from typing import IO, Any, Protocol, cast
+
+from app.counts.importers.record import CountFileError, shortened
+
+MEGABYTE = 1 << 20
+MOST_MEMBERS = 1000
+LONGEST_DIRECTORY = MEGABYTE  # bytes of an archive's list of members; a thousand of them take a tenth of it
+# A day of zeros packs 100 to 1; gzip and zip reach 1000 to 1 on what means nothing.
+LARGEST_RATIO = 250
+UNSUSPICIOUS = 64 * MEGABYTE  # unpacked bytes up to which any ratio will do
+PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others unpack any amount at once, past every bound
+
+
+class Budget:
+    """What one source may still unpack to, all of its parts together."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._unpacked = 0
+
+    def spend(self, size: int, name: str, packed: int | None) -> None:
+        """Account for unpacked bytes; ``packed`` is the size of the packed source, where it is known."""
+        self._unpacked += size
+        if self._most is None:
+            return
+        if self._unpacked > self._most:
+            most = f"{self._most // MEGABYTE} MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
+            raise CountFileError(f"{name} unpacks to more than the {most}")
+        if packed is not None and self._unpacked > max(UNSUSPICIOUS, LARGEST_RATIO * packed):
+            raise CountFileError(f"{name} unpacks to more than {LARGEST_RATIO} times its size; no file of counts does")
+
+
+class Readable(Protocol):
+    """What gives unpacked bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Give so many, or fewer at the end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Unpacked(io.RawIOBase):
+    """Unpacked bytes on their way, counted."""
+
+    def __init__(self, stream: Readable, budget: Budget, name: str, packed: int | None) -> None:
+        self._stream, self._budget, self._name, self._packed = stream, budget, name, packed
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes and account for them."""
+        data = self._stream.read(len(buffer))
+        self._budget.spend(len(data), self._name, self._packed)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close what is unpacked, too."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+class _Archived:
+    """An archive's bytes as zipfile reads them: its list of members at once, where each will take a kB of memory."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.seek, self.tell, self.seekable = stream.seek, stream.tell, stream.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Read, but never much at once."""
+        data = self._stream.read(size if 0 <= size <= LONGEST_DIRECTORY else LONGEST_DIRECTORY + 1)
+        if len(data) > LONGEST_DIRECTORY:
+            raise _TooLong
+        return data
+
+
+class _TooLong(Exception):
+    """A list of members that would fill the memory."""
+
+
+def open_archive(name: str, stream: IO[bytes]) -> zipfile.ZipFile:
+    """Open an archive, unless its list of members is too long to be read."""
+    try:
+        return zipfile.ZipFile(cast("IO[bytes]", _Archived(stream)))
+    except _TooLong:
+        raise too_many_members(name) from None
+
+
+def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.ZipInfo]]:
+    """List the files of an archive with what to call them; none is ever written to disk, whatever its name."""
+    found = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
+    if not found:
+        raise CountFileError(f"{name} is an archive without members")
+    if len(found) > MOST_MEMBERS:
+        raise too_many_members(name)
+    members = [(f"{name}/{printable(info.filename)}", info) for info in found]
+    for where, info in members:
+        if stat.S_ISLNK(info.external_attr >> 16):
+            raise CountFileError(f"{where} is a symbolic link; it must be a file")
+        if info.compress_type not in PACKINGS:
+            raise CountFileError(f"{where} is packed by method {info.compress_type}; it must be stored or deflated")
+    return members
+
+
+def too_many_members(name: str) -> CountFileError:
+    """Refuse an archive with more members than anybody's counts need."""
+    return CountFileError(f"{name} has more than {MOST_MEMBERS} members, the most that are taken")
+
+
+def printable(name: str) -> str:
+    """Give a name that a stranger chose without what a terminal or a log would act upon."""
+    return shortened("".join(letter if letter.isprintable() else "\ufffd" for letter in name), 200)
