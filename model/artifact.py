@@ -25,6 +25,7 @@ from model.artifact_manifest import (
     ARRAY_NAME,
     DTYPES,
     JSON,
+    LARGEST_MANIFEST,
     DamagedArtifact,
     NewerArtifact,
     check_entry,
@@ -38,6 +39,7 @@ __all__ = ["Artifact", "DamagedArtifact", "NewerArtifact", "read_artifact", "rem
 
 AnyArray: TypeAlias = NDArray[Any]
 
+NPY_1_0 = npy.magic(1, 0)
 # A reader that meets a writer between its two renames, microseconds apart, looks again.
 READ_ATTEMPTS = 20
 READ_PAUSE_SECONDS = 0.005
@@ -193,7 +195,8 @@ def _being_replaced(folder: Path, before: tuple[int, int, int] | None) -> bool:
 def _read(folder: Path, fingerprint: str | None, verify: bool) -> Artifact:
     if not folder.is_dir():
         raise DamagedArtifact(folder, "there is no such folder")
-    _regular_file(folder, MANIFEST)
+    if (size := _regular_file(folder, MANIFEST)) > LARGEST_MANIFEST:
+        raise DamagedArtifact(folder, f"{MANIFEST} has {size} bytes; at most {LARGEST_MANIFEST} are read")
     raw = (folder / MANIFEST).read_bytes()
     found = hashlib.sha256(raw).hexdigest()
     if fingerprint is not None and found != fingerprint:
@@ -222,8 +225,11 @@ def _read_array(folder: Path, name: str, entry: Any, verify: bool) -> AnyArray:
     if size != entry["bytes"]:
         raise DamagedArtifact(folder, f"{file} has {size} bytes; {entry['bytes']} were written")
     with (folder / file).open("rb") as opened:
-        if opened.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
+        start = opened.read(npy.MAGIC_LEN)
+        if not start.startswith(npy.MAGIC_PREFIX):
             raise DamagedArtifact(folder, f"{file} is not a NumPy array file")
+        if start != NPY_1_0:  # later ones may have a header of 4 GB, which NumPy makes room for before it reads it
+            raise DamagedArtifact(folder, f"{file} is not a NumPy array file of format 1.0")
         opened.seek(0)
         if verify and hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
             raise DamagedArtifact(folder, f"{file} was changed: its SHA-256 is not the one it was written with")

@@ -26,8 +26,13 @@ ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\.npy")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
+LARGEST_MANIFEST = 64 << 20  # bytes; that of a network of 10,000 links has one million
 DEEPEST = 100  # levels of contents; a list that holds itself is refused here
 LONGEST_INTEGER = 1024  # bits; Python refuses to read back much longer ones
+
+
+# What parts raise that do not fit together, whatever they are.
+MISFITS = (TypeError, ValueError, IndexError, AttributeError, ArithmeticError)
 
 
 class DamagedArtifact(ValueError):

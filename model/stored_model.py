@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
+from model.artifact_manifest import MISFITS
 from model.bands import Bands
 from model.fixed_point import FixedPoint
 from model.kernel import Neighborhood
@@ -75,7 +76,7 @@ def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[LinkMod
         raise
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
-    except (TypeError, ValueError) as problem:
+    except MISFITS as problem:
         raise DamagedArtifact(folder, f"its parts do not make a model: {problem}") from None
     return model, about
 

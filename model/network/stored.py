@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from model.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
 from model.artifact_folder import MANIFEST
-from model.artifact_manifest import parse_manifest
+from model.artifact_manifest import MISFITS, parse_manifest
 from model.bands import Bands
 from model.fixed_point import FixedPoint
 from model.network.context import ContextParts
@@ -212,7 +212,7 @@ def load_network(folder: Path, *, fingerprint: str | None = None) -> Network:
         return _network(_plain(artifact), contents)
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
-    except (TypeError, ValueError) as problem:
+    except MISFITS as problem:
         raise DamagedArtifact(folder, f"its parts do not make a network: {problem}") from None
 
 
