@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.web.document_links import add_links
 from app.web.problems import MEDIA_TYPE, ProblemBody, problem_responses
 
 __all__ = ["DESCRIPTION", "TAGS", "document", "problem_responses"]
@@ -68,6 +69,7 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     problem = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(problem.pop("$defs"))
     schemas["Problem"] = problem
+    add_links(schema)
     return schema
 
 

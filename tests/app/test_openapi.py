@@ -25,15 +25,18 @@ from starlette.testclient import TestClient
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.settings import Settings
+from app.web.document_links import FOLLOWS
 from tests.app.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, small_city, train_city
 from tests.app.conftest import ADMIN_KEY
 
 EXAMPLES = 10  # drawn for each operation, beside the examples of the document and every boundary of its schema
+WALKS, STEPS = 60, 8  # of calls that follow each other
 CITY = small_city()  # here, for what is drawn names its links
 LINK_IDS = sorted(CITY.counts)
 NEWEST = TRAINED_DAYS * SLOTS
 FILES = ("text/csv", "application/x-ndjson", "application/octet-stream", "application/gzip", "application/zip")
 SPARE = ["spare-1", "spare-2"]  # links that may be deleted
+HOOK = {"url": "https://control.example/flowcast", "events": ["forecasts"]}
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 CHECKS = {
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
@@ -143,21 +146,42 @@ def is_beyond_schemas(failure: Any, case: Any, response: Any) -> bool:
     return refused_in_part and bool(response.json()["refused"])
 
 
-def configuration() -> SchemathesisConfig:
+def configuration(*, stateful: bool = False) -> SchemathesisConfig:
+    """Say how to look: in every way, or only along the links of the document, and then for longer."""
     link = {"dictionary": "links", "probability": 0.8}
+    # Without these, what is drawn would depend on times and keys in earlier answers.
+    phases: dict[str, Any] = {
+        "fuzzing": {"extra-data-sources": {"responses": False}, "error-feedback": {"enabled": False}},
+    }
+    if stateful:
+        others = {phase: {"enabled": False} for phase in sorted(PHASES - {"stateful"})}
+        # No links but ours: what schemathesis infers beside them is followed by the other run.
+        phases = others | {"stateful": {"max-steps": STEPS, "inference": {"algorithms": []}}}
     return SchemathesisConfig.from_dict(
         {
             "seed": 5,
             "cache": {"enabled": False},
             "continue-on-failure": True,
             "headers": {"X-API-Key": ADMIN_KEY},
-            "dictionaries": {"links": {"values": LINK_IDS}, "spare": {"values": SPARE}},
-            "parameters": {"path.link_id": link, "query.upstream_of": link, "body.counts[*].link_id": link},
-            "generation": {"deterministic": True, "database": "none", "max-examples": EXAMPLES, "no-shrink": True},
-            "phases": {
-                # Without these, what is drawn would depend on times and keys in earlier answers.
-                "fuzzing": {"extra-data-sources": {"responses": False}, "error-feedback": {"enabled": False}},
+            "dictionaries": {
+                "links": {"values": LINK_IDS},
+                "spare": {"values": SPARE},
+                "hooks": {"values": [HOOK["url"]]},
             },
+            "parameters": {
+                "path.link_id": link,
+                "query.upstream_of": link,
+                "body.counts[*].link_id": link,
+                "body.links[*]": link,
+                "body.url": link | {"dictionary": "hooks"},
+            },
+            "generation": {
+                "deterministic": True,
+                "database": "none",
+                "max-examples": WALKS if stateful else EXAMPLES,
+                "no-shrink": True,
+            },
+            "phases": phases,
             "checks": {"enabled": True},
             "operations": [
                 {  # the city must outlive the test
@@ -195,8 +219,7 @@ def city(service: FastAPI, models: Path) -> Iterator[FastAPI]:
         post(client, rows(CITY, NEWEST - 1, NEWEST))
         for spare in SPARE:
             client.put(f"/v1/links/{spare}", json={}).raise_for_status()
-        hook = {"url": "https://control.example/flowcast", "events": ["forecasts"]}
-        client.post("/v1/admin/webhooks", json=hook).raise_for_status()
+        client.post("/v1/admin/webhooks", json=HOOK).raise_for_status()
     yield service
     shutdown_lifespans()  # schemathesis starts the service for itself
 
@@ -213,34 +236,121 @@ def failures_of(event: events.ScenarioFinished) -> Iterator[str]:
                 yield f"{check.name}: {message[:500]}\n{sample[:800]}\n-> {shown}\n"
 
 
+class Run:
+    """What came of running schemathesis: failures, what was tried, and which call led to which with a good answer."""
+
+    def __init__(self, app: FastAPI, config: SchemathesisConfig) -> None:
+        self.failures, self.phases, self.checks = list[str](), set[str](), set[str]()
+        self.good = {f"{m.upper()} {path}": 0 for path, methods in app.openapi()["paths"].items() for m in methods}
+        self.followed: set[tuple[str, str]] = set()
+        schema = schemathesis.openapi.from_asgi("/openapi.json", app, config=config)
+
+        @schema.hook
+        def map_body(context: Any, body: Any) -> Any:
+            close_rings(body)
+            return body
+
+        @schema.hook
+        def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+            return not is_beyond_schemas(failure, case, response)
+
+        for event in from_schema(schema).execute():
+            if isinstance(event, events.FatalError):
+                raise event.exception
+            if isinstance(event, events.NonFatalError):
+                self.failures.append(f"{event.label}: {event.value}")
+            if isinstance(event, events.ScenarioFinished):
+                self._note(event)
+
+    def _note(self, event: events.ScenarioFinished) -> None:
+        recorder = event.recorder
+        self.failures += failures_of(event)
+        self.phases.add(event.phase.value)
+        self.checks |= {check.name for ran in recorder.checks.values() for check in ran}
+        for case_id, interaction in recorder.interactions.items():
+            if interaction.response is not None and interaction.response.status_code < 300:
+                case = recorder.cases[case_id]
+                self.good[case.value.operation.label] += 1
+                if case.transition is not None and case.parent_id is not None:
+                    self.followed.add(
+                        (recorder.cases[case.parent_id].value.operation.label, case.value.operation.label)
+                    )
+
+    def told(self) -> str:
+        return f"{len(self.failures)} failures; the first:\n\n" + "\n".join(self.failures[:10])
+
+
 def test_every_answer_is_as_documented(city: FastAPI) -> None:
-    schema = schemathesis.openapi.from_asgi("/openapi.json", city, config=configuration())
-
-    @schema.hook
-    def map_body(context: Any, body: Any) -> Any:
-        close_rings(body)
-        return body
-
-    @schema.hook
-    def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-        return not is_beyond_schemas(failure, case, response)
-
-    failures, phases, checks = list[str](), set[str](), set[str]()
-    good = {f"{method.upper()} {path}": 0 for path, methods in city.openapi()["paths"].items() for method in methods}
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.FatalError):
-            raise event.exception
-        if isinstance(event, events.NonFatalError):
-            failures.append(f"{event.label}: {event.value}")
-        if isinstance(event, events.ScenarioFinished):
-            failures += failures_of(event)
-            phases.add(event.phase.value)
-            checks |= {check.name for ran in event.recorder.checks.values() for check in ran}
-            for case_id, interaction in event.recorder.interactions.items():
-                if interaction.response is not None and interaction.response.status_code < 300:
-                    good[event.recorder.cases[case_id].value.operation.label] += 1
-    assert not failures, f"{len(failures)} failures; the first:\n\n" + "\n".join(failures[:10])
+    run = Run(city, configuration())
+    assert not run.failures, run.told()
     # That nothing failed says something only if much was tried.
-    assert phases >= PHASES
-    assert checks >= CHECKS
-    assert [operation for operation, answers in good.items() if answers == 0] == []
+    assert run.phases >= PHASES
+    assert run.checks >= CHECKS
+    assert [operation for operation, answers in run.good.items() if answers == 0] == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # what follows what is no matter of the database
+def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
+    run = Run(city, configuration(stateful=True))
+    assert not run.failures, run.told()
+    assert run.phases >= {"stateful"}
+    # Which of them, is drawn; that each can be followed, is shown below.
+    assert len({(follows.call, follows.then) for follows in FOLLOWS} & run.followed) >= len(FOLLOWS) // 2
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
+    operations = {
+        operation["operationId"]: (method.upper(), path, operation)
+        for path, methods in city.openapi()["paths"].items()
+        for method, operation in methods.items()
+    }
+    firsts = {
+        "PUT /v1/links/{link_id}": {},
+        "POST /v1/counts": {"counts": rows(CITY, NEWEST - 1, NEWEST)[:1]},
+        "POST /v1/admin/keys": {"name": "next", "scopes": ["read"]},
+        "POST /v1/admin/retrain": {"links": LINK_IDS[:1]},
+        "POST /v1/admin/webhooks": HOOK,
+    }
+    followed = set()
+    with TestClient(city, headers={"X-API-Key": ADMIN_KEY}) as client:
+
+        def ask(method: str, path: str, body: Any) -> Any:
+            answer = client.request(method, path, json=body)
+            assert answer.status_code < 300, f"{method} {path}: {answer.text}"
+            return answer.json() if answer.content else None
+
+        def new_run() -> int:
+            """A link is in one run at a time: the others are cancelled first."""
+            for run in ask("GET", "/v1/admin/retrain", None)["runs"]:
+                if run["state"] == "queued":
+                    ask("DELETE", f"/v1/admin/retrain/{run['run_id']}", None)
+            return int(ask("POST", "/v1/admin/retrain", {"links": LINK_IDS[1:2]})["run_id"])
+
+        for method, path, operation in operations.values():
+            for answer in operation["responses"].values():
+                for link in answer.get("links", {}).values():
+                    body = firsts.get(f"{method} {path}")
+                    told = ask(method, path.format(link_id="spare-1", run_id=new_run()), body)
+                    sources = {"$request.body": body, "$response.body": told}
+                    values = {name: looked_up(value, sources) for name, value in link.get("parameters", {}).items()}
+                    then, where, _ = operations[link["operationId"]]
+                    given = link.get("requestBody", firsts.get(f"{then} {where}"))
+                    ask(then, where.format(**values), looked_up(given, sources))
+                    followed.add((f"{method} {path}", f"{then} {where}"))
+    assert followed == {(follows.call, follows.then) for follows in FOLLOWS}
+
+
+def looked_up(value: Any, sources: dict[str, Any]) -> Any:
+    """Put what was asked and answered in the place of the expressions that point to it."""
+    if isinstance(value, dict):
+        return {name: looked_up(inner, sources) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [looked_up(inner, sources) for inner in value]
+    source, pointed, pointer = str(value).partition("#/")
+    if not pointed:
+        return value
+    found = sources[source]
+    for step in pointer.split("/"):
+        found = found[int(step) if isinstance(found, list) else step]
+    return found
