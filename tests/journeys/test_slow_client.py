@@ -12,7 +12,7 @@ import pytest
 
 from tests.journeys.service import KEY, Service, running_service
 
-HEAD_SECONDS, BODY_SECONDS = 1, 2
+HEAD_SECONDS, BODY_SECONDS = 2, 3
 MOST_SECONDS = 30  # a machine may be busy; a client that is kept for ever is not cut off by then
 AT_ONCE = 200
 LINKS = [f"L{i}" for i in range(1000)]
@@ -92,7 +92,7 @@ def test_a_head_that_stops_half_way_is_answered_and_closed(service, said):
     client.sendall(said)
     told = problem_in(rest(client))
     assert (told["status"], told["type"]) == (408, "/problems/too-slow")
-    assert told["detail"] == "no whole request came within 1 s"
+    assert told["detail"] == f"no whole request came within {HEAD_SECONDS} s"
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(service):
@@ -125,7 +125,7 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(service):
 
 
 def test_a_slow_line_may_still_send_a_file(service):
-    """Three times as long as silence is allowed, at a rate that is enough."""
+    """Twice as long as silence is allowed, at a rate that is enough."""
     lines = [b"link_id,slot_start,count\n", *(b"#" * 8000 + b"\n" for _ in range(7))]
     body = b"".join(lines)
     client = connect(service)
@@ -135,7 +135,7 @@ def test_a_slow_line_may_still_send_a_file(service):
         + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
     )
     for line in lines:
-        time.sleep(3 * BODY_SECONDS / len(lines))
+        time.sleep(2 * BODY_SECONDS / len(lines))
         client.sendall(line)
     head, _, told = rest(client).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), told
@@ -255,7 +255,8 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
     ]
     clients = [connect(service) for _ in range(AT_ONCE)]
     for place, client in enumerate(clients):
-        begin[place % len(begin)](client)
+        with contextlib.suppress(ConnectionError):  # the first may be gone already
+            begin[place % len(begin)](client)
     served = 0
     waiting = set(clients)
     deadline = time.monotonic() + MOST_SECONDS

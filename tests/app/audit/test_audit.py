@@ -29,3 +29,9 @@ def test_a_call_whose_body_cannot_be_read_is_there(client):
     assert refused.status_code == 422
     calls = client.get("/v1/admin/audit").json()["calls"]
     assert [(call["path"], call["status"]) for call in calls] == [("/v1/admin/retrain", 422)]
+
+
+def test_a_method_of_any_length_is_recorded(client):
+    assert client.request("UNSUBSCRIBE", "/v1/admin/keys", content=b"{}").status_code == 405
+    [newest, *_] = client.get("/v1/admin/audit").json()["calls"]
+    assert (newest["method"], newest["status"]) == ("UNSUBSCR", 405)
