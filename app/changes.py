@@ -1,7 +1,8 @@
 """Whether anything was written since: what lets a process serve from memory and never an old answer.
 
 SQLite tells by its data version, for a few microseconds a question. PostgreSQL is listened to: every
-write transaction notifies, and whoever listens hears of it when it is committed.
+write transaction notifies, and whoever listens hears of it when it is committed. Counts and forecasts are
+told link by link, so that what is known of other links stays good.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import selectors
 import socket
 import sqlite3
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
-from app.database import CHANNEL, OTHER, is_sqlite, writes_here
+from app.database import CHANNEL, broad_writes_here, is_sqlite, writes_here
+from app.notices import Kind, Notice, read, sender
 
 RECONNECT_SECONDS = 1.0
 # A server or a network that vanishes says no goodbye: without these a listener would be deaf for hours and not know.
@@ -29,13 +32,22 @@ class Changes(Protocol):
     """Gives stamps that differ once something was written in between."""
 
     def stamp(self) -> object:
+        """Give the present stamp of what is served, but for what is told link by link."""
+
+    def served_stamp(self) -> object:
         """Give the present stamp of what is served."""
 
     def any_stamp(self) -> object:
         """Give the present stamp of everything."""
 
-    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
-        """Tell, if it can be told in microseconds, that a link's newest slot and active version are still these."""
+    def deciding(self, link_key: int) -> tuple[int | None, int] | None:
+        """Give, if it can be told in microseconds, a link's newest slot and active version, 0 for none."""
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Answer, where it takes microseconds, a small question; nothing where it takes more."""
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Call a listener, from another thread, with what other processes write link by link."""
 
     def close(self) -> None:
         """Stop watching."""
@@ -64,15 +76,26 @@ class SQLiteChanges:
         with self._lock:
             return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
-    def any_stamp(self) -> object:
+    def served_stamp(self) -> object:
         """Give the same: the file does not tell what was written."""
         return self.stamp()
 
-    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
+    def any_stamp(self) -> object:
+        """Give the same."""
+        return self.stamp()
+
+    def deciding(self, link_key: int) -> tuple[int | None, int] | None:
         """Look, in place, at the two things that decide a link's answer: 20 µs, where a session would take 2 ms."""
+        newest, version = self.in_place(_DECIDING, (link_key, link_key))[0]
+        return newest, version
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Ask the file."""
         with self._lock:
-            found = self._connection.execute(_DECIDING, (link_key, link_key)).fetchone()
-        return tuple(found) == (newest, version)
+            return self._connection.execute(question, values).fetchall()
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Leave it: a file tells nobody, and whoever asks it hears of everything."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -86,7 +109,9 @@ class PostgreSQLChanges:
     def __init__(self, engine: Engine) -> None:
         # psycopg wants its own form of the address.
         self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._heard = self._heard_served = 0
+        self._heard = self._heard_served = self._heard_broad = 0
+        self._sender = sender(engine)
+        self._listeners: list[Callable[[Notice], None]] = []
         self._listening = False
         self._closed = threading.Event()
         self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
@@ -94,6 +119,10 @@ class PostgreSQLChanges:
         self._thread.start()
 
     def stamp(self) -> object:
+        """Give what was heard and written here without saying for which links, or something new when deaf."""
+        return (self._heard_broad, broad_writes_here()) if self._listening else object()
+
+    def served_stamp(self) -> object:
         """Give what was heard of and what this process wrote itself, or something new when deaf."""
         return (self._heard_served, writes_here()) if self._listening else object()
 
@@ -101,9 +130,17 @@ class PostgreSQLChanges:
         """Give what was heard of at all, or something new when deaf."""
         return (self._heard, writes_here()) if self._listening else object()
 
-    def unchanged(self, link_key: int, newest: int, version: int) -> bool:
-        """Say no: notifications say already what matters, and a question takes as long as a session's."""
-        return False
+    def deciding(self, link_key: int) -> tuple[int | None, int] | None:
+        """Say nothing: a question takes as long as a session's."""
+        return None
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Say nothing."""
+        return []
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Call a listener, from the listening thread, with what other processes write link by link."""
+        self._listeners.append(listener)
 
     def close(self) -> None:
         """Stop listening."""
@@ -119,8 +156,7 @@ class PostgreSQLChanges:
             try:
                 with psycopg.connect(self._address, autocommit=True, connect_timeout=5, **KEEP_ALIVE) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
-                    self._heard_served += 1  # whatever was missed before
-                    self._heard += 1
+                    self._hear_of(Notice(Kind.SERVED))  # whatever was missed before
                     self._listening = True
                     with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
                         either.register(connection.fileno(), selectors.EVENT_READ)
@@ -128,10 +164,17 @@ class PostgreSQLChanges:
                         while not self._closed.is_set():
                             either.select()
                             for told in connection.notifies(timeout=0):
-                                self._heard_served += told.payload != OTHER
-                                self._heard += 1
+                                self._hear_of(read(told.payload))
             except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
             finally:
                 self._listening = False
             self._closed.wait(RECONNECT_SECONDS)
+
+    def _hear_of(self, notice: Notice) -> None:
+        if notice.link_keys and notice.sender != self._sender:
+            for listener in self._listeners:
+                listener(notice)
+        self._heard_broad += notice.kind is Kind.SERVED
+        self._heard_served += notice.kind is not Kind.OTHER
+        self._heard += 1

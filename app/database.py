@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,8 @@ from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
+
+from app.notices import Kind, sender, written
 
 CONSTRAINT_NAMES = {
     "ix": "%(table_name)s_%(column_0_N_name)s_idx",
@@ -24,9 +26,10 @@ CONSTRAINT_NAMES = {
 BUSY_SECONDS = 30
 CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
 
-SERVED, OTHER = "served", "other"
+_CONCERNS = "flowcast.concerns"  # where a session says which links its changes concern
 
 _writes = 0  # of what is served
+_broad_writes = 0  # those of them that did not say which links they concern
 
 
 class Table(DeclarativeBase):
@@ -118,15 +121,24 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
     what does, and is spared the wait for the disk. ``served`` says whether a forecast may change by
     it; the progress of a run, for one, changes none.
     """
-    global _writes
+    global _writes, _broad_writes
     options = {"writes": True, "derived": derived}
     with Session(engine.execution_options(**options), expire_on_commit=False) as session, session.begin():
         if derived and not is_sqlite(engine):
             session.execute(text("SET LOCAL synchronous_commit = off"))
         yield session
+        told = session.info.get(_CONCERNS, [(Kind.SERVED if served else Kind.OTHER, (), 0)])
         if not is_sqlite(engine):
-            session.execute(text(f"NOTIFY {CHANNEL}, '{SERVED if served else OTHER}'"))
-    _writes += served
+            for kind, link_keys, as_of in told:
+                for notice in written(kind, sender(engine), link_keys, as_of):
+                    session.execute(text("SELECT pg_notify(:channel, :notice)"), {"channel": CHANNEL, "notice": notice})
+    _writes += any(kind not in (Kind.OTHER, Kind.NOTHING) for kind, _, _ in told)
+    _broad_writes += any(kind is Kind.SERVED for kind, _, _ in told)
+
+
+def concerns(session: Session, kind: Kind, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
+    """Say that what a session writes changes the forecasts of these links alone, if any; said again, of these, too."""
+    session.info.setdefault(_CONCERNS, []).append((kind, link_keys, as_of))
 
 
 def database_now(session: Session) -> datetime:
@@ -140,6 +152,11 @@ def database_now(session: Session) -> datetime:
 def writes_here() -> int:
     """Count the write transactions of this process that may have changed a forecast."""
     return _writes
+
+
+def broad_writes_here() -> int:
+    """Count those that did not say which links they concern."""
+    return _broad_writes
 
 
 def is_sqlite(engine: Engine) -> bool:

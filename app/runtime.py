@@ -32,6 +32,7 @@ class Runtime:
     def close(self) -> None:
         """Let go of the database."""
         self.changes.close()
+        self.board.close()
         self.engine.dispose()
 
 
@@ -54,4 +55,4 @@ def clock_of(engine: Engine, changes: Changes, settings: Settings) -> Clock:
         with reading(engine) as session:
             return newest_slot_end(session)
 
-    return FeedClock(newest_end, changes.stamp)
+    return FeedClock(newest_end, changes.served_stamp)

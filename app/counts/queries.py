@@ -17,6 +17,7 @@ from app.links.queries import MOST_IN_A_QUERY
 from app.links.tables import Link
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
+AT_ONCE = 500
 
 
 def newest_slots(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, int]:
@@ -49,7 +50,8 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
         asked = question.where(Count.link_key.in_(link_keys[begin : begin + MOST_IN_A_QUERY]))
         with session.connection().execute(asked) as result:
             assert result.cursor is not None
-            found += result.cursor.fetchall()
+            while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
+                found += some
     return as_rows(found)
 
 

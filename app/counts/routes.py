@@ -12,8 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
 from app.counts.ingest import Refused, Stored, check_batch, moved_ends, newest_end, store_counts
 from app.counts.ingest_schemas import IngestReport, RefusedCount
-from app.database import writing
+from app.database import concerns, writing
 from app.dependencies import IngestKey, RuntimeDep
+from app.notices import Kind
 from app.runtime import Runtime
 from app.settings import ClockKind
 from app.web import metrics
@@ -67,6 +68,7 @@ def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool, arriv
         if checked.refused and not partial:
             raise refuse_all(checked.refused, len(batch.link_ids))
         stored = store_counts(session, checked)
+        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
     runtime.clock.seen(newest_end(checked))
     metrics.counts_stored(stored.new + stored.replaced)
     if runtime.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late

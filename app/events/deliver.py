@@ -78,7 +78,7 @@ class Deliverer:
 
     def _look(self, now: datetime) -> News:
         """Ask the database what there is, if anything was written since it was last asked."""
-        stamp = self._changes.stamp()
+        stamp = self._changes.served_stamp()
         if self._news is None or stamp != self._stamp:
             with reading(self._engine) as session:
                 settle_activations(session)
@@ -91,7 +91,7 @@ class Deliverer:
 
     def _begin(self, row: Webhook, news: News, now: datetime) -> None:
         lease = now + LEASE
-        with writing(self._engine, derived=True) as session:
+        with writing(self._engine, derived=True, served=False) as session:
             if not claim_webhook(session, row, lease):
                 return
         thread = threading.Thread(target=self._deliver, args=(row, news, now, lease), name="webhook", daemon=True)
@@ -133,7 +133,7 @@ class Deliverer:
             said = {"webhook": row.id, "failures": failures, "reason": failure}
             log.log(logging.ERROR if failures >= MOST_FAILURES else logging.INFO, "webhook failed", extra=said)
         try:
-            with writing(self._engine, derived=True) as session:
+            with writing(self._engine, derived=True, served=False) as session:
                 release_webhook(session, row.id, lease, **values)
         except SQLAlchemyError as problem:  # the lease ends by itself, and the messages come again
             log.warning("a delivery was not noted", extra={"webhook": row.id, "reason": type(problem).__name__})

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.database import reading
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
-from app.forecasts.board import Rendered
+from app.forecasts.entry import Rendered
 from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
 from app.forecasts.queries import stored_statements
 from app.forecasts.windows import HORIZONS

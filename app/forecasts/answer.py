@@ -9,7 +9,8 @@ from datetime import datetime
 
 from app.database import reading
 from app.exceptions import Invalid, NotYet, Problem, Unavailable, no_link
-from app.forecasts.board import Entry, ForecastBoard, Rendered
+from app.forecasts.board import ForecastBoard
+from app.forecasts.entry import Entry, Rendered
 from app.forecasts.explain import explain as explain_statement
 from app.forecasts.issue import LAST_COUNT, PROFILE
 from app.links.geometry import Box

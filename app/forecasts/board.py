@@ -2,19 +2,17 @@
 
 A link's answer is decided by its newest count and its active model. While the database says that
 nothing was written, what is on the board is sent as it is; after a write the two are looked up
-again, and only links for which one of them changed are read anew.
+again, and only links for which one of them changed are read anew. Who stores counts issues the forecasts
+and puts them on the board; while that is under way, what was said before is said still.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,12 +21,15 @@ from sqlalchemy.orm import Session
 from app.changes import Changes
 from app.clock import Clock
 from app.counts.queries import Rows, newest_slots
-from app.database import reading, writing
+from app.database import concerns, reading, writing
 from app.forecasts.degraded import tally_reasons
-from app.forecasts.issue import Issuer, Statement
+from app.forecasts.entry import Basis, Entry, Rendered
+from app.forecasts.following import Following
+from app.forecasts.in_place import brought_up_to_date
+from app.forecasts.issue import NO_MODEL, Issuer, Statement
 from app.forecasts.queries import save_forecasts, stored_statements
-from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo, all_links, links_by_id
+from app.notices import Kind
 from app.registry.loaded import LoadedModels
 from app.registry.queries import active_models
 from app.settings import Settings
@@ -36,46 +37,7 @@ from app.web import metrics
 
 log = logging.getLogger("flowcast.forecasts")
 
-
-class Basis(NamedTuple):
-    """What decides a link's answer."""
-
-    link: LinkInfo
-    as_of: int | None  # newest slot with a count, in Unix seconds
-    active_version: int  # 0 without an active model
-
-
-@dataclass
-class Entry:
-    """One link's answer; ``stated`` is None while the link has no count."""
-
-    basis: Basis
-    stamp: object
-    stated: Rendered | None
-    late: Rendered | None = None  # what is said instead once the newest count is too old
-
-    @property
-    def newest_end(self) -> int:
-        """End of the newest slot with a count, in Unix seconds."""
-        return (self.basis.as_of or 0) + self.basis.link.slot_seconds
-
-
-class Rendered:
-    """A statement as JSON, cut where the age of the data goes, which changes from second to second."""
-
-    def __init__(self, said: Statement) -> None:
-        self.said = said
-        self._head = b'{"link_id":' + json.dumps(said.link.link_id).encode() + b',"forecasts":['
-        self._parts = [_around_age(said, horizon) for horizon in range(1, HORIZONS + 1)]
-
-    def forecasts(self, horizons: int, age: int) -> bytes:
-        """Give the JSON of the first horizons, without the brackets."""
-        middle = b"%d" % age
-        return b",".join([before + middle + after for before, after in self._parts[:horizons]])
-
-    def body(self, horizons: int, age: int) -> bytes:
-        """Give the whole answer."""
-        return self._head + self.forecasts(horizons, age) + b"]}"
+MOST_SLOTS = 10  # that other processes are told of one by one
 
 
 class ForecastBoard:
@@ -88,7 +50,15 @@ class ForecastBoard:
         self._late_after = 60 * settings.stale_after_minutes
         self.issuer = Issuer(models)
         self._entries: dict[str, Entry] = {}
+        self._ids: dict[int, str] = {}  # of the links on the board, by key
+        self._whole: object = None  # the stamp at which every link was on the board
         self._lock = threading.Lock()
+        self._following = Following(self._follow)
+        changes.tell(self._following.hear)
+
+    def close(self) -> None:
+        """Stop following other processes."""
+        self._following.close()
 
     def ready(self, link_id: str) -> Entry | None:
         """Give a link's entry if it can be sent as it is; otherwise it must be looked up."""
@@ -97,12 +67,14 @@ class ForecastBoard:
             return None
         stamp = self._changes.stamp()
         if entry.stamp != stamp:
-            basis = entry.basis
-            if basis.as_of is None or not self._changes.unchanged(
-                basis.link.link_key, basis.as_of, basis.active_version
-            ):
+            found = brought_up_to_date(self._changes, entry, stamp)
+            if found is None:
                 return None
-            entry.stamp = stamp
+            if found is not entry:
+                self._keep({link_id: found})
+            entry = found
+        if self._following.is_behind(entry.basis.link.link_key):
+            return None
         return entry if self.rendered(entry)[0] is not None or entry.basis.as_of is None else None
 
     def rendered(self, entry: Entry) -> tuple[Rendered | None, int]:
@@ -112,7 +84,9 @@ class ForecastBoard:
 
     def look_up(self, link_ids: Iterable[str] | None = None) -> dict[str, Entry]:
         """Give the entries of links, or of all; links that do not exist are left out."""
-        stamp = self._changes.stamp()  # before reading: what is written meanwhile is seen next time
+        stamp, began = self._changes.stamp(), monotonic()  # before reading: what is written meanwhile is seen next time
+        if link_ids is None and (ready := self._all_ready(stamp)) is not None:
+            return ready
         with reading(self._engine) as session:
             wanted = all_links(session) if link_ids is None else links_by_id(session, list(link_ids)).values()
             bases = _bases(session, list(wanted))
@@ -129,22 +103,86 @@ class ForecastBoard:
             else:
                 entry = Entry(basis, stamp, Rendered(said) if said else None)
             entries[basis.link.link_id] = self._with_late(entry)
-        with self._lock:
-            self._entries.update(entries)
+        self._keep(entries)
+        self._following.caught_up([basis.link.link_key for basis in bases], began)
+        if link_ids is None:
+            with self._lock:
+                deleted = self._entries.keys() - entries.keys()
+            self._forget(deleted)
+            self._whole = stamp
         return entries
+
+    def _all_ready(self, stamp: object) -> dict[str, Entry] | None:
+        """Give all entries if each can be sent as it is."""
+        if self._whole != stamp:
+            return None
+        with self._lock:
+            entries = dict(self._entries)
+        behind = self._following.is_behind
+        good = all(
+            entry.stamp == stamp
+            and not behind(entry.basis.link.link_key)
+            and (entry.basis.as_of is None or self.rendered(entry)[0] is not None)
+            for entry in entries.values()
+        )
+        return entries if good else None
+
+    def _keep(self, entries: dict[str, Entry]) -> None:
+        """Put entries on the board, but for those that somebody was quicker with."""
+        with self._lock:
+            for link_id, entry in entries.items():
+                old, link_key = self._entries.get(link_id), entry.basis.link.link_key
+                if old is None or old.stamp != entry.stamp or (old.basis.as_of or 0) <= (entry.basis.as_of or 0):
+                    self._entries[link_id] = entry
+                    self._ids[link_key] = link_id
+
+    def _follow(self, issued: Mapping[int, int]) -> None:
+        """Read the forecasts of links that another process issued, as far as they are on the board and up to date."""
+        stamp, began = self._changes.stamp(), monotonic()
+        with self._lock:
+            known = {key: self._entries[self._ids[key]] for key in issued if key in self._ids}
+        behind = [key for key, old in known.items() if old.stamp == stamp and (old.basis.as_of or 0) < issued[key]]
+        with reading(self._engine) as session:
+            stored = stored_statements(session, [known[key].basis.link for key in behind], dict(issued))
+        found = {key: stored.get((key, known[key].basis.active_version)) for key in behind}
+        said = [one for one in found.values() if one is not None]
+        self._keep({one.link.link_id: Entry(_basis(one), stamp, Rendered(one)) for one in said})
+        self._following.caught_up(list(issued), began)
+        # Where another than the active model spoke, the link is looked up as a whole.
+        if unsaid := [known[key].basis.link.link_id for key, one in found.items() if one is None]:
+            self.look_up(unsaid)
 
     def issue(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
         """Issue forecasts of links whose newest slot moved forward, and store them; say how many links.
 
         ``stored`` are the counts that moved them, by link and slot, to spare reading them again.
         """
-        with reading(self._engine) as session:
-            newest = newest_slots(session, [link.link_key for link in links])
-            statements = self.issuer.state(session, links, newest, stored)
-        with writing(self._engine, derived=True) as session:
-            save_forecasts(session, statements)
+        stamp = self._changes.stamp()
+        try:
+            with reading(self._engine) as session:
+                newest = newest_slots(session, [link.link_key for link in links])
+                statements = self.issuer.state(session, links, newest, stored)
+            with writing(self._engine, derived=True) as session:
+                _concern(session, statements)
+                ours = save_forecasts(session, statements)
+        except BaseException:
+            self._forget(link.link_id for link in links)
+            raise
+        # A statement that says why it is not the active model's does not say which that is.
+        plain = [said for said in statements if ours and said.degraded_reason in (None, NO_MODEL)]
+        entries = {said.link.link_id: Entry(_basis(said), stamp, Rendered(said)) for said in plain}
+        self._forget(link.link_id for link in links if link.link_id not in entries)
+        self._keep(entries)
         _tell(statements)
         return len(statements)
+
+    def _forget(self, link_ids: Iterable[str]) -> None:
+        """Let links be looked up when they are next asked for."""
+        with self._lock:
+            for link_id in link_ids:
+                self._whole = None
+                if (entry := self._entries.pop(link_id, None)) is not None:
+                    self._ids.pop(entry.basis.link.link_key, None)
 
     def _stated(self, session: Session, bases: Sequence[Basis]) -> dict[int, Statement]:
         """Give what was already issued on the same basis, by link key."""
@@ -167,6 +205,7 @@ class ForecastBoard:
         with reading(self._engine) as session:
             statements = self.issuer.state(session, links, as_of)
         with writing(self._engine, derived=True) as session:
+            _concern(session, statements)
             save_forecasts(session, statements)
             stored = stored_statements(session, links, as_of)
         _tell(statements)
@@ -188,6 +227,16 @@ class ForecastBoard:
         return entry
 
 
+def _concern(session: Session, statements: Sequence[Statement]) -> None:
+    """Say whose forecasts are stored; those of very different slots may as well be anybody's."""
+    by_slot: dict[int, list[int]] = {}
+    for said in statements:
+        by_slot.setdefault(said.as_of, []).append(said.link.link_key)
+    if len(by_slot) <= MOST_SLOTS:
+        for as_of, link_keys in by_slot.items():
+            concerns(session, Kind.FORECASTS, link_keys, as_of)
+
+
 def _tell(statements: Sequence[Statement]) -> None:
     for method, n in Counter(said.method for said in statements).items():
         metrics.forecasts_issued(method, n)
@@ -204,6 +253,10 @@ def _same(entry: Entry | None, basis: Basis) -> bool:
     return entry is not None and entry.basis == basis and (entry.stated is not None or basis.as_of is None)
 
 
+def _basis(said: Statement) -> Basis:
+    return Basis(said.link, said.as_of, said.model_version)
+
+
 def _bases(session: Session, links: Sequence[LinkInfo]) -> list[Basis]:
     keys = [link.link_key for link in links]
     newest, active = newest_slots(session, keys), active_models(session, keys)
@@ -211,34 +264,3 @@ def _bases(session: Session, links: Sequence[LinkInfo]) -> list[Basis]:
         Basis(link, newest.get(link.link_key), active[link.link_key].version if link.link_key in active else 0)
         for link in links
     ]
-
-
-def _around_age(said: Statement, horizon: int) -> tuple[bytes, bytes]:
-    h = horizon - 1
-    before = {
-        "horizon": horizon,
-        "slot_start": rfc3339(said.slot(horizon)),
-        "expected_count": said.expected[h],
-        "lower": said.lower[h],
-        "upper": said.upper[h],
-        "level": said.level,
-        "flow": round(said.expected[h] * 3600 / said.link.slot_seconds, 3),
-        "as_of_slot": rfc3339(said.as_of),
-        "issued_at": rfc3339_micros(said.issued_at),
-        "method": said.method,
-        "degraded_reason": said.degraded_reason,
-        "filled_lags": said.filled_lags,
-    }
-    head = json.dumps(before, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"data_age_seconds":'
-    return head.encode(), b',"model_version":%s}' % (b"%d" % said.model_version if said.model_version else b"null")
-
-
-def rfc3339(seconds: int) -> str:
-    """Write Unix seconds as a time in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339_micros(microseconds: int) -> str:
-    """Write microseconds since 1970 as a time in UTC."""
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -18,11 +18,11 @@ from app.links.queries import MOST_IN_A_QUERY, LinkInfo
 from app.monthly_tables import ensure_months
 from app.web.spans import Span
 
-_COLUMNS = (
+COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
 )
-_SAVE = f"INSERT INTO forecasts ({_COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
+_SAVE = f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
 _SQLITE = _SAVE.format(rows=f"VALUES ({', '.join('?' * 13)})")
 _ARRAYS = (
     "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
@@ -49,18 +49,19 @@ class PastForecast(NamedTuple):
     quality: int | None
 
 
-def save_forecasts(session: Session, statements: Iterable[Statement]) -> None:
-    """Store forecasts; one already issued for the same slot, horizon and model stays as it was."""
+def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
+    """Store forecasts and tell whether all were new; one issued already for its slot and model stays as it was."""
     rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
     if not rows:
-        return
+        return True
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
     ensure_months(session, Forecast.__tablename__, {slot for _, slot, *_ in rows})
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_POSTGRESQL, tuple(list(column) for column in zip(*rows, strict=True)))
+        saved = connection.exec_driver_sql(_POSTGRESQL, tuple(list(column) for column in zip(*rows, strict=True)))
     else:
-        connection.exec_driver_sql(_SQLITE, rows)
+        saved = connection.exec_driver_sql(_SQLITE, rows)
+    return saved.rowcount == len(rows)
 
 
 def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
@@ -113,10 +114,11 @@ def _statements(
     for row in session.execute(question):
         parts.setdefault((row[0], row[3]), []).append(tuple(row))
     by_key = {link.link_key: link for link in links}
-    return {key: _statement(by_key[key[0]], newest, rows) for key, rows in parts.items() if len(rows) == HORIZONS}
+    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in parts.items() if len(rows) == HORIZONS}
 
 
-def _statement(link: LinkInfo, newest: int, rows: list[tuple[Any, ...]]) -> Statement:
+def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> Statement:
+    """Give rows of all horizons, nearest first, as the statement they were made of."""
     columns = list(zip(*rows, strict=True))
     _, _, _, versions, expected, lower, upper, level, usual, methods, reasons, filled, issued_at = columns
     return Statement(

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.exceptions import no_link
 from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
-from app.forecasts.board import Entry
+from app.forecasts.entry import Entry
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.ready import JsonBytes, ReadyRoute
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts

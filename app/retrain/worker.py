@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.changes import watch_changes
-from app.database import database_now, reading, writing
+from app.database import concerns, database_now, reading, writing
 from app.events.deliver import Deliverer
+from app.notices import Kind
 from app.registry.store import StoreAway
 from app.retrain.beat import LOST_SECONDS, Heartbeat
 from app.retrain.cluster import Cluster
@@ -78,8 +79,10 @@ class Worker:
 
     def work_once(self) -> bool:
         """Claim a run and carry it out; False when there is none."""
-        with writing(self._engine) as session:
+        with writing(self._engine, served=False) as session:
             run = claim_run(session, self.name, database_now(session), timedelta(seconds=LOST_SECONDS))
+            if run is None:  # to say so would wake this very worker, again and again
+                concerns(session, Kind.NOTHING)
         if run is None:
             return False
         # Loaded with the first run: what training needs takes a second and much memory, and most hours bring no run.

@@ -1,0 +1,89 @@
+"""A link's answer on the board: what decides it, and its JSON ready to be sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import NamedTuple
+
+from app.forecasts.issue import Statement
+from app.forecasts.windows import HORIZONS
+from app.links.queries import LinkInfo
+
+
+class Basis(NamedTuple):
+    """What decides a link's answer."""
+
+    link: LinkInfo
+    as_of: int | None  # newest slot with a count, in Unix seconds
+    active_version: int  # 0 without an active model
+
+
+@dataclass
+class Entry:
+    """One link's answer; ``stated`` is None while the link has no count."""
+
+    basis: Basis
+    stamp: object
+    stated: Rendered | None
+    late: Rendered | None = None  # what is said instead once the newest count is too old
+    behind_since: float | None = None  # when a newer count was seen whose forecast was still to come
+
+    @property
+    def newest_end(self) -> int:
+        """End of the newest slot with a count, in Unix seconds."""
+        return (self.basis.as_of or 0) + self.basis.link.slot_seconds
+
+
+class Rendered:
+    """A statement as JSON, cut where the age of the data goes, which changes from second to second."""
+
+    def __init__(self, said: Statement) -> None:
+        self.said = said
+        self._head = b'{"link_id":' + json.dumps(said.link.link_id).encode() + b',"forecasts":['
+
+    @cached_property
+    def _parts(self) -> list[tuple[bytes, bytes]]:  # when first asked for: of many links nobody asks before the next
+        return [_around_age(self.said, horizon) for horizon in range(1, HORIZONS + 1)]
+
+    def forecasts(self, horizons: int, age: int) -> bytes:
+        """Give the JSON of the first horizons, without the brackets."""
+        middle = b"%d" % age
+        return b",".join([before + middle + after for before, after in self._parts[:horizons]])
+
+    def body(self, horizons: int, age: int) -> bytes:
+        """Give the whole answer."""
+        return self._head + self.forecasts(horizons, age) + b"]}"
+
+
+def _around_age(said: Statement, horizon: int) -> tuple[bytes, bytes]:
+    h = horizon - 1
+    before = {
+        "horizon": horizon,
+        "slot_start": rfc3339(said.slot(horizon)),
+        "expected_count": said.expected[h],
+        "lower": said.lower[h],
+        "upper": said.upper[h],
+        "level": said.level,
+        "flow": round(said.expected[h] * 3600 / said.link.slot_seconds, 3),
+        "as_of_slot": rfc3339(said.as_of),
+        "issued_at": rfc3339_micros(said.issued_at),
+        "method": said.method,
+        "degraded_reason": said.degraded_reason,
+        "filled_lags": said.filled_lags,
+    }
+    head = json.dumps(before, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"data_age_seconds":'
+    return head.encode(), b',"model_version":%s}' % (b"%d" % said.model_version if said.model_version else b"null")
+
+
+def rfc3339(seconds: int) -> str:
+    """Write Unix seconds as a time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micros(microseconds: int) -> str:
+    """Write microseconds since 1970 as a time in UTC."""
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

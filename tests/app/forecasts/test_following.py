@@ -1,0 +1,55 @@
+"""How forecasts in memory follow what is written, here and by other processes."""
+
+import time
+
+from starlette.testclient import TestClient
+
+from app.counts.ingest import Batch, check_batch, store_counts
+from app.database import concerns, open_database, writing
+from app.main import create_app
+from app.notices import Kind
+from tests.app.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
+from tests.app.conftest import ADMIN_KEY
+
+NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
+KEY = {"X-API-Key": ADMIN_KEY}
+
+
+def first_slot(client, link_id):
+    return client.get(f"/v1/links/{link_id}/forecast").json()["forecasts"][0]["slot_start"]
+
+
+def wait_for(client, link_id, slot):
+    until = time.monotonic() + 20
+    while first_slot(client, link_id) != slot:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other_links_alone(client, settings, city):
+    moved, still = list(city.counts)[:2]
+    board = client.app.state.runtime.board
+    with TestClient(create_app(settings), headers=KEY) as other:
+        assert first_slot(other, moved) == first_slot(other, still) == slot_start(city, NOW)
+        elsewhere = other.app.state.runtime.board
+        before = elsewhere.ready(still)
+        post(client, rows(city, NOW, NOW + 1, [moved]))
+        assert board.ready(moved).stated.said.slot(1) == board.ready(still).stated.said.slot(1) + 900
+        wait_for(other, moved, slot_start(city, NOW + 1))
+        assert elsewhere.ready(still) is before
+        path = f"/v1/links/{moved}/forecast?horizon=4"
+        assert other.get(path).content == client.get(path).content  # as it was issued there and is stored
+
+
+def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):
+    link_id = next(iter(city.counts))
+    assert first_slot(client, link_id) == slot_start(city, NOW)
+    row = rows(city, NOW, NOW + 1, [link_id])[0]
+    engine = open_database(settings.database_url)
+    with writing(engine) as session:  # and then the process that did this is killed
+        clock = client.app.state.runtime.clock
+        stored = store_counts(session, check_batch(session, Batch([link_id], [row["slot_start"]], [7], [0]), clock))
+        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+    engine.dispose()
+    assert [link.link_id for link in stored.moved] == [link_id]
+    wait_for(client, link_id, slot_start(city, NOW + 1))
