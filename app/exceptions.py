@@ -11,7 +11,7 @@
      ├─ TooLarge           413  a body or a batch past its limit
      ├─ Unsupported        415  a body in a language that is not spoken here
      ├─ TooMany            429  more requests than the limit
-     └─ Unavailable        503  the database is away
+     └─ Unavailable        503  the database is away, or (Overloaded) more is asked than can be answered
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Problem(Exception):
 
     status = 500
     title = "Something went wrong"
+    slug = ""  # of its type, where the status alone does not say it
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import sys
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
+from threadpoolctl import threadpool_limits
 
 from app.accuracy import routes as accuracy_routes
 from app.audit import routes as audit_routes
@@ -39,6 +41,7 @@ from app.web.logs import RequestLog
 from app.web.problem_handlers import add_problem_handlers
 from app.web.readiness import Readiness
 from app.web.routes_by_path import MethodsByPath
+from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.main")
 
@@ -61,26 +64,28 @@ ROUTERS = (
     dashboard_routes.router,
 )
 UPKEEP_SECONDS = 5.0
+SWITCH_SECONDS = 0.0001
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the service; the database's schema must be up to date when it starts."""
     settings = settings or settings_from_environment()
-    request_log = RequestLog(settings.log_level)
+    request_log, shedding = RequestLog(settings.log_level), Shedding(settings.max_waiting)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runtime = await run_in_threadpool(open_runtime, settings)
         app.state.runtime, app.state.readiness = runtime, Readiness(runtime)
         app.state.figures = Figures(runtime, app.state.readiness, app.version)
-        upkeep = asyncio.create_task(_upkeep(runtime))
+        tasks = [asyncio.create_task(_upkeep(runtime)), asyncio.create_task(shedding.watch())]
         try:
             with streams_end_on_signals():
                 yield
         finally:
-            upkeep.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await upkeep
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             await run_in_threadpool(_close, runtime)
             request_log.flush()
 
@@ -97,10 +102,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     for router in ROUTERS:
         app.include_router(router)
-    app.state.methods = MethodsByPath(ROUTERS)
+    app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
     document(app)
     add_problem_handlers(app)
-    app.add_middleware(Edge, settings=settings, request_log=request_log)
+    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -119,6 +124,9 @@ def create_service() -> FastAPI:
     # have it look through all of it: 100 ms for nothing.
     gc.collect()
     gc.freeze()
+    # Whoever computes in a thread gives way to the loop, which has a forecast to send, so much sooner than after 5 ms.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    threadpool_limits(limits=1)  # matrices are small here, and threads that wait for each other lose their turn
     return app
 
 

@@ -109,6 +109,11 @@ class Settings(BaseSettings):
     rate_limit: int = Field(
         60_000, ge=0, description="Requests a minute that one key may send to one process; 0 for no limit"
     )
+    max_waiting: int = Field(
+        32,
+        ge=1,
+        description="Requests that may wait for their turn in one process; more get 503, reads from half of it",
+    )
     retrain_margin: float = Field(
         0.005,
         ge=0,

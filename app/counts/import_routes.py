@@ -7,7 +7,6 @@ import tempfile
 from functools import partial
 from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
@@ -22,12 +21,12 @@ from app.links.schemas import SLOT_LENGTHS
 from app.runtime import Runtime
 from app.slots import SlotGrid, zone_named
 from app.web.problems import problem_responses
+from app.web.shedding import Shedding
 
 router = APIRouter(prefix="/v1", tags=["counts"])
 
 AUTO = "auto"
 WRITTEN_AT_ONCE = 1 << 20  # bytes
-IMPORTS_AT_ONCE = CapacityLimiter(4)  # the others wait: minutes of reading must not take the threads of all calls
 EXAMPLE = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
 MEDIA_TYPES = ("application/octet-stream", "text/csv", "application/x-ndjson", "application/gzip", "application/zip")
 
@@ -105,10 +104,9 @@ async def post_import(
         caller.may(Scope.ADMIN)
     with tempfile.TemporaryFile(buffering=0) as file:
         await _save(request, file)
-        read = partial(_import, runtime, file, layout, zone, SlotGrid(slot_minutes))
-        return await to_thread.run_sync(
-            partial(read, create_links=create_links, dry_run=dry_run), limiter=IMPORTS_AT_ONCE
-        )
+        work = partial(_import, create_links=create_links, dry_run=dry_run)
+        shedding: Shedding = request.app.state.shedding
+        return await shedding.apart("import", work, runtime, file, layout, zone, SlotGrid(slot_minutes))
 
 
 async def _save(request: Request, file: io.FileIO) -> None:

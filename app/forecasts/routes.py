@@ -20,6 +20,7 @@ from app.runtime import Runtime
 from app.web.instants import Instant
 from app.web.pages import next_page
 from app.web.problems import problem_responses
+from app.web.shedding import Shedding
 from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
@@ -28,6 +29,7 @@ Horizons = Annotated[int, Query(ge=1, le=HORIZONS, description="How many slots a
 
 
 async def get_forecast(
+    request: Request,
     link_id: LinkPath,
     runtime: RuntimeDep,
     caller: ReadKey,
@@ -42,7 +44,8 @@ async def get_forecast(
         return JsonBytes(await run_in_threadpool(explained, runtime, link_id, horizon, as_of, explain))
     entry = runtime.board.ready(link_id)
     if entry is None:
-        entry = await run_in_threadpool(_look_up, runtime, link_id)
+        shedding: Shedding = request.app.state.shedding
+        entry = await shedding.apart("look_up", _look_up, runtime, link_id)
     return JsonBytes(link_forecast(runtime.board, entry, horizon))
 
 

@@ -21,6 +21,7 @@ from app.web.exchange import ADMIN_CALL, Exchange
 from app.web.logs import RequestLog
 from app.web.problem_handlers import PASSING
 from app.web.problems import problem_response, response_to
+from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.edge")
 
@@ -37,8 +38,8 @@ PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 class Edge:
     """Request ids, limits, packing, security headers, one log line and the metrics of every request."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, request_log: RequestLog) -> None:
-        self._app, self._log = app, request_log
+    def __init__(self, app: ASGIApp, *, settings: Settings, request_log: RequestLog, shedding: Shedding) -> None:
+        self._app, self._log, self._shedding = app, request_log, shedding
         self._limit = settings.max_body_megabytes << 20
         self._import_limit = settings.max_import_megabytes << 20
         self._body_seconds = settings.body_seconds
@@ -55,6 +56,7 @@ class Edge:
             scope["root_path"] = self._root_path
         exchange = Exchange(scope, send, self._id_prefix, self._ids, _audit)
         try:
+            self._shedding.check(exchange.method, exchange.path, scope["query_string"])
             if exchange.has_body:
                 receive = await self._body(exchange, receive)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:

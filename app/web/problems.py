@@ -44,7 +44,8 @@ MEANINGS = {
     415: "A body in a language that is not spoken here",
     422: "A value breaks a rule",
     429: "More requests than the limit",
-    503: "The database is away for now",
+    503: "The database is away for now (`/problems/unavailable`), or too many requests are waiting"
+    " (`/problems/overloaded`: nothing of this one was done)",
 }
 SECONDS = {"description": "Seconds to wait", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 HEADERS: dict[int, dict[str, Any]] = {
@@ -86,10 +87,11 @@ def problem_response(
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
+    slug: str = "",
 ) -> Response:
     """Say what went wrong, in the one shape all errors have."""
     content = {
-        "type": f"/problems/{SLUGS.get(status, str(status))}",
+        "type": f"/problems/{slug or SLUGS.get(status, str(status))}",
         "title": title,
         "status": status,
         "detail": _clean(detail),
@@ -108,7 +110,7 @@ def response_to(scope: Scope, problem: Problem) -> Response:
     headers = dict(problem.headers)
     if problem.status == 503:
         headers.setdefault("Retry-After", RETRY_SECONDS)
-    return problem_response(scope, problem.status, problem.title, problem.detail, problem.errors, headers)
+    return problem_response(scope, problem.status, problem.title, problem.detail, problem.errors, headers, problem.slug)
 
 
 def _response(status: int) -> dict[str, Any]:

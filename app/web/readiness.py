@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from sqlalchemy import exc, select
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from app.counts.queries import newest_slots
 from app.database import reading
@@ -48,7 +49,7 @@ class Readiness:
         self._runtime = runtime
         self._newest_step = newest_step()
         self._stored, self._until = Stored("it was not asked yet"), 0.0
-        self._lock = asyncio.Lock()
+        self._lock, self._thread = asyncio.Lock(), CapacityLimiter(1)
 
     @property
     def newest_step(self) -> str | None:
@@ -61,7 +62,8 @@ class Readiness:
             if monotonic() >= self._until:
                 try:
                     async with asyncio.timeout(MOST_SECONDS):
-                        self._stored = await run_in_threadpool(self._look)
+                        # In a thread of its own: it is asked most when the others are busy.
+                        self._stored = await run_sync(self._look, limiter=self._thread)
                 except TimeoutError:
                     self._stored = Stored(f"it did not answer within {MOST_SECONDS:.0f} s")
                 self._until = monotonic() + FRESH_SECONDS

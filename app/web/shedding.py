@@ -1,0 +1,89 @@
+"""Shed load: refuse at once what could only be answered much too late.
+
+Work that waits for the database is done by a few threads; what comes while they are busy waits for its turn.
+Past a bound on how many wait, more is refused with 503 and ``Retry-After``: reads at half the bound, so that
+counts still come in. A forecast that lies ready needs no thread and is refused only when the process
+itself cannot keep up. Nobody is refused who asks how the service is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import current_default_thread_limiter, run_sync
+from prometheus_client import Counter
+
+from app.exceptions import Unavailable
+from app.web.metrics import REGISTRY
+
+THREADS = 4  # that work for requests; more would only take turns at one interpreter
+APART = {"look_up": 2, "import": 2}  # threads for work that others must not wait for, or that must not wait itself
+LOOK_SECONDS = 0.1
+MOST_LAG = 1.0  # seconds that the event loop may be late
+LATE_LOOKS = 5  # in a row, before everything is refused: once may be a busy machine
+WAITS = (1, 2, 3)  # seconds after which to try again, in turn, so that not all come back at once
+GUARDED = "/v1/"
+READS = ("GET", "HEAD")
+
+Answer = TypeVar("Answer")
+
+_shed = Counter(
+    "flowcast_requests_shed", "Requests refused because too many were waiting", ("what",), registry=REGISTRY
+)  # shown with _total at its end
+_shed_writes, _shed_reads = _shed.labels("write"), _shed.labels("read")
+
+
+class Overloaded(Unavailable):
+    """More is asked than can be answered in time."""
+
+    slug = "overloaded"
+    title = "Too much is asked at once"
+
+
+class Shedding:
+    """Knows how much waits, and refuses more."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self._most = {True: max(1, most_waiting // 2), False: most_waiting}  # of reads, and of all else
+        self._late = 0
+        self._refused = count()
+        self._lanes: dict[str, CapacityLimiter] = {}
+
+    def check(self, method: str, path: str, query: bytes) -> None:
+        """Let a request pass, or refuse it."""
+        if not path.startswith(GUARDED):
+            return
+        read = method in READS
+        if self._late < LATE_LOOKS:
+            if read and path.endswith("/forecast") and (not query or query.startswith(b"horizon=")):
+                return
+            if current_default_thread_limiter().statistics().tasks_waiting < self._most[read]:
+                return
+        raise self._refusal(read)
+
+    async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """Do work in a thread apart from the others: a link's look-up is soon done, an import is not."""
+        limiter = self._lanes.setdefault(lane, CapacityLimiter(APART[lane]))
+        if limiter.statistics().tasks_waiting >= self._most[False]:
+            raise self._refusal(read=lane == "look_up")
+        return await run_sync(partial(work, *arguments), limiter=limiter)
+
+    async def watch(self) -> None:
+        """Measure for ever how late the event loop is."""
+        current_default_thread_limiter().total_tokens = THREADS
+        while True:
+            due = monotonic() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+            self._late = self._late + 1 if monotonic() - due > MOST_LAG else 0
+
+    def _refusal(self, read: bool) -> Overloaded:
+        (_shed_reads if read else _shed_writes).inc()
+        seconds = WAITS[next(self._refused) % len(WAITS)]
+        detail = f"too many requests are waiting; nothing of this one was done, so send it again in {seconds} s"
+        return Overloaded(detail, headers={"Retry-After": str(seconds)})
