@@ -58,6 +58,7 @@ audit: $(AUDIT)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.load
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.history

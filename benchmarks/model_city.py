@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from sqlalchemy import Engine, insert
+from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries, as_count_series
 from app.counts.tables import Count
@@ -52,10 +53,11 @@ class ModelCity:
                     Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
                 )
         store.mkdir(parents=True, exist_ok=True)
-        if network:
-            saved = save_networks_models(city, NETWORK_DAYS, built.link_ids, store, notes)
-        else:
-            saved = built._models(store, notes)
+        with threadpool_limits(limits=1):  # four small fits gain nothing from threads, and on a busy machine they wait
+            if network:
+                saved = save_networks_models(city, NETWORK_DAYS, built.link_ids, store, notes)
+            else:
+                saved = built._models(store, notes)
         built._shelve(engine, saved)
         with writing(engine) as session:
             keys = {link.link_id: link.link_key for link in all_links(session)}
@@ -108,7 +110,7 @@ class ModelCity:
         starts = [int(self.city.grid.start(self.city.first_slot + first + i).timestamp()) for i in range(n)]
         return [
             (key, start, int(np.nan_to_num(sources[j % TRAINED][first + i])), 0)
-            for j, key in enumerate(keys)
+            for j, key in enumerate(keys, keys.start if isinstance(keys, range) else 0)
             for i, start in enumerate(starts)
         ]
 
@@ -118,9 +120,9 @@ class ModelCity:
             keys = {link.link_id: link.link_key for link in all_links(session)}
         return self._counts([keys[link_id] for link_id in self.link_ids[:links]], first, n)
 
-    def batch(self, links: int, first: int, n: int) -> bytes:
-        """Give counts as a traffic-control system sends them."""
-        counts = self._counts(range(links), first, n)
+    def batch(self, links: int | range, first: int, n: int) -> bytes:
+        """Give counts as a traffic-control system sends them, of the first links or of those in a range."""
+        counts = self._counts(range(links) if isinstance(links, int) else links, first, n)
         written = {
             start: datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, start, _, _ in counts
         }

@@ -22,8 +22,8 @@ HELPER_KILOBYTES = 20_000  # multiprocessing's resource tracker is smaller, a wo
 class Running:
     """A process that listens on a port."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
-        self.process, self.port = process, port
+    def __init__(self, pid: int, port: int) -> None:
+        self.pid, self.port = pid, port
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Ask once, over a connection of its own."""
@@ -35,10 +35,18 @@ class Running:
 
     def megabytes(self) -> tuple[float, float]:
         """Memory of the workers, and of the process that looks after them: sums of proportional set sizes."""
-        parent, *others = _family(self.process.pid)
+        parent, *others = _family(self.pid)
         serving = [pid for pid in others if _pss_kilobytes(pid) > HELPER_KILOBYTES]
         rest = _pss_kilobytes(parent) + sum(_pss_kilobytes(pid) for pid in others if pid not in serving)
         return sum(_pss_kilobytes(pid) for pid in serving) / 1024, rest / 1024
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its processes so far, workers and the retrain worker included."""
+        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+
+    def pss_megabytes(self) -> float:
+        """Memory of all its processes: the sum of their proportional set sizes."""
+        return sum(_pss_kilobytes(pid) for pid in _family(self.pid)) / 1024
 
 
 @contextmanager
@@ -50,8 +58,8 @@ def running(arguments: list[str], settings: Mapping[str, str], ready: str, folde
         command = [sys.executable, "-m", *arguments, "--port", str(port)]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
-            service = Running(process, port)
-            _wait(service, ready, folder / f"log-{port}.txt")
+            service = Running(process.pid, port)
+            _wait(service, process, ready, folder / f"log-{port}.txt")
             yield service
         finally:
             process.send_signal(signal.SIGTERM)
@@ -69,6 +77,11 @@ def _pss_kilobytes(pid: int) -> int:
     return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
 
 
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def free_port() -> int:
     """Find a port that nobody listens on."""
     with socket.socket() as probe:
@@ -76,9 +89,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(service: Running, path: str, log: Path) -> None:
+def _wait(service: Running, process: subprocess.Popen[bytes], path: str, log: Path) -> None:
     until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until and service.process.poll() is None:
+    while time.monotonic() < until and process.poll() is None:
         try:
             if service.ask("GET", path)[0] == 200:
                 return

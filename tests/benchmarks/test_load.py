@@ -1,0 +1,91 @@
+"""What the load benchmark makes of the answers it gets, and when it says that a bar holds."""
+
+import math
+
+import pytest
+
+from benchmarks.load_clients import Answer, Ask, Told
+from benchmarks.load_figures import figures_of, mixed_figures, overload_figures, quantile
+from benchmarks.load_report import judge
+from benchmarks.load_traffic import FORECAST, POST, Rates, Traffic
+
+
+def answer(at: float, took: float, status: int = 200, kind: str = FORECAST, sent: float | None = None) -> Answer:
+    return Answer(kind, at, at if sent is None else sent, at + took, status, -1, status == 503)
+
+
+def phase(workers: int = 1, p99: float = 0.004, a_cpu_second: float = 100.0, weights: tuple[float, ...] = (100.0,) * 3):
+    told = Told([answer(0.0, p99)] * 100, 1.0, 0.1, [0.0], 0.0, 100 / a_cpu_second)
+    over_time = [(60.0 * i, weight) for i, weight in enumerate(weights)]
+    return mixed_figures(workers, 60.0 * (len(weights) - 1), [0.001], told, over_time)
+
+
+def found(*phases, overload=None, lost: int = 0):
+    as_told = [vars(one) | {"kinds": [vars(kind) for kind in one.kinds]} for one in phases]
+    about = {"steady": phases[-1].workers, "cores": 2, "overload": overload, "counts_acknowledged": 9}
+    return about | {"phases": as_told, "counts_lost": lost}
+
+
+def holding(measured) -> list[bool | None]:
+    return [verdict.holds for verdict in judge(measured)]
+
+
+class TestFigures:
+    def test_an_answer_is_timed_from_when_its_question_was_meant_to_be_sent(self) -> None:
+        (_, forecasts, *_) = figures_of([answer(1.0, 0.5, sent=1.4)])
+        assert forecasts.p50 == pytest.approx(500.0)
+
+    def test_refusals_and_failures_are_counted_and_not_timed(self) -> None:
+        (_, forecasts, *_) = figures_of([answer(0, 0.001), answer(0, 9.0, 503), answer(0, 9.0, 500), answer(0, 9.0, 0)])
+        assert (forecasts.answered, forecasts.refused, forecasts.errors) == (1, 1, 2)
+        assert forecasts.p99 == pytest.approx(1.0)
+
+    def test_a_quantile_is_one_of_the_values(self) -> None:
+        assert [quantile(range(1, 101), share) for share in (0.5, 0.95, 0.99, 1.0)] == [50, 95, 99, 100]
+        assert math.isnan(quantile([], 0.5))
+
+    def test_recovery_is_over_with_the_last_second_that_was_slow_or_refused_somebody(self) -> None:
+        calm = [answer(10 + i / 10, 0.004) for i in range(150)]
+        slow = [answer(12.5, 1.0)] * 20
+        overload = overload_figures(100.0, 10.0, Told([*calm, *slow], 25.0, 1.0, [], 0.0, 1.0), phase())
+        assert overload.recovered_after == 3.0
+        refused = [*calm, answer(24.5, 0.001, 503)]
+        refused.append(answer(25.5, 0.004))
+        assert overload_figures(100.0, 10.0, Told(refused, 25.0, 1.0, [], 0.0, 1.0), phase()).recovered_after is None
+
+
+class TestVerdicts:
+    def test_all_bars_hold(self) -> None:
+        assert holding(found(phase(1), phase(2))) == [True] * 6
+
+    def test_two_workers_must_do_nearly_as_much_for_a_cpu_second(self) -> None:
+        assert holding(found(phase(1), phase(2, a_cpu_second=89.0)))[0] is False
+
+    def test_a_slow_forecast_fails(self) -> None:
+        assert holding(found(phase(1, p99=0.0051), phase(2)))[1:3] == [False, True]
+
+    def test_memory_is_judged_only_after_two_minutes(self) -> None:
+        assert holding(found(phase(1), phase(2, weights=(100.0, 110.0))))[3] is None
+        assert holding(found(phase(1), phase(2, weights=(90.0, 100.0, 105.1))))[3] is False
+
+    def test_a_lost_count_fails(self) -> None:
+        assert holding(found(phase(1), phase(2), lost=1))[-1] is False
+
+
+class TestTraffic:
+    traffic = Traffic(["A", "B"], [b"0", b"1", b"2", b"3"], 2, Rates(50.0, 5.0, 1.0, slot_seconds=5.0))
+
+    def test_every_batch_comes_once_and_each_slot_after_the_one_before(self) -> None:
+        posts = [ask for ask in self.traffic.mixed(10.0, 1) if ask.kind == POST]
+        assert sorted(ask.place for ask in posts) == [0, 1, 2, 3]
+        assert all(5.0 * (ask.place // 2) <= ask.at < 5.0 * (ask.place // 2) + 2.5 for ask in posts)
+
+    def test_readers_come_as_often_as_the_rates_say_and_in_order(self) -> None:
+        asks = self.traffic.mixed(100.0, 1)
+        assert [ask.at for ask in asks] == sorted(ask.at for ask in asks)
+        assert 4500 < sum(ask.kind == FORECAST for ask in asks) < 5500
+
+    def test_a_question_that_posts_counts_gets_its_body(self) -> None:
+        written = self.traffic.written(Ask(0.0, POST, b"", 2))
+        assert written.request.startswith(b"POST /v1/counts ")
+        assert written.request.endswith(b"\r\n\r\n2")
