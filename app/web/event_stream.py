@@ -12,11 +12,11 @@ from types import FrameType
 from typing import NamedTuple
 
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from app.changes import Changes
 from app.web.media_types import preferred
+from app.web.shedding import Shedding
 
 EVENT_STREAM = "text/event-stream"
 # How the document describes one event of a stream.
@@ -87,6 +87,7 @@ def stream(request: Request, changes: Changes, look: Look, seconds: float) -> Re
 
 
 async def _frames(request: Request, changes: Changes, look: Look, seconds: float) -> AsyncIterator[bytes]:
+    shedding: Shedding = request.app.state.shedding
     seen: object = object()
     last: Frame | None = None
     spoken = monotonic()
@@ -95,7 +96,7 @@ async def _frames(request: Request, changes: Changes, look: Look, seconds: float
         stamp = changes.any_stamp()
         if stamp != seen:
             seen = stamp
-            frames, over = await run_in_threadpool(look, last)
+            frames, over = await shedding.apart("events", look, last)
             for frame in frames:
                 yield frame.written()
                 last, spoken = frame, monotonic()

@@ -23,7 +23,8 @@ from app.exceptions import Unavailable
 from app.web.metrics import REGISTRY
 
 THREADS = 4  # that work for requests; more would only take turns at one interpreter
-APART = {"look_up": 2, "import": 2}  # threads for work that others must not wait for, or that must not wait itself
+# Threads for work that must not wait for others, or that others must not wait for.
+APART = {"look_up": 2, "import": 2, "events": 1}
 LOOK_SECONDS = 0.1
 MOST_LAG = 1.0  # seconds that the event loop may be late
 LATE_LOOKS = 5  # in a row, before everything is refused: once may be a busy machine
@@ -68,9 +69,12 @@ class Shedding:
         raise self._refusal(read)
 
     async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Do work in a thread apart from the others: a link's look-up is soon done, an import is not."""
+        """Do work in a thread apart from the others: a link's look-up is soon done, an import is not.
+
+        Streams of events, which are under way already, are never refused.
+        """
         limiter = self._lanes.setdefault(lane, CapacityLimiter(APART[lane]))
-        if limiter.statistics().tasks_waiting >= self._most[False]:
+        if lane != "events" and limiter.statistics().tasks_waiting >= self._most[False]:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
 
