@@ -2,7 +2,8 @@
 
 SQLite tells by its data version, for a few microseconds a question. PostgreSQL is listened to: every
 write transaction notifies, and whoever listens hears of it when it is committed. Counts and forecasts are
-told link by link, so that what is known of other links stays good.
+told link by link, so that what is known of other links stays good. Who listens also asks now and then whether
+the server still answers, for one that hangs sends nothing either.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
 from app.database import CHANNEL, broad_writes_here, is_sqlite, writes_here
+from app.line import cut, line_of
 from app.notices import Kind, Notice, read, sender
 
 RECONNECT_SECONDS = 1.0
-# A server or a network that vanishes says no goodbye: without these a listener would be deaf for hours and not know.
-KEEP_ALIVE: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+ASK_SECONDS = 2.0  # how often the server is asked whether it is there
+ANSWER_SECONDS = 5.0  # after which one that does not answer is taken for hung, or for gone without a word
 CLOSE_SECONDS = 5.0
 
 log = logging.getLogger("flowcast.changes")
@@ -30,6 +33,10 @@ log = logging.getLogger("flowcast.changes")
 
 class Changes(Protocol):
     """Gives stamps that differ once something was written in between."""
+
+    @property
+    def away(self) -> bool:
+        """Tell whether the database is known not to answer."""
 
     def stamp(self) -> object:
         """Give the present stamp of what is served, but for what is told link by link."""
@@ -71,10 +78,18 @@ class SQLiteChanges:
         self._connection = sqlite3.connect(engine.url.database or "", check_same_thread=False)
         self._lock = threading.Lock()
 
+    @property
+    def away(self) -> bool:
+        """Say no: a file that cannot be read says so at once, whenever it is asked."""
+        return False
+
     def stamp(self) -> object:
-        """Give SQLite's count of commits by others than this connection, which makes none."""
-        with self._lock:
-            return self._connection.execute("PRAGMA data_version").fetchone()[0]
+        """Give SQLite's count of commits by others than this connection, or something new where it cannot be read."""
+        try:
+            with self._lock:
+                return self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.OperationalError:
+            return object()
 
     def served_stamp(self) -> object:
         """Give the same: the file does not tell what was written."""
@@ -86,13 +101,16 @@ class SQLiteChanges:
 
     def deciding(self, link_key: int) -> tuple[int | None, int] | None:
         """Look, in place, at the two things that decide a link's answer: 20 µs, where a session would take 2 ms."""
-        newest, version = self.in_place(_DECIDING, (link_key, link_key))[0]
-        return newest, version
+        found = self.in_place(_DECIDING, (link_key, link_key))
+        return (found[0][0], found[0][1]) if found else None
 
     def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
-        """Ask the file."""
-        with self._lock:
-            return self._connection.execute(question, values).fetchall()
+        """Ask the file; nothing where it cannot be read."""
+        try:
+            with self._lock:
+                return self._connection.execute(question, values).fetchall()
+        except sqlite3.OperationalError:
+            return []
 
     def tell(self, listener: Callable[[Notice], None]) -> None:
         """Leave it: a file tells nobody, and whoever asks it hears of everything."""
@@ -113,10 +131,16 @@ class PostgreSQLChanges:
         self._sender = sender(engine)
         self._listeners: list[Callable[[Notice], None]] = []
         self._listening = False
+        self._line = line_of(engine)
         self._closed = threading.Event()
         self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
         self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
         self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Tell whether the server cannot be connected to, or hangs."""
+        return self._line.away
 
     def stamp(self) -> object:
         """Give what was heard and written here without saying for which links, or something new when deaf."""
@@ -154,17 +178,8 @@ class PostgreSQLChanges:
 
         while not self._closed.is_set():
             try:
-                with psycopg.connect(self._address, autocommit=True, connect_timeout=5, **KEEP_ALIVE) as connection:
-                    connection.execute(f"LISTEN {CHANNEL}")
-                    self._hear_of(Notice(Kind.SERVED))  # whatever was missed before
-                    self._listening = True
-                    with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
-                        either.register(connection.fileno(), selectors.EVENT_READ)
-                        either.register(self._ended.fileno(), selectors.EVENT_READ)
-                        while not self._closed.is_set():
-                            either.select()
-                            for told in connection.notifies(timeout=0):
-                                self._hear_of(read(told.payload))
+                with self._connected() as connection:
+                    self._hear(connection)
             except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
             finally:
@@ -178,3 +193,48 @@ class PostgreSQLChanges:
         self._heard_broad += notice.kind is Kind.SERVED
         self._heard_served += notice.kind is not Kind.OTHER
         self._heard += 1
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        try:
+            connection = psycopg.connect(self._address, autocommit=True, connect_timeout=int(ANSWER_SECONDS))
+            connection.execute(f"LISTEN {CHANNEL}")
+        except psycopg.Error as problem:
+            self._line.away = True
+            if isinstance(problem, psycopg.errors.ConnectionTimeout):  # it hangs, and so do those it was let in to
+                self._line.cut()
+            raise
+        self._line.away = False
+        self._hear_of(Notice(Kind.SERVED))  # whatever was missed before
+        self._listening = True
+        return connection
+
+    def _hear(self, connection: Any) -> None:
+        with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
+            either.register(connection.fileno(), selectors.EVENT_READ)
+            either.register(self._ended.fileno(), selectors.EVENT_READ)
+            asked = monotonic()
+            while not self._closed.is_set():
+                either.select(max(0.0, asked + ASK_SECONDS - monotonic()))
+                if monotonic() >= asked + ASK_SECONDS:
+                    self._ask(connection)
+                    asked = monotonic()
+                for told in connection.notifies(timeout=0):
+                    self._hear_of(read(told.payload))
+
+    def _ask(self, connection: Any) -> None:
+        """Ask the server for a sign of life; whoever waits for one that gives none waits no longer."""
+        late = threading.Timer(ANSWER_SECONDS, self._give_up, (connection,))
+        late.start()
+        try:
+            connection.execute("SELECT 1")
+        finally:
+            late.cancel()
+
+    def _give_up(self, connection: Any) -> None:
+        log.error("the database does not answer", extra={"seconds": ANSWER_SECONDS})
+        self._listening = False
+        self._line.away = True
+        self._line.cut()
+        cut(connection)

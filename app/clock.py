@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
+from app.database import AWAY
 from app.slots import EPOCH
 
 
@@ -50,11 +52,12 @@ class FeedClock:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Give the end of the newest slot; it is looked up again after something was written."""
+        """Give the end of the newest slot; it is looked up again after something was written, if that can be."""
         stamp = self._stamp()
         if stamp != self._known_at:
-            self.seen(self._read() or 0)
-            self._known_at = stamp
+            with suppress(*AWAY):
+                self.seen(self._read() or 0)
+                self._known_at = stamp
         return datetime.fromtimestamp(self._newest_end, UTC) if self._newest_end else EPOCH
 
     def seen(self, end: int) -> None:

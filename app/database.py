@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event, text
+from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event, exc, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
@@ -24,6 +24,16 @@ CONSTRAINT_NAMES = {
     "pk": "%(table_name)s_pkey",
 }
 BUSY_SECONDS = 30
+POOL_SECONDS = 10  # that a request waits for its turn at one of the connections
+# A server, or the way to it, may be gone without a word. In seconds, but for the last.
+CONNECTING: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # what a database that cannot be used fails with
 CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
 
 _CONCERNS = "flowcast.concerns"  # where a session says which links its changes concern
@@ -63,7 +73,15 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
     """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
     parts = make_url(url)
     if parts.get_backend_name() != "sqlite":
-        engine = create_engine(parts, pool_size=pool_size, max_overflow=20, pool_pre_ping=True)
+        wanted = {name: value for name, value in CONNECTING.items() if name not in parts.query}
+        engine = create_engine(
+            parts,
+            pool_size=pool_size,
+            max_overflow=20,
+            pool_pre_ping=True,
+            pool_timeout=POOL_SECONDS,
+            connect_args=wanted,
+        )
         event.listen(engine, "connect", _prepare_postgresql)
         return engine
     if parts.database:

@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from importlib.metadata import version
+from time import monotonic
 
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
@@ -65,6 +66,7 @@ ROUTERS = (
 )
 UPKEEP_SECONDS = 5.0
 SWITCH_SECONDS = 0.0001
+NOTE_SECONDS = 15.0  # between two readings of all forecasts
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -132,11 +134,15 @@ def create_service() -> FastAPI:
 
 async def _upkeep(runtime: Runtime) -> None:
     """Do what no request should wait for."""
+    note_at = 0.0
     while True:
         await asyncio.sleep(UPKEEP_SECONDS)
         metrics.models_loaded(len(runtime.models))
         if runtime.keys.has_news:
             await run_in_threadpool(_save_last_use, runtime)
+        if monotonic() >= note_at and not runtime.changes.away:
+            note_at = monotonic() + NOTE_SECONDS
+            await run_in_threadpool(_take_note, runtime)
 
 
 def _save_last_use(runtime: Runtime) -> None:
@@ -144,6 +150,13 @@ def _save_last_use(runtime: Runtime) -> None:
         runtime.keys.save_last_use()
     except SQLAlchemyError as problem:  # not worth stopping for; the next use is noted again
         log.warning("last use of keys was not saved", exc_info=problem)
+
+
+def _take_note(runtime: Runtime) -> None:
+    try:
+        runtime.board.take_note()
+    except SQLAlchemyError as problem:  # what is remembered stays
+        log.warning("forecasts were not taken note of", extra={"reason": type(problem).__name__})
 
 
 def _close(runtime: Runtime) -> None:

@@ -13,6 +13,7 @@ from app.forecasts.board import ForecastBoard
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.explain import explain as explain_statement
 from app.forecasts.issue import LAST_COUNT, PROFILE
+from app.forecasts.outage import Latest, said_now
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
 from app.runtime import Runtime
@@ -21,12 +22,12 @@ from app.web.instants import unix_seconds
 BOX_RULE = "must be west,south,east,north in degrees, with south below north"
 
 
-def link_forecast(board: ForecastBoard, entry: Entry, horizons: int) -> bytes:
+def link_forecast(board: ForecastBoard, entry: Entry, horizons: int, stale: bool = False) -> bytes:
     """Give one link's answer."""
-    rendered, age = board.rendered(entry)
+    rendered, age = said_now(board, entry, stale)
     if rendered is None:
         raise silence_of(entry)
-    return rendered.body(horizons, age)
+    return rendered.body(horizons, age, stale)
 
 
 def silence_of(entry: Entry) -> Problem:
@@ -77,18 +78,21 @@ def _past_slot(entry: Entry, as_of: datetime) -> int:
     return slot
 
 
-def network_forecast(board: ForecastBoard, entries: Mapping[str, Entry], horizons: int) -> tuple[bytes, str]:
+def network_forecast(board: ForecastBoard, found: Latest, horizons: int) -> tuple[bytes, str]:
     """Give the answer for many links, and a tag that changes when one of their forecasts does."""
-    parts, digest = [], hashlib.sha1(b"%d" % horizons, usedforsecurity=False)
-    for link_id, entry in sorted(entries.items()):
-        rendered, age = board.rendered(entry)
+    stale = found.stale
+    parts, digest = [], hashlib.sha1(b"%d %d" % (horizons, stale), usedforsecurity=False)
+    for link_id, entry in sorted(found.entries.items()):
+        rendered, age = said_now(board, entry, stale)
         status = _status(entry, rendered)
         said = (rendered.said.as_of, rendered.said.model_version, rendered.said.issued_at) if rendered else ()
         digest.update(repr((link_id, entry.basis.link.link_key, status, said)).encode())
         forecasts = rendered.forecasts(horizons, age) if rendered else b""
         head = b'{"link_id":%s,"status":"%s","forecasts":[' % (json.dumps(link_id).encode(), status.encode())
         parts.append(head + forecasts + b"]}")
-    return b'{"links":[' + b",".join(parts) + b"]}", f'W/"{digest.hexdigest()}"'
+    return b'{"stale":%s,"links":[' % (b"true" if stale else b"false") + b",".join(
+        parts
+    ) + b"]}", f'W/"{digest.hexdigest()}"'
 
 
 def _status(entry: Entry, rendered: Rendered | None) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import monotonic
 
 from sqlalchemy import Engine
@@ -22,8 +23,9 @@ from app.changes import Changes
 from app.clock import Clock
 from app.counts.queries import Rows, newest_slots
 from app.database import concerns, reading, writing
+from app.forecasts.bases import Basis, basis_of, read_bases
 from app.forecasts.degraded import tally_reasons
-from app.forecasts.entry import Basis, Entry, Rendered
+from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import Following
 from app.forecasts.in_place import brought_up_to_date
 from app.forecasts.issue import NO_MODEL, Issuer, Statement
@@ -31,13 +33,13 @@ from app.forecasts.queries import save_forecasts, stored_statements
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.notices import Kind
 from app.registry.loaded import LoadedModels
-from app.registry.queries import active_models
 from app.settings import Settings
 from app.web import metrics
 
 log = logging.getLogger("flowcast.forecasts")
 
 MOST_SLOTS = 10  # that other processes are told of one by one
+AT_ONCE, PAUSE_SECONDS = 50, 0.02  # links that are taken note of in one go, and the pause in which requests come in
 
 
 class ForecastBoard:
@@ -52,9 +54,17 @@ class ForecastBoard:
         self._entries: dict[str, Entry] = {}
         self._ids: dict[int, str] = {}  # of the links on the board, by key
         self._whole: object = None  # the stamp at which every link was on the board
+        self._put_aside: dict[str, Entry] = {}  # what was said last of links that must be looked up
+        self._noted: object = None  # the stamp at which all links were last taken note of
+        self._links: frozenset[str] = frozenset()  # as they were then
         self._lock = threading.Lock()
         self._following = Following(self._follow)
         changes.tell(self._following.hear)
+
+    @property
+    def late_minutes(self) -> int:
+        """Age of a link's newest count, in minutes, past which its profile answers."""
+        return self._late_after // 60
 
     def close(self) -> None:
         """Stop following other processes."""
@@ -89,7 +99,7 @@ class ForecastBoard:
             return ready
         with reading(self._engine) as session:
             wanted = all_links(session) if link_ids is None else links_by_id(session, list(link_ids)).values()
-            bases = _bases(session, list(wanted))
+            bases = read_bases(session, list(wanted))
             known = {basis.link.link_id: self._entries.get(basis.link.link_id) for basis in bases}
             fresh = [basis for basis in bases if not _same(known[basis.link.link_id], basis)]
             stated = self._stated(session, fresh)
@@ -106,11 +116,50 @@ class ForecastBoard:
         self._keep(entries)
         self._following.caught_up([basis.link.link_key for basis in bases], began)
         if link_ids is None:
-            with self._lock:
-                deleted = self._entries.keys() - entries.keys()
-            self._forget(deleted)
+            self._drop_all_but(entries)
             self._whole = stamp
         return entries
+
+    def remembered(self, link_ids: Iterable[str] | None = None) -> dict[str, Entry] | None:
+        """Give the entries of links, or of all, as they were last; None where one may exist that is not known here."""
+        with self._lock:
+            known = self._put_aside | self._entries
+        if link_ids is None:
+            return None if self._noted is None else known
+        wanted = set(link_ids)
+        absent = wanted - known.keys()
+        if absent and (self._noted is None or absent & self._links):
+            return None
+        return {link_id: known[link_id] for link_id in wanted - absent}
+
+    def take_note(self) -> None:
+        """Read what was issued since, of all links, so that it is in memory should the database go away.
+
+        Nothing is issued here: that is for those who ask.
+        """
+        noted, stamp = self._changes.served_stamp(), self._changes.stamp()
+        if noted == self._noted:
+            return
+        with reading(self._engine) as session:
+            links = all_links(session)
+        for begin in range(0, len(links), AT_ONCE):
+            began = monotonic()
+            with reading(self._engine) as session:
+                bases = read_bases(session, links[begin : begin + AT_ONCE])
+                fresh = [basis for basis in bases if not _same(self._entries.get(basis.link.link_id), basis)]
+                stated = self._stated(session, fresh)
+            said = {basis.link.link_id: stated.get(basis.link.link_key) for basis in fresh}
+            entries = {
+                basis.link.link_id: Entry(basis, stamp, Rendered(it) if (it := said[basis.link.link_id]) else None)
+                for basis in fresh
+                if basis.as_of is None or said[basis.link.link_id]
+            }
+            self._keep(entries)
+            self._following.caught_up([entry.basis.link.link_key for entry in entries.values()], began)
+            time.sleep(PAUSE_SECONDS)
+        self._links = frozenset(link.link_id for link in links)
+        self._drop_all_but(self._links)
+        self._noted = noted
 
     def _all_ready(self, stamp: object) -> dict[str, Entry] | None:
         """Give all entries if each can be sent as it is."""
@@ -135,6 +184,7 @@ class ForecastBoard:
                 if old is None or old.stamp != entry.stamp or (old.basis.as_of or 0) <= (entry.basis.as_of or 0):
                     self._entries[link_id] = entry
                     self._ids[link_key] = link_id
+                    self._put_aside.pop(link_id, None)
 
     def _follow(self, issued: Mapping[int, int]) -> None:
         """Read the forecasts of links that another process issued, as far as they are on the board and up to date."""
@@ -146,8 +196,8 @@ class ForecastBoard:
             stored = stored_statements(session, [known[key].basis.link for key in behind], dict(issued))
         found = {key: stored.get((key, known[key].basis.active_version)) for key in behind}
         said = [one for one in found.values() if one is not None]
-        self._keep({one.link.link_id: Entry(_basis(one), stamp, Rendered(one)) for one in said})
-        self._following.caught_up(list(issued), began)
+        self._keep({one.link.link_id: Entry(basis_of(one), stamp, Rendered(one)) for one in said})
+        self._following.caught_up(list(known), began)  # others may be being looked up at this moment
         # Where another than the active model spoke, the link is looked up as a whole.
         if unsaid := [known[key].basis.link.link_id for key, one in found.items() if one is None]:
             self.look_up(unsaid)
@@ -170,7 +220,7 @@ class ForecastBoard:
             raise
         # A statement that says why it is not the active model's does not say which that is.
         plain = [said for said in statements if ours and said.degraded_reason in (None, NO_MODEL)]
-        entries = {said.link.link_id: Entry(_basis(said), stamp, Rendered(said)) for said in plain}
+        entries = {said.link.link_id: Entry(basis_of(said), stamp, Rendered(said)) for said in plain}
         self._forget(link.link_id for link in links if link.link_id not in entries)
         self._keep(entries)
         _tell(statements)
@@ -181,6 +231,15 @@ class ForecastBoard:
         with self._lock:
             for link_id in link_ids:
                 self._whole = None
+                if (entry := self._entries.pop(link_id, None)) is not None:
+                    self._ids.pop(entry.basis.link.link_key, None)
+                    self._put_aside[link_id] = entry
+
+    def _drop_all_but(self, link_ids: Collection[str]) -> None:
+        """Forget links that were deleted, for good."""
+        with self._lock:
+            for link_id in (self._entries.keys() | self._put_aside.keys()) - set(link_ids):
+                self._put_aside.pop(link_id, None)
                 if (entry := self._entries.pop(link_id, None)) is not None:
                     self._ids.pop(entry.basis.link.link_key, None)
 
@@ -251,16 +310,3 @@ def _tell_degraded(statements: Sequence[Statement]) -> None:
 def _same(entry: Entry | None, basis: Basis) -> bool:
     """Tell whether an entry still holds; one that failed is tried again."""
     return entry is not None and entry.basis == basis and (entry.stated is not None or basis.as_of is None)
-
-
-def _basis(said: Statement) -> Basis:
-    return Basis(said.link, said.as_of, said.model_version)
-
-
-def _bases(session: Session, links: Sequence[LinkInfo]) -> list[Basis]:
-    keys = [link.link_key for link in links]
-    newest, active = newest_slots(session, keys), active_models(session, keys)
-    return [
-        Basis(link, newest.get(link.link_key), active[link.link_key].version if link.link_key in active else 0)
-        for link in links
-    ]

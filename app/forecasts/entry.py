@@ -6,19 +6,12 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import NamedTuple
 
+from app.forecasts.bases import Basis
 from app.forecasts.issue import Statement
 from app.forecasts.windows import HORIZONS
-from app.links.queries import LinkInfo
 
-
-class Basis(NamedTuple):
-    """What decides a link's answer."""
-
-    link: LinkInfo
-    as_of: int | None  # newest slot with a count, in Unix seconds
-    active_version: int  # 0 without an active model
+FORECASTS = (b',"stale":false,"forecasts":[', b',"stale":true,"forecasts":[')
 
 
 @dataclass
@@ -42,7 +35,7 @@ class Rendered:
 
     def __init__(self, said: Statement) -> None:
         self.said = said
-        self._head = b'{"link_id":' + json.dumps(said.link.link_id).encode() + b',"forecasts":['
+        self._name = b'{"link_id":' + json.dumps(said.link.link_id).encode()
 
     @cached_property
     def _parts(self) -> list[tuple[bytes, bytes]]:  # when first asked for: of many links nobody asks before the next
@@ -53,9 +46,9 @@ class Rendered:
         middle = b"%d" % age
         return b",".join([before + middle + after for before, after in self._parts[:horizons]])
 
-    def body(self, horizons: int, age: int) -> bytes:
+    def body(self, horizons: int, age: int, stale: bool = False) -> bytes:
         """Give the whole answer."""
-        return self._head + self.forecasts(horizons, age) + b"]}"
+        return self._name + FORECASTS[stale] + self.forecasts(horizons, age) + b"]}"
 
 
 def _around_age(said: Statement, horizon: int) -> tuple[bytes, bytes]:

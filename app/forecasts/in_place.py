@@ -8,7 +8,8 @@ from __future__ import annotations
 from time import monotonic
 
 from app.changes import Changes
-from app.forecasts.entry import Basis, Entry, Rendered
+from app.forecasts.bases import Basis
+from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import MOST_BEHIND
 from app.forecasts.issue import Statement
 from app.forecasts.queries import COLUMNS, statement_of

@@ -10,13 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.exceptions import no_link
 from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
-from app.forecasts.entry import Entry
 from app.forecasts.history import CURSOR, read_history
+from app.forecasts.outage import Latest, latest
 from app.forecasts.ready import JsonBytes, ReadyRoute
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.forecasts.windows import HORIZONS
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
-from app.runtime import Runtime
 from app.web.instants import Instant
 from app.web.pages import next_page
 from app.web.problems import problem_responses
@@ -26,6 +25,13 @@ from app.web.spans import From, To
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
 Horizons = Annotated[int, Query(ge=1, le=HORIZONS, description="How many slots ahead: horizons 1 to this")]
+STALE = {
+    "X-Flowcast-Stale": {
+        "description": "Only where `stale` is true",
+        "schema": {"type": "string", "enum": ["true"]},
+        "required": False,
+    }
+}
 
 
 async def get_forecast(
@@ -43,24 +49,31 @@ async def get_forecast(
     if explain or as_of is not None:
         return JsonBytes(await run_in_threadpool(explained, runtime, link_id, horizon, as_of, explain))
     entry = runtime.board.ready(link_id)
+    found = Latest({}, stale=False)
     if entry is None:
         shedding: Shedding = request.app.state.shedding
-        entry = await shedding.apart("look_up", _look_up, runtime, link_id)
-    return JsonBytes(link_forecast(runtime.board, entry, horizon))
+        found = await shedding.apart("look_up", latest, runtime.board, [link_id])
+        if (entry := found.entries.get(link_id)) is None:
+            raise no_link(link_id)
+    return JsonBytes(link_forecast(runtime.board, entry, horizon, found.stale), headers=found.headers)
 
 
 router.add_api_route(
     "/links/{link_id}/forecast",
     get_forecast,
     methods=["GET"],
-    responses={200: {"model": LinkForecast | ExplainedForecast}, **problem_responses(404, 409)},
+    responses={200: {"model": LinkForecast | ExplainedForecast, "headers": STALE}, **problem_responses(404, 409)},
     route_class_override=ReadyRoute,
 )
 
 
 @router.get(
     "/forecasts",
-    responses={200: {"model": NetworkForecast}, 304: {"description": "Nothing changed"}, **problem_responses(404)},
+    responses={
+        200: {"model": NetworkForecast, "headers": STALE},
+        304: {"description": "Nothing changed"},
+        **problem_responses(404),
+    },
 )
 async def get_forecasts(
     request: Request,
@@ -92,8 +105,9 @@ async def get_forecasts(
 
     def answer() -> Response:
         wanted = wanted_links(runtime, links, bbox, upstream_of)
-        body, tag = network_forecast(runtime.board, runtime.board.look_up(wanted), horizon)
-        headers = {"ETag": tag, "Cache-Control": "no-cache, private"}
+        found = latest(runtime.board, wanted)
+        body, tag = network_forecast(runtime.board, found, horizon)
+        headers = {"ETag": tag, "Cache-Control": "no-cache, private"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
         if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
             return Response(status_code=304, headers=headers)
@@ -120,10 +134,3 @@ def get_past_forecasts(
     page = read_history(session, link_id, (begin, end), (horizon, model_version), limit, cursor)
     response.headers.update(next_page(request, page.next_cursor))
     return page
-
-
-def _look_up(runtime: Runtime, link_id: str) -> Entry:
-    entry = runtime.board.look_up([link_id]).get(link_id)
-    if entry is None:
-        raise no_link(link_id)
-    return entry

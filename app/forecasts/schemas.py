@@ -87,10 +87,14 @@ class Explanation(BaseModel):
     )
 
 
+STALE = "Whether the database is away, so that this was said before it went and newer counts may exist"
+
+
 class LinkForecast(BaseModel):
     """A link's forecasts, nearest first."""
 
     link_id: str = Field(examples=["0970-7"])
+    stale: bool = Field(description=STALE, examples=[False])
     forecasts: list[ForecastOut]
 
 
@@ -113,6 +117,7 @@ class LinkStatus(BaseModel):
 class NetworkForecast(BaseModel):
     """Forecasts of many links, by link_id."""
 
+    stale: bool = Field(description=STALE, examples=[False])
     links: list[LinkStatus]
 
 

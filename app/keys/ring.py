@@ -1,19 +1,19 @@
-"""The keys a process knows: in memory for at most a minute, in the database for good."""
+"""The keys a process knows: in memory for a minute, for some more while the database is away, there for good."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from time import monotonic
-from typing import NamedTuple
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from app.database import reading
+from app.database import AWAY, reading
 from app.exceptions import TooMany, Unauthorized
 from app.keys.caller import ALL_SCOPES, Caller
 from app.keys.issue import key_id_in
@@ -24,14 +24,19 @@ from app.settings import Settings, Switch
 __all__ = ["Caller", "KeyRing"]
 
 MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
+MOST_UNCHECKED = 600.0  # seconds; the same where the database is away and cannot be asked
 MOST_KNOWN = 10_000
 FAILURES_A_MINUTE = 60  # wrong keys from one address
 CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key"'}
 
 
-class _Known(NamedTuple):
+@dataclass(slots=True)
+class _Known:
     caller: Caller
-    until: float
+    checked: float
+    until: float  # after which the database is asked again
+    ends: float  # when the key expires
+    seen: float  # when it was last sent
 
 
 class KeyRing:
@@ -64,7 +69,11 @@ class KeyRing:
         digest = _digest(key)
         found = self._known.get(digest)
         if found is not None:
-            return found.caller if found.until > monotonic() else None
+            now = monotonic()
+            if found.until <= now:
+                return None
+            found.seen = now
+            return found.caller
         if self._environment_digest is not None and compare_digest(digest, self._environment_digest):
             return self._environment
         return None
@@ -76,7 +85,11 @@ class KeyRing:
         if not key:
             raise Unauthorized("the header X-API-Key is missing; it carries the key", headers=CHALLENGE)
         key_id = key_id_in(key)
-        caller = None if key_id is None else await run_in_threadpool(self._ask, key_id, key)
+        try:
+            caller = None if key_id is None else await run_in_threadpool(self._ask, key_id, key)
+        except AWAY:
+            if (caller := self._remembered(key)) is None:
+                raise
         if caller is None:
             self._known.pop(_digest(key), None)
             raise Unauthorized("the key in X-API-Key is unknown, expired or revoked", headers=CHALLENGE)
@@ -129,7 +142,7 @@ class KeyRing:
             row = key_with_id(session, key_id)
         if row is None or not compare_digest(row.hash, digest.hex()) or row.revoked_at is not None:
             return None
-        left = MOST_AGE if row.expires_at is None else min(MOST_AGE, (row.expires_at - now).total_seconds())
+        left = math.inf if row.expires_at is None else (row.expires_at - now).total_seconds()
         if left <= 0:
             return None
         caller = self._caller(row.key_id, row.name, frozenset(row.scopes.split(",")))
@@ -137,8 +150,17 @@ class KeyRing:
         if changes == self._changes:  # else it may have been revoked while we read
             while len(self._known) >= MOST_KNOWN:
                 self._known.pop(next(iter(self._known)), None)
-            self._known[digest] = _Known(caller, monotonic() + left)
+            at = monotonic()
+            self._known[digest] = _Known(caller, at, at + min(MOST_AGE, left), at + left, at)
         return caller
+
+    def _remembered(self, key: str) -> Caller | None:
+        """Tell who calls where the database cannot: a key sent within the last minute, and checked not too long ago."""
+        found, now = self._known.get(_digest(key)), monotonic()
+        if found is None or now > found.seen + MOST_AGE or now > min(found.ends, found.checked + MOST_UNCHECKED):
+            return None
+        found.seen = now
+        return found.caller
 
     def _caller(self, key_id: str, name: str, scopes: frozenset[str]) -> Caller:
         return Caller(key_id, name, scopes, None if self._limits is None else self._limits.of(key_id))

@@ -10,9 +10,8 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.changes import KEEP_ALIVE
 from app.clock import Clock
-from app.database import is_sqlite
+from app.database import CONNECTING, is_sqlite
 from app.registry.housekeeping import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.open_store import open_store
 from app.registry.training_folder import sweep_training
@@ -53,10 +52,9 @@ class Turn:
                 self._connection = psycopg.connect(
                     self._address,
                     autocommit=True,
-                    connect_timeout=5,
                     application_name=f"flowcast scheduler {self._worker}"[:63],
                     options=SERVER_KEEP_ALIVE,
-                    **KEEP_ALIVE,
+                    **CONNECTING,
                 )
                 if self._connection.execute(f"SELECT pg_try_advisory_lock({SCHEDULER_LOCK})").fetchone() != (True,):
                     self.end()

@@ -15,6 +15,7 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from app.changes import Changes
+from app.database import AWAY
 from app.web.media_types import preferred
 from app.web.shedding import Shedding
 
@@ -95,8 +96,11 @@ async def _frames(request: Request, changes: Changes, look: Look, seconds: float
     while not _leaving.is_set() and not await request.is_disconnected():
         stamp = changes.any_stamp()
         if stamp != seen:
-            seen = stamp
-            frames, over = await shedding.apart("events", look, last)
+            try:
+                frames, over = await shedding.apart("events", look, last)
+                seen = stamp
+            except AWAY:  # the stream goes on when the database does
+                frames, over = [], False
             for frame in frames:
                 yield frame.written()
                 last, spoken = frame, monotonic()

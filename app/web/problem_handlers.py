@@ -15,6 +15,7 @@ from sqlalchemy import exc as database_errors
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from app.database import AWAY
 from app.exceptions import MOST_ERRORS, FieldError, Invalid, Problem, Unavailable
 from app.web.problems import problem_response, response_to
 from app.web.routes_by_path import MethodsByPath
@@ -24,12 +25,8 @@ log = logging.getLogger("flowcast.problems")
 LONGEST_VALUE = 100
 SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 # What cannot be stored for a while, as opposed to what can never be.
-PASSING = (
-    database_errors.OperationalError,
-    database_errors.InterfaceError,
-    database_errors.TimeoutError,
-    database_errors.IntegrityError,  # another request was faster: asked again, ours meets what is there now
-)
+# Where another request was faster, integrity is hurt: asked again, ours meets what is there now.
+PASSING = (*AWAY, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
 
 
@@ -78,7 +75,9 @@ async def _on_http_exception(request: Request, problem: Exception) -> Response:
 
 
 async def _on_database_away(request: Request, problem: Exception) -> Response:
-    log.error("the database failed", exc_info=problem, extra={"request_id": request.scope.get("flowcast.request_id")})
+    away = request.scope["app"].state.runtime.changes.away  # then one line is enough
+    facts = {"request_id": request.scope.get("flowcast.request_id"), "reason": type(problem).__name__}
+    log.error("the database failed", exc_info=None if away else problem, extra=facts)
     return response_to(request.scope, Unavailable("the database cannot do this at the moment; try again shortly"))
 
 

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from app.database import open_database, writing
 from app.exceptions import Forbidden, TooMany, Unauthorized
@@ -12,6 +13,7 @@ from app.keys.caller import Scope
 from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import key_with_id
 from app.keys.ring import KeyRing
+from app.line import line_of
 from app.settings import Switch
 from tests.app.conftest import ADMIN_KEY
 
@@ -158,6 +160,62 @@ class TestIdentify:
         with pytest.raises(TooMany, match=r"try again in \d+ s"):
             self.identify(ring, issued[1], 1)
         self.identify(ring, ADMIN_KEY, 2)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+class TestWhileTheDatabaseIsAway:
+    @pytest.fixture
+    def away(self, engine):
+        def go_away(away=True):
+            line_of(engine).away = away
+            engine.dispose()
+
+        return go_away
+
+    def test_a_key_sent_within_the_last_minute_stays_good_for_as_long_as_it_is_sent(
+        self, ring, issued, away, monkeypatch
+    ):
+        caller = look_up(ring, issued[1])
+        away()
+        for _ in range(11):
+            later(monkeypatch, 50)
+            assert look_up(ring, issued[1]) is caller
+        later(monkeypatch, 61)
+        with pytest.raises(OperationalError):
+            look_up(ring, issued[1])
+        away(False)
+        assert look_up(ring, issued[1]).key_id == issued[0]
+
+    def test_but_not_for_ever(self, ring, issued, away, monkeypatch):
+        look_up(ring, issued[1])
+        away()
+        for _ in range(11):
+            later(monkeypatch, 50)
+            look_up(ring, issued[1])
+        later(monkeypatch, 55)
+        with pytest.raises(OperationalError):
+            look_up(ring, issued[1])
+
+    def test_nor_past_its_end_or_once_it_is_revoked_or_where_it_was_never_seen(
+        self, ring, engine, issued, away, monkeypatch
+    ):
+        with writing(engine) as session:
+            row, short = issue_key(session, name="short", scopes=["read"])
+            row.expires_at = datetime.now(UTC) + timedelta(seconds=100)
+            unseen = issue_key(session, name="unseen", scopes=["read"]).key
+            gone = issue_key(session, name="gone", scopes=["read"])
+        for key in (short, issued[1], gone.key):
+            look_up(ring, key)
+        ring.forget(gone.row.key_id)  # as whoever revokes it does
+        away()
+        for key in (unseen, gone.key):
+            with pytest.raises(OperationalError):
+                look_up(ring, key)
+        later(monkeypatch, 55)
+        assert look_up(ring, short)
+        later(monkeypatch, 50)
+        with pytest.raises(OperationalError):
+            look_up(ring, short)
 
 
 def test_no_scope_implies_another(ring, issued):

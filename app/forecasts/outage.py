@@ -1,0 +1,67 @@
+"""Forecasts while the database is away: what was said last, marked stale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from app.database import AWAY
+from app.forecasts.board import ForecastBoard
+from app.forecasts.entry import Entry, Rendered
+from app.forecasts.issue import PROFILE
+
+STALE_HEADER = {"X-Flowcast-Stale": "true"}
+
+
+class Latest(NamedTuple):
+    """The latest entries of links, and whether newer ones may exist that cannot be read."""
+
+    entries: Mapping[str, Entry]
+    stale: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an answer from these says of itself before its body does."""
+        return dict(STALE_HEADER) if self.stale else {}
+
+
+def latest(board: ForecastBoard, link_ids: Iterable[str] | None = None) -> Latest:
+    """Give the entries of links, or of all, from the database if it can be asked and from memory otherwise."""
+    wanted = None if link_ids is None else list(link_ids)
+    try:
+        return Latest(board.look_up(wanted), stale=False)
+    except AWAY:
+        if (remembered := board.remembered(wanted)) is None:
+            raise
+        return Latest(remembered, stale=True)
+
+
+def said_now(board: ForecastBoard, entry: Entry, stale: bool) -> tuple[Rendered | None, int]:
+    """Give what an entry says now, and the age of its newest count; without the database, as far as memory goes."""
+    rendered, age = board.rendered(entry)
+    if rendered is None and stale and entry.stated is not None:
+        rendered = _late(entry.stated, board.late_minutes)
+    return rendered, age
+
+
+def _late(stated: Rendered, minutes: int) -> Rendered:
+    """Say what is usual, without an interval, in place of a forecast that is too old; without a profile, it stays."""
+    said = stated.said
+    usual = [count for count in said.usual if count is not None]
+    if len(usual) < len(said.usual):
+        return stated
+    nothing: list[float | None] = [None] * len(usual)
+    reason = f"no count has come for more than {minutes} minutes"
+    issued_at = time.time_ns() // 1000
+    return Rendered(
+        said._replace(
+            method=PROFILE,
+            degraded_reason=reason,
+            filled_lags=0,
+            expected=usual,
+            lower=nothing,
+            upper=nothing,
+            issued_at=issued_at,
+        )
+    )
