@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -47,6 +47,8 @@ def activate(
     if active is chosen:
         return chosen
     if active is not None:
+        if active.activated_at is not None:  # in order, though the clock was set back: a rollback goes by it
+            moment = max(moment, active.activated_at + timedelta(microseconds=1))
         active.state, active.retired_at = "retired", moment
         session.flush()  # before the other is activated: the index allows one active version at any moment
     chosen.state, chosen.activated_at, chosen.retired_at = "active", moment, None

@@ -157,16 +157,20 @@ def _mend(store: ModelStore, there: ShelvedModel, folder: Path) -> None:
 
 
 def _remove_unless_committed(session: Session, store: ModelStore, place: str) -> None:
-    """Take an artifact out of the store again if its row's transaction does not end well."""
-    committed = False
+    """Take an artifact out of the store again if its row's transaction is given up.
 
-    def after_commit(_session: Session) -> None:
-        nonlocal committed
-        committed = True
+    Where the database goes away during the commit, nobody knows whether the row is there. The artifact then
+    stays: one without a row is replaced or swept, a row without one is a model that cannot speak.
+    """
+    committing = False
+
+    def before_commit(_session: Session) -> None:
+        nonlocal committing
+        committing = True
 
     def after_rollback(_session: Session) -> None:
-        if not committed:
+        if not committing:
             store.remove(place)
 
-    event.listen(session, "after_commit", after_commit)
+    event.listen(session, "before_commit", before_commit)
     event.listen(session, "after_rollback", after_rollback)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -47,3 +48,22 @@ class Heartbeat:
                     self.cancelled = cancel_wanted(session, self._run_id)
             except SQLAlchemyError as problem:  # the database may be back before anybody misses us
                 log.warning("no heartbeat", extra={"run": self._run_id, "reason": type(problem).__name__})
+
+
+class Silence:
+    """Finds runs whose heartbeat stands still, by this process's own count of seconds.
+
+    A clock that was set back puts the last heartbeat of a dead worker into the future, where it would not
+    grow old for as long as the clock was set back.
+    """
+
+    def __init__(self) -> None:
+        self._heard: dict[int, tuple[object, float]] = {}  # a run's last heartbeat, and when it was first seen
+
+    def silent(self, beats: Mapping[int, object], now: float) -> list[int]:
+        """Give the runs that were not heard of for too long, of those under way with their heartbeats."""
+        before = self._heard
+        self._heard = {
+            run: before[run] if before.get(run, (None,))[0] == beat else (beat, now) for run, beat in beats.items()
+        }
+        return [run for run, (_, first) in self._heard.items() if now > first + LOST_SECONDS]

@@ -73,16 +73,24 @@ def waiting_links(session: Session, run_id: int) -> list[LinkInfo]:
     return [LinkInfo(*row) for row in session.execute(question)]
 
 
-def claim_run(session: Session, worker: str, now: datetime, lost_after: timedelta) -> RetrainRun | None:
-    """Take the oldest run that is queued, or whose worker's heartbeat stopped; None when there is none.
+def beats(session: Session) -> dict[int, tuple[str | None, datetime | None]]:
+    """Give the runs under way, with who carries them out and when they were last heard of."""
+    question = select(RetrainRun.id, RetrainRun.worker, RetrainRun.heartbeat_at).where(RetrainRun.state == "running")
+    return {run_id: (worker, heartbeat) for run_id, worker, heartbeat in session.execute(question)}
 
-    Of several workers that try at once one succeeds: the update names the state it expects.
+
+def claim_run(
+    session: Session, worker: str, now: datetime, lost_after: timedelta, silent: Sequence[int] = ()
+) -> RetrainRun | None:
+    """Take the oldest run that is queued, that has no living worker, or that is this worker's own; None if none is.
+
+    A worker whose heartbeat is too old, or whose run is among those found ``silent``, does not live. One
+    that asks for work carries nothing out: a run of its own was left when the database was away. Of
+    several workers that try at once one succeeds: the update names the state it expects.
     """
     lost = now - lost_after
-    free = or_(
-        RetrainRun.state == "queued",
-        (RetrainRun.state == "running") & (RetrainRun.heartbeat_at < lost),
-    )
+    unheard = or_(RetrainRun.heartbeat_at < lost, RetrainRun.worker == worker, RetrainRun.id.in_(silent))
+    free = or_(RetrainRun.state == "queued", (RetrainRun.state == "running") & unheard)
     question = select(RetrainRun.id, RetrainRun.worker).where(free).order_by(RetrainRun.id)
     for run_id, before in session.execute(question).all():
         mine = (

@@ -18,9 +18,9 @@ from app.database import concerns, database_now, reading, writing
 from app.events.deliver import Deliverer
 from app.notices import Kind
 from app.registry.store import StoreAway
-from app.retrain.beat import LOST_SECONDS, Heartbeat
+from app.retrain.beat import LOST_SECONDS, Heartbeat, Silence
 from app.retrain.cluster import Cluster
-from app.retrain.queries import claim_run, close_links, still_mine
+from app.retrain.queries import beats, claim_run, close_links, still_mine
 from app.retrain.scheduler import Scheduler
 from app.retrain.tables import RetrainRun
 from app.runtime import clock_of
@@ -43,6 +43,7 @@ class Worker:
         self._clock = clock_of(engine, self._changes, settings)
         self._scheduler = Scheduler(engine, settings, self._clock, self.name)
         self._cluster = Cluster(settings.dask_scheduler) if settings.dask_scheduler else None
+        self._silence = Silence()
 
     def stop(self) -> None:
         """End after what is under way is put down; another worker will take it up."""
@@ -80,7 +81,8 @@ class Worker:
     def work_once(self) -> bool:
         """Claim a run and carry it out; False when there is none."""
         with writing(self._engine, served=False) as session:
-            run = claim_run(session, self.name, database_now(session), timedelta(seconds=LOST_SECONDS))
+            silent = self._silence.silent(beats(session), time.monotonic())
+            run = claim_run(session, self.name, database_now(session), timedelta(seconds=LOST_SECONDS), silent)
             if run is None:  # to say so would wake this very worker, again and again
                 concerns(session, Kind.NOTHING)
         if run is None:
