@@ -1,0 +1,162 @@
+"""What became of everything that was acknowledged, read from the database itself and over the API."""
+
+from __future__ import annotations
+
+import os
+import time
+from calendar import timegm
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.database import open_database
+from app.registry.housekeeping import LEFT_AFTER_SECONDS, sweep_store
+from app.registry.store import ModelStore
+from benchmarks.fault_city import FaultCity
+from benchmarks.fault_clients import FIRST_SLOT, SLOT_SECONDS, Feed, Retrain, Swap, slot_name
+
+Place = tuple[str, int]  # a link and a slot's number
+
+
+@dataclass
+class Findings:
+    """What is wrong, count by count and thing by thing; all empty where nothing is."""
+
+    lost: list[Place] = field(default_factory=list)
+    doubled: list[Place] = field(default_factory=list)  # there though nobody acknowledged it, or given twice
+    corrected: list[Place] = field(default_factory=list)  # with another history than the corrections acknowledged
+    wrong: dict[str, int] = field(default_factory=dict)  # everything else, by name
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether nothing is wrong."""
+        return not (self.lost or self.doubled or self.corrected or any(self.wrong.values()))
+
+
+def check(city: FaultCity, feeds: Sequence[Feed], swap: Swap, retrain: Retrain) -> Findings:
+    """Look at everything once nothing is under way any more."""
+    found = Findings()
+    for feed in feeds:
+        _check_counts(city, feed, found)
+    found.wrong = {
+        "runs lost": _runs_lost(city, retrain),
+        "runs doubled": _runs_doubled(city),
+        "links with two active versions": _several_active(city),
+        "activations lost": _activations_lost(city, swap),
+        "forecasts by half or twice": _forecasts_by_half(city),
+        "rows without artifact": _without_artifact(city),
+        "artifacts without row after a sweep": _without_row(city),
+        "unexpected answers": sum(len(client.unexpected) for client in (*feeds, swap, retrain)),
+    }
+    return found
+
+
+def _check_counts(city: FaultCity, feed: Feed, found: Findings) -> None:
+    stored = _stored(city, feed.links)
+    served = _served(city, feed)
+    history = _history(city, feed.links)
+    for place, count in feed.acknowledged.items():
+        if stored.get(place) != [count] or served.get(place) != [count]:
+            found.lost.append(place)
+        if history.pop(place, []) != feed.replaced.get(place, []):
+            found.corrected.append(place)
+    found.corrected += history
+    found.doubled += [place for place in stored if place not in feed.acknowledged or len(stored[place]) > 1]
+    found.doubled += [place for place in served if len(served[place]) > 1]
+
+
+def _stored(city: FaultCity, links: Sequence[str]) -> dict[Place, list[int]]:
+    question = "SELECT link_id, slot_start, count FROM counts JOIN links USING (link_key) WHERE link_id = ANY(%s)"
+    return _by_place(city.rows(question, list(links)))
+
+
+def _history(city: FaultCity, links: Sequence[str]) -> dict[Place, list[int]]:
+    question = """SELECT link_id, slot_start, count FROM count_corrections JOIN links USING (link_key)
+                  WHERE link_id = ANY(%s) ORDER BY id"""
+    return _by_place(city.rows(question, list(links)))
+
+
+def _served(city: FaultCity, feed: Feed) -> dict[Place, list[int]]:
+    rows = []
+    for link in feed.links:
+        page = f"/v1/links/{link}/counts?from={slot_name(0)}&to={slot_name(feed.slots)}&limit=10000"
+        cursor: str | None = ""
+        while cursor is not None:
+            status, said = city.ask("GET", page + (f"&cursor={cursor}" if cursor else ""))
+            if status != 200:
+                raise RuntimeError(f"GET {page}: {status} {said}")
+            for one in said["counts"]:
+                if one["count"] is not None:
+                    start = timegm(time.strptime(one["slot_start"], "%Y-%m-%dT%H:%M:%SZ"))
+                    rows.append((link, start, one["count"]))
+            cursor = said["next_cursor"]
+    return _by_place(rows)
+
+
+def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[Place, list[int]]:
+    found: dict[Place, list[int]] = {}
+    for link, start, count in rows:
+        found.setdefault((link, (start - FIRST_SLOT) // SLOT_SECONDS), []).append(count)
+    return found
+
+
+def _runs_lost(city: FaultCity, retrain: Retrain) -> int:
+    rows = city.rows("SELECT run_id, state, version FROM retrain_links")
+    done = {run for run, state, version in rows if state == "done" and version is not None}
+    return len(set(retrain.accepted) - done)
+
+
+def _runs_doubled(city: FaultCity) -> int:
+    """Count versions that one run made beyond the first, and versions that two runs claim."""
+    made = Counter(city.rows("SELECT link_key, about->'decision'->>'run_id' FROM trained_models"))
+    claimed = Counter(city.rows("SELECT link_key, version FROM retrain_links WHERE version IS NOT NULL"))
+    return sum(n - 1 for n in made.values()) + sum(n - 1 for n in claimed.values())
+
+
+def _several_active(city: FaultCity) -> int:
+    question = "SELECT link_key FROM trained_models WHERE state = 'active' GROUP BY link_key HAVING count(*) > 1"
+    return len(city.rows(question))
+
+
+def _activations_lost(city: FaultCity, swap: Swap) -> int:
+    question = "SELECT link_id, version FROM trained_models JOIN links USING (link_key) WHERE state = 'active'"
+    active = dict(city.rows(question))
+    return sum(active.get(link) != version for link, version in swap.active.items())
+
+
+def _forecasts_by_half(city: FaultCity) -> int:
+    """Count the forecasts that have not each of the four horizons once, all issued at one moment."""
+    question = """
+        SELECT 1 FROM forecasts JOIN links USING (link_key)
+        GROUP BY link_key, model_version, slot_start - horizon * 60 * slot_minutes
+        HAVING count(*) <> 4 OR count(DISTINCT issued_at) <> 1
+    """
+    return len(city.rows(question))
+
+
+def _without_artifact(city: FaultCity) -> int:
+    return sum(not (city.models / folder / "manifest.json").is_file() for (folder,) in _folders(city))
+
+
+def _without_row(city: FaultCity) -> int:
+    """Count artifacts that no row names, after the worker's sweep; it waits an hour, so they are made older here."""
+    known = {folder for (folder,) in _folders(city)}
+    store = ModelStore(city.models)
+    for place in set(store.places()) - known:
+        _make_old(store.path(place))
+    engine = open_database(city.url.replace("postgresql://", "postgresql+psycopg://"))
+    sweep_store(engine, store)
+    engine.dispose()
+    return len(set(store.places()) - known)
+
+
+def _folders(city: FaultCity) -> list[tuple[str]]:
+    return city.rows("SELECT folder FROM trained_models")
+
+
+def _make_old(folder: Path) -> None:
+    past = time.time() - 2 * LEFT_AFTER_SECONDS
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (past, past))

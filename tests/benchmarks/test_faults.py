@@ -1,0 +1,18 @@
+"""The benchmark of faults, in short: every kind of kill once, and nothing is lost."""
+
+from rich.console import Console
+
+from benchmarks.faults import BACKEND, BATCH, DATABASE, PROCESS, RUN, SERVICE, SWAP, WORKER, run, table
+
+KILLS = [(SERVICE, BATCH), (PROCESS, SWAP), (WORKER, RUN), (DATABASE, BATCH), (DATABASE, RUN), (BACKEND, SWAP)]
+
+
+def test_kills_in_the_middle_of_batches_swaps_and_runs_lose_nothing_and_double_nothing(tmp_path):
+    killer, found, feeds = run(len(KILLS), 3, tmp_path, fsync=False, notes=Console(stderr=True), planned=KILLS)
+    assert sorted(killer.landed) == sorted(KILLS)
+    assert (found.lost, found.doubled, found.corrected) == ([], [], [])
+    assert not any(found.wrong.values()), found.wrong
+    summed = table(killer, found, feeds)
+    acknowledged = sum(len(feed.acknowledged) for feed in feeds)
+    assert acknowledged > 100
+    assert sum(row["acknowledged"] for row in summed) == acknowledged
