@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,19 @@ class Service:
         self.process, self.port = process, port
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        status, said, _ = self.ask_as(KEY, method, path, body)
+        return status, said
+
+    def ask_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
+        """Ask with a key; give status, body and headers."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
+        headers = {"X-API-Key": key, "Content-Type": "application/json"}
         question = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(question, timeout=30) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
+                return answer.status, json.loads(answer.read() or b"null"), answer.headers
         except urllib.error.HTTPError as problem:
-            return problem.code, json.loads(problem.read() or b"null")
+            return problem.code, json.loads(problem.read() or b"null"), problem.headers
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -38,7 +43,13 @@ class Service:
 
 @contextmanager
 def running_service(
-    database_url: str, folder: Path, *arguments: str, port: int = 0, worker: bool = False, **settings: str
+    database_url: str,
+    folder: Path,
+    *arguments: str,
+    port: int = 0,
+    worker: bool = False,
+    program: Sequence[str] = ("-m", "app"),
+    **settings: str,
 ) -> Iterator[Service]:
     """Start ``flowcast serve``, with a retrain worker if need be, and wait until it is ready; stop it at the end."""
     if not port:
@@ -53,7 +64,7 @@ def running_service(
         **settings,
     }
     beside = "--worker" if worker else "--no-worker"
-    command = [sys.executable, "-m", "app", "serve", "--port", str(port), beside, *arguments]
+    command = [sys.executable, *program, "serve", "--port", str(port), beside, *arguments]
     with (folder / f"service-{port}.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     service = Service(process, port)

@@ -1,0 +1,35 @@
+"""Run Flowcast in a process whose wall clock is set, while it runs, by the seconds in a file.
+
+``python stepped_clock.py FILE serve …``. Only what tells the time of day moves; what counts seconds does not, as
+when somebody sets a machine's clock.
+"""
+
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import time_machine
+
+
+def follow(file: Path) -> None:
+    set_by, travel = 0.0, None
+    while True:
+        wanted = float(file.read_text() or 0)
+        if wanted != set_by:
+            if travel is not None:
+                travel.stop()
+            travel = time_machine.travel(datetime.now(UTC) + timedelta(seconds=wanted), tick=True)
+            travel.start()
+            set_by = wanted
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv.pop(1))
+    threading.Thread(target=follow, args=(place,), daemon=True).start()
+    sys.argv[0] = "flowcast"
+    from app.cli import main
+
+    main()

@@ -1,0 +1,90 @@
+"""The clock is set back by an hour under a running service and its worker."""
+
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.database import open_database
+from app.demo.city import sample_city
+from tests.journeys.service import running_service
+from tests.journeys.workers import QUICK, put_city, request, rows, start_worker, wait_for
+
+HOUR = 3600
+PROGRAM = str(Path(__file__).with_name("stepped_clock.py"))
+SLOW = {"lags": 45, "n_neighbors": 20, "max_iter": 60, "held_out_days": 4, "mu": [1e-2, 1e-3]}
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_clock_set_back_loses_no_count_doubles_none_and_leaves_no_run_or_key_behind(database_url, tmp_path):
+    offset, log = tmp_path / "offset", tmp_path / "worker.log"
+    offset.write_text("0")
+    program = (PROGRAM, str(offset))
+    engine = open_database(database_url)
+    city = sample_city(links=1, days=10, seed=4)
+    link = next(iter(city.counts))
+    quarter = int(datetime.now(UTC).timestamp()) // 900 * 900
+    put_city(engine, city, up_to=quarter - 3600)
+    newest = [datetime.fromtimestamp(quarter - 900 * i, UTC).isoformat() for i in (3, 2, 1)]  # all are over
+    workers = []
+
+    def heard() -> set[str]:
+        return {state for (state,) in rows(engine, "SELECT state FROM retrain_runs")}
+
+    try:
+        with running_service(database_url, tmp_path, "--no-worker", program=program, FLOWCAST_CLOCK="wall") as service:
+
+            def post(slots: list[str]) -> tuple[int, dict]:
+                counts = [{"link_id": link, "slot_start": start, "count": 7} for start in slots]
+                return service.ask("POST", "/v1/counts", {"counts": counts})
+
+            def now() -> datetime:
+                said = service.ask("POST", "/v1/admin/keys", {"name": "what time is it", "scopes": ["read"]})[1]
+                return datetime.fromisoformat(said["created_at"])
+
+            key = service.ask("POST", "/v1/admin/keys", {"name": "reader", "scopes": ["read"]})[1]["key"]
+            path = f"/v1/links/{link}/forecast"
+            assert service.ask_as(key, "GET", path)[0] == 200
+            assert post(newest[:2])[0] == 200
+            workers.append(start_worker(database_url, tmp_path, program))
+            request(engine, QUICK)
+            wait_for(lambda: heard() == {"succeeded"}, log)
+            assert service.ask_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 1
+            request(engine, SLOW, "KR_SML")
+            wait_for(lambda: bool(rows(engine, "SELECT 1 FROM retrain_links WHERE state = 'training'")), log)
+            workers[0].send_signal(signal.SIGKILL)
+            workers[0].wait()
+
+            offset.write_text(str(-HOUR))
+            wait_for(lambda: now() < datetime.now(UTC) - timedelta(seconds=HOUR / 2), log)
+
+            # What lies in the future now is refused, by name, and taken once the clock is right.
+            status, problem = post(newest)
+            assert (status, problem["errors"][0]["reason"]) == (422, "must not lie in the future")
+            status, said, _ = service.ask_as(key, "GET", path)
+            assert (status, said["stale"], said["forecasts"][0]["data_age_seconds"]) == (200, False, 0)
+
+            # The heartbeat of the dead worker lies an hour ahead; its run is taken up nevertheless.
+            workers.append(start_worker(database_url, tmp_path, program))
+            wait_for(lambda: heard() == {"succeeded"}, log)
+            assert rows(engine, "SELECT version FROM retrain_links ORDER BY run_id") == [(1,), (2,)]
+            history = service.ask("GET", f"/v1/admin/links/{link}/activations")[1]["activations"]
+            assert [one["version"] for one in history] == [2, 1]
+            assert history[0]["activated_at"] > history[1]["activated_at"]
+            assert service.ask_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 2
+
+            offset.write_text("0")
+            wait_for(lambda: now() > datetime.now(UTC) - timedelta(seconds=HOUR / 2), log)
+            status, report = post(newest)
+            assert (status, report["stored"], report["unchanged"]) == (200, 1, 2)
+            assert service.ask_as(key, "GET", path)[0] == 200
+        assert rows(engine, "SELECT count(*) FROM count_corrections") == [(0,)]
+        halves = """SELECT count(*) FROM forecasts GROUP BY model_version, slot_start - horizon * 900
+                    HAVING count(*) <> 4 OR count(DISTINCT issued_at) <> 1"""
+        assert rows(engine, halves) == []
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        engine.dispose()

@@ -1,0 +1,136 @@
+"""The database goes away, refuses, hangs and comes back under a running service."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from benchmarks.postgresql_server import PostgreSQL, own_postgresql
+from tests.journeys.service import Service, running_service
+from tests.journeys.test_kill import slot, stored
+
+OUTAGE_SECONDS = 30.0
+FULL = """
+    CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+    CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON counts EXECUTE FUNCTION no_space();
+"""
+
+
+class Feed:
+    """Sends one count after another, each until it is acknowledged, and keeps the answers."""
+
+    def __init__(self, service: Service, link_id: str) -> None:
+        self.service, self.link_id = service, link_id
+        self.acknowledged: dict[str, int] = {}
+        self.answers: list[tuple[int, str | None]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.send)
+
+    def send(self) -> None:
+        i = 0
+        while not self.over.is_set():
+            row = {"link_id": self.link_id, "slot_start": slot(i), "count": i}
+            status, _, headers = self.service.ask_as(
+                "an-admin-key-for-tests-only", "POST", "/v1/counts", {"counts": [row]}
+            )
+            self.answers.append((status, headers.get("Retry-After")))
+            if status == 200:
+                self.acknowledged[slot(i)] = i
+                i += 1
+            time.sleep(0.1)
+
+    def __enter__(self) -> "Feed":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def wait_for(holds) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def database():
+    with own_postgresql(fsync=False) as server:
+        yield server
+
+
+def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(database: PostgreSQL, tmp_path):
+    url = database.create("away")
+    with running_service(url, tmp_path, "--no-worker") as service:
+        for link_id in "ABC":
+            service.ask("PUT", f"/v1/links/{link_id}", {})
+        counts = [{"link_id": link_id, "slot_start": slot(i), "count": i} for link_id in "AB" for i in range(860, 900)]
+        assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+        key = service.ask("POST", "/v1/admin/keys", {"name": "control centre", "scopes": ["read"]})[1]["key"]
+        idle = service.ask("POST", "/v1/admin/keys", {"name": "idle", "scopes": ["read"]})[1]["key"]
+        status, before, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
+        assert (status, before["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
+        tag = service.ask_as(key, "GET", "/v1/forecasts?links=A,B")[2]["ETag"]
+
+        with Feed(service, "C") as feed:
+            wait_for(lambda: len(feed.acknowledged) > 70)  # long enough for all forecasts to be taken note of
+            database.kill()
+            until = time.monotonic() + OUTAGE_SECONDS
+            while time.monotonic() < until:
+                status, said, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
+                assert (status, said["stale"], headers["X-Flowcast-Stale"]) == (200, True, "true")
+                assert said["forecasts"] == before["forecasts"]
+                time.sleep(1.0)
+            status, said, headers = service.ask_as(key, "GET", "/v1/forecasts")
+            assert (status, said["stale"], [one["link_id"] for one in said["links"]]) == (200, True, ["A", "B", "C"])
+            assert headers["ETag"] != tag
+            for path in ("/v1/links", "/v1/links/A/counts", "/v1/links/nobody/forecast?explain=true"):
+                status, problem, headers = service.ask_as(key, "GET", path)
+                assert (status, problem["type"]) == (503, "/problems/unavailable")
+                assert int(headers["Retry-After"]) > 0
+            # Nobody knows what became of a key that was not seen of late; a revoked one might be among them.
+            assert service.ask_as(idle, "GET", "/v1/links/A/forecast")[0] == 503
+            assert service.ask_as("fc_unknown_key", "GET", "/v1/links/A/forecast")[0] in (401, 503)
+            assert service.ask("GET", "/livez")[0] == 200
+            assert service.ask("GET", "/readyz")[0] == 503
+            refused = [wait for status, wait in feed.answers if status == 503]
+            assert refused
+            assert all(refused)
+            assert {status for status, _ in feed.answers} == {200, 503}
+
+            database.start()
+            known = len(feed.acknowledged)
+            wait_for(lambda: len(feed.acknowledged) > known)
+            wait_for(lambda: service.ask("GET", "/readyz")[0] == 200)
+            assert service.ask_as(idle, "GET", "/v1/links/A/forecast")[0] == 200
+            status, said, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
+            assert (status, said["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
+
+            # It takes statements and answers none: nobody waits for ever, and forecasts do not wait at all.
+            database.hang()
+            n = len(feed.answers)
+            wait_for(lambda: 503 in [status for status, _ in feed.answers[n:]])
+            status, said, _ = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
+            assert (status, said["stale"]) == (200, True)
+            assert service.ask("GET", "/v1/links")[0] == 503
+            database.go_on()
+            known = len(feed.acknowledged)
+            wait_for(lambda: len(feed.acknowledged) > known)
+
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(FULL)
+                n = len(feed.answers)
+                wait_for(lambda: len(feed.answers) > n + 2)
+                assert feed.answers[-1][0] == 503
+                connection.execute("DROP TRIGGER no_space ON counts")
+            known = len(feed.acknowledged)
+            wait_for(lambda: len(feed.acknowledged) > known)
+
+        there = stored(service, "C")
+        assert {place: there.get(place) for place in feed.acknowledged} == feed.acknowledged
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT count(*) FROM count_corrections").fetchone() == (0,)

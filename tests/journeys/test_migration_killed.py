@@ -1,0 +1,78 @@
+"""A migration that does not live to see its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psycopg
+
+from app.database import open_database
+from app.schema import newest_step, schema_step, upgrade_schema
+from app.settings import Settings
+from benchmarks.fault_city import asked
+from benchmarks.postgresql_server import own_postgresql
+
+WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'trained_models'::regclass"
+
+
+def upgrading(url: str) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"FLOWCAST_DATABASE_URL": url}
+    command = [sys.executable, "-m", "app", "db", "upgrade"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def held_up(url: str) -> tuple[psycopg.Connection, subprocess.Popen[bytes]]:
+    """Begin an upgrade that is stopped in its middle: it waits for a table that somebody looks at."""
+    reader = psycopg.connect(url)
+    reader.execute("SELECT count(*) FROM trained_models")
+    process, deadline = upgrading(url), time.monotonic() + 60
+    while not asked(url, WAITING):
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return reader, process
+
+
+def state(url: str) -> tuple[str | None, list[tuple[object, ...]], bool]:
+    engine = open_database(Settings(database_url=url).database_url)
+    step = schema_step(engine)
+    engine.dispose()
+    half = asked(url, "SELECT to_regclass('retrain_runs') IS NOT NULL")[0][0]
+    return step, asked(url, "SELECT slot_start, count FROM counts"), half
+
+
+def test_a_migration_killed_in_the_middle_changed_nothing_and_the_next_goes_through():
+    with own_postgresql(fsync=False) as database:
+        url = database.create("upgraded")
+        engine = open_database(Settings(database_url=url).database_url)
+        upgrade_schema(engine, "0001")
+        engine.dispose()
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "INSERT INTO links (link_id, name, zone, slot_minutes, created_at, updated_at) "
+                "VALUES ('A', 'A', 'UTC', 15, now(), now())"
+            )
+            connection.execute("INSERT INTO counts SELECT link_key, 900, 7, 0 FROM links")
+        whole = ("0001", [(900, 7)], False)
+
+        reader, process = held_up(url)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        reader.close()
+        assert state(url) == whole
+
+        reader, process = held_up(url)
+        database.kill()
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert len(said.decode().strip().splitlines()) == 1  # in words, not in a traceback
+        reader.close()
+        database.start()
+        assert state(url) == whole
+
+        process = upgrading(url)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        assert state(url) == (newest_step(), [(900, 7)], True)
