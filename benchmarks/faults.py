@@ -168,6 +168,8 @@ def run(
                 target, where = plan.pop()
                 if not killer.kill(target, where):
                     plan.insert(0, (target, where))
+                elif not notes.is_terminal and len(landed) % 10 == 0:  # where no bar is drawn
+                    notes.print(f"{len(landed)} of {kills} kills landed")
                 progress.update(bar, completed=len(landed), description=f"killed {target} in a {where}")
         notes.print(f"{len(landed)} kills landed, {killer.missed} did not; letting everything finish")
         retrain.end()
