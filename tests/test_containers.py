@@ -129,11 +129,11 @@ class TestCompose:
             "service",
             "worker",
         }
-        assert WITH_PROFILE == {
+        assert {
             "demo": ["demo"],
-            **dict.fromkeys(DASK, ["cluster"]),
-            **dict.fromkeys(MONITORING, ["monitoring"]),
-        }
+            **{name: ["cluster"] for name in DASK},
+            **{name: ["monitoring"] for name in MONITORING},
+        } == WITH_PROFILE
 
     @pytest.mark.parametrize(
         ("name", "needs"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import monotonic
 
@@ -22,23 +21,20 @@ from sqlalchemy.orm import Session
 from app.changes import Changes
 from app.clock import Clock
 from app.counts.queries import Rows, newest_slots
-from app.database import concerns, reading, writing
+from app.database import reading, writing
 from app.forecasts.bases import Basis, basis_of, read_bases
-from app.forecasts.degraded import tally_reasons
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import Following
 from app.forecasts.in_place import brought_up_to_date
 from app.forecasts.issue import NO_MODEL, Issuer, Statement
 from app.forecasts.queries import save_forecasts, stored_statements
+from app.forecasts.telling import count_degraded, count_issued, tell_processes
 from app.links.queries import LinkInfo, all_links, links_by_id
-from app.notices import Kind
 from app.registry.loaded import LoadedModels
 from app.settings import Settings
-from app.web import metrics
 
 log = logging.getLogger("flowcast.forecasts")
 
-MOST_SLOTS = 10  # that other processes are told of one by one
 AT_ONCE, PAUSE_SECONDS = 50, 0.02  # links that are taken note of in one go, and the pause in which requests come in
 
 
@@ -213,7 +209,7 @@ class ForecastBoard:
                 newest = newest_slots(session, [link.link_key for link in links])
                 statements = self.issuer.state(session, links, newest, stored)
             with writing(self._engine, derived=True) as session:
-                _concern(session, statements)
+                tell_processes(session, statements)
                 ours = save_forecasts(session, statements)
         except BaseException:
             self._forget(link.link_id for link in links)
@@ -223,7 +219,7 @@ class ForecastBoard:
         entries = {said.link.link_id: Entry(basis_of(said), stamp, Rendered(said)) for said in plain}
         self._forget(link.link_id for link in links if link.link_id not in entries)
         self._keep(entries)
-        _tell(statements)
+        count_issued(statements)
         return len(statements)
 
     def _forget(self, link_ids: Iterable[str]) -> None:
@@ -264,10 +260,10 @@ class ForecastBoard:
         with reading(self._engine) as session:
             statements = self.issuer.state(session, links, as_of)
         with writing(self._engine, derived=True) as session:
-            _concern(session, statements)
+            tell_processes(session, statements)
             save_forecasts(session, statements)
             stored = stored_statements(session, links, as_of)
-        _tell(statements)
+        count_issued(statements)
         return {said.link.link_key: stored.get((said.link.link_key, said.model_version), said) for said in statements}
 
     def _with_late(self, entry: Entry) -> Entry:
@@ -278,33 +274,12 @@ class ForecastBoard:
             with reading(self._engine) as session:
                 late = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
             entry.late = Rendered(late)
-            _tell_degraded([late])
+            count_degraded([late])
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the others' answer
             log.exception("a link's late forecast failed", extra={"link": entry.basis.link.link_id})
         return entry
-
-
-def _concern(session: Session, statements: Sequence[Statement]) -> None:
-    """Say whose forecasts are stored; those of very different slots may as well be anybody's."""
-    by_slot: dict[int, list[int]] = {}
-    for said in statements:
-        by_slot.setdefault(said.as_of, []).append(said.link.link_key)
-    if len(by_slot) <= MOST_SLOTS:
-        for as_of, link_keys in by_slot.items():
-            concerns(session, Kind.FORECASTS, link_keys, as_of)
-
-
-def _tell(statements: Sequence[Statement]) -> None:
-    for method, n in Counter(said.method for said in statements).items():
-        metrics.forecasts_issued(method, n)
-    _tell_degraded(statements)
-
-
-def _tell_degraded(statements: Sequence[Statement]) -> None:
-    for reason, n in tally_reasons(said.degraded_reason for said in statements).items():
-        metrics.forecasts_degraded(reason, n)
 
 
 def _same(entry: Entry | None, basis: Basis) -> bool:
