@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import sys
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import monotonic
@@ -65,7 +64,6 @@ ROUTERS = (
     dashboard_routes.router,
 )
 UPKEEP_SECONDS = 5.0
-SWITCH_SECONDS = 0.0001
 NOTE_SECONDS = 15.0  # between two readings of all forecasts
 
 
@@ -126,8 +124,6 @@ def create_service() -> FastAPI:
     # have it look through all of it: 100 ms for nothing.
     gc.collect()
     gc.freeze()
-    # Whoever computes in a thread gives way to the loop, which has a forecast to send, so much sooner than after 5 ms.
-    sys.setswitchinterval(SWITCH_SECONDS)
     threadpool_limits(limits=1)  # matrices are small here, and threads that wait for each other lose their turn
     return app
 

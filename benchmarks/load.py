@@ -1,12 +1,12 @@
 """The service under load: 1,000 links post each slot as it closes while readers ask for forecasts and accuracy.
 
-Time is compressed: a slot lasts ``--slot-seconds`` instead of 15 minutes, five seconds by default, which is
-180 times as many counts as a city of that size sends. Its counts come in ``--feeds`` batches, each over a
+Time is compressed: a slot lasts ``--slot-seconds`` instead of 15 minutes, ten seconds by default, which is
+90 times as many counts as a city of that size sends. Its counts come in ``--feeds`` batches, each over a
 connection of its own, spread over half of the slot; readers ask at random moments. Answers are timed from
 when the question was meant to be sent.
 
 - For each of ``--workers`` the service is started anew, forecasts are asked for alone, then the mixed
-  load follows: ``--seconds`` long for ``--steady`` workers, a third of it, 15 s at most, for the others.
+  load follows: ``--seconds`` long for ``--steady`` workers, a third of it, 20 s at most, for the others.
 - With ``--steady`` workers it is then asked as much as it can serve, and after that twice as much.
 
 With ``--seconds 60`` all of it takes some four minutes. Exit code 1 if a bar that could be judged does not hold.
@@ -46,7 +46,7 @@ WARM_SLOTS = 2
 UNLOADED_SECONDS = 5.0
 FULL_SECONDS, OVERLOAD_SECONDS, RECOVERY_SECONDS = 8.0, 10.0, 20.0
 WEIGH_SECONDS = 5.0
-MOST_SECONDS = 15.0  # of the mixed load for worker counts that are not the steady one
+MOST_SECONDS = 20.0  # of the mixed load for worker counts that are not the steady one
 
 notes = Console(stderr=True, highlight=False)
 
@@ -210,9 +210,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql", help="(postgresql)")
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--feeds", type=int, default=20, help="batches that a slot of all links comes in (20)")
-    parser.add_argument("--slot-seconds", type=float, default=5.0, help="how long a slot lasts here (5)")
+    parser.add_argument("--slot-seconds", type=float, default=10.0, help="how long a slot lasts here (10)")
     parser.add_argument("--forecasts", type=float, default=200.0, help="GET …/forecast a second (200)")
-    parser.add_argument("--accuracy", type=float, default=10.0, help="GET …/accuracy a second (10)")
+    parser.add_argument("--accuracy", type=float, default=5.0, help="GET …/accuracy a second (5)")
     parser.add_argument("--network-reads", type=float, default=1.0, help="GET /v1/forecasts of all links a second (1)")
     parser.add_argument("--network", action="store_true", help="models of one network instead of models on lags")
     parser.add_argument("--no-overload", action="store_true", help="leave out the overload")
