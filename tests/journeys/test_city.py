@@ -28,6 +28,8 @@ def flowcast(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+# The README's examples and the demo go the same way on SQLite.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
     environment = {
         "FLOWCAST_DATABASE_URL": database_url,

@@ -225,7 +225,9 @@ class TestUnpacking:
         with little_memory():
             assert read_or_refuse(data) == "the stream has more than 1000 members, the most that are taken"
 
-    @pytest.mark.parametrize("inner", [zipped(a=HEADER + ROW), gzip.compress(gzip.compress(HEADER + ROW))])
+    @pytest.mark.parametrize(
+        "inner", [zipped(a=HEADER + ROW), gzip.compress(gzip.compress(HEADER + ROW))], ids=["zip", "gzip of gzip"]
+    )
     def test_archives_within_archives_are_refused(self, inner):
         said = read_or_refuse(zipped(**{"inner": inner}))
         assert said == "the stream/inner is an archive within an archive; unpack it first"
