@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any, Protocol
 
@@ -199,7 +200,10 @@ class PostgreSQLChanges:
 
         try:
             connection = psycopg.connect(self._address, autocommit=True, connect_timeout=int(ANSWER_SECONDS))
-            connection.execute(f"LISTEN {CHANNEL}")
+            with ExitStack() as unless_heard:
+                unless_heard.callback(connection.close)
+                connection.execute(f"LISTEN {CHANNEL}")
+                unless_heard.pop_all()
         except psycopg.Error as problem:
             self._line.away = True
             if isinstance(problem, psycopg.errors.ConnectionTimeout):  # it hangs, and so do those it was let in to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated, cast
 
 from anyio import CapacityLimiter
@@ -30,20 +30,29 @@ async def get_runtime(request: Request) -> Runtime:  # async, or it would be sen
 RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
-async def get_read_session(runtime: RuntimeDep) -> AsyncIterator[Session]:
+async def get_read_session(request: Request, runtime: RuntimeDep) -> AsyncIterator[Session]:
     """Give a session for one request that only reads."""
     # Opened here, for that asks nobody, and closed in a thread that is not waited for: else a read takes three turns.
-    session = Session(runtime.engine, expire_on_commit=False)
-    try:
-        yield session
-    finally:
-        await run_sync(session.close, limiter=CapacityLimiter(1))
+    async with request.app.state.shedding.turns["read"]:
+        session = Session(runtime.engine, expire_on_commit=False)
+        try:
+            yield session
+        finally:
+            await run_sync(session.close, limiter=CapacityLimiter(1))
 
 
-def get_write_session(runtime: RuntimeDep) -> Iterator[Session]:
+async def get_write_session(request: Request, runtime: RuntimeDep) -> AsyncIterator[Session]:
     """Give a session that commits before the answer leaves."""
-    with writing(runtime.engine) as session:
-        yield session
+    # Begun here, for that asks nobody as yet, and ended in a thread that is not waited for.
+    async with request.app.state.shedding.turns["write"]:
+        writes = writing(runtime.engine)
+        session = writes.__enter__()
+        try:
+            yield session
+        except BaseException as problem:
+            await run_sync(writes.__exit__, type(problem), problem, problem.__traceback__, limiter=CapacityLimiter(1))
+            raise
+        await run_sync(writes.__exit__, None, None, None, limiter=CapacityLimiter(1))
 
 
 # scope="function": what is acknowledged is committed, for FastAPI would else commit after answering.

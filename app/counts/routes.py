@@ -7,7 +7,6 @@ from time import perf_counter, time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from starlette.concurrency import run_in_threadpool
 
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
 from app.counts.ingest import Refused, Stored, check_batch, moved_ends, newest_end, store_counts
@@ -19,6 +18,7 @@ from app.runtime import Runtime
 from app.settings import ClockKind
 from app.web import metrics
 from app.web.problems import problem_responses
+from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.counts")
 router = APIRouter(prefix="/v1", tags=["counts"])
@@ -58,7 +58,8 @@ async def post_counts(
     """
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)
-    return await run_in_threadpool(_ingest, runtime, body, media_type, partial, perf_counter())
+    shedding: Shedding = request.app.state.shedding
+    return await shedding.apart("ingest", _ingest, runtime, body, media_type, partial, perf_counter())
 
 
 def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool, arrived: float) -> IngestReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.exceptions import no_link
@@ -46,12 +45,12 @@ async def get_forecast(
     ] = None,
 ) -> Response:
     """Give what is expected of the slots after the link's newest count."""
+    shedding: Shedding = request.app.state.shedding
     if explain or as_of is not None:
-        return JsonBytes(await run_in_threadpool(explained, runtime, link_id, horizon, as_of, explain))
+        return JsonBytes(await shedding.apart("forecasts", explained, runtime, link_id, horizon, as_of, explain))
     entry = runtime.board.ready(link_id)
     found = Latest({}, stale=False)
     if entry is None:
-        shedding: Shedding = request.app.state.shedding
         found = await shedding.apart("look_up", latest, runtime.board, [link_id])
         if (entry := found.entries.get(link_id)) is None:
             raise no_link(link_id)
@@ -113,7 +112,8 @@ async def get_forecasts(
             return Response(status_code=304, headers=headers)
         return JsonBytes(body, headers=headers)
 
-    return await run_in_threadpool(answer)
+    shedding: Shedding = request.app.state.shedding
+    return await shedding.apart("forecasts", answer)
 
 
 @router.get("/links/{link_id}/forecasts", response_model=PastForecasts, responses=problem_responses(404))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import partial
 from itertools import count
 from time import perf_counter
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -112,7 +114,7 @@ class Edge:
 
 async def _audit(exchange: Exchange) -> None:
     scope = exchange.scope
-    await run_in_threadpool(
+    record = partial(
         record_call,
         scope["app"].state.runtime.engine,
         scope[CALLER],
@@ -122,6 +124,7 @@ async def _audit(exchange: Exchange) -> None:
         request_id=exchange.request_id,
         client=exchange.client,
     )
+    await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock: no thread of others for that
 
 
 def _answer_to(problem: Exception, exchange: Exchange) -> Response:

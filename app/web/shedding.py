@@ -16,15 +16,17 @@ from time import monotonic
 from typing import TypeVar
 
 from anyio import CapacityLimiter
-from anyio.to_thread import current_default_thread_limiter, run_sync
+from anyio.to_thread import run_sync
 from prometheus_client import Counter
 
 from app.exceptions import Unavailable
 from app.web.metrics import REGISTRY
 
-THREADS = 4  # that work for requests; more would only take turns at one interpreter
+# Sessions at a time. More would only take turns at one interpreter, and those that hold a lock need a thread for each
+# step up to their commit: there are ten times as many threads, so that they find one whoever waits for the lock.
+TURNS = {"read": 4, "write": 3}
 # Threads for work that must not wait for others, or that others must not wait for.
-APART = {"look_up": 2, "import": 2, "events": 1}
+APART = {"ingest": 2, "forecasts": 2, "look_up": 2, "import": 2, "events": 1}
 LOOK_SECONDS = 0.1
 MOST_LAG = 1.0  # seconds that the event loop may be late
 LATE_LOOKS = 5  # in a row, before everything is refused: once may be a busy machine
@@ -55,6 +57,7 @@ class Shedding:
         self._late = 0
         self._refused = count()
         self._lanes: dict[str, CapacityLimiter] = {}
+        self.turns = {kind: CapacityLimiter(most) for kind, most in TURNS.items()}
 
     def check(self, method: str, path: str, query: bytes) -> None:
         """Let a request pass, or refuse it."""
@@ -64,9 +67,13 @@ class Shedding:
         if self._late < LATE_LOOKS:
             if read and path.endswith("/forecast") and (not query or query.startswith(b"horizon=")):
                 return
-            if current_default_thread_limiter().statistics().tasks_waiting < self._most[read]:
+            if self._waiting() < self._most[read]:
                 return
         raise self._refusal(read)
+
+    def _waiting(self) -> int:
+        lanes = (*self.turns.values(), *self._lanes.values())
+        return sum(lane.statistics().tasks_waiting for lane in lanes)
 
     async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Do work in a thread apart from the others: a link's look-up is soon done, an import is not.
@@ -80,7 +87,6 @@ class Shedding:
 
     async def watch(self) -> None:
         """Measure for ever how late the event loop is."""
-        current_default_thread_limiter().total_tokens = THREADS
         while True:
             due = monotonic() + LOOK_SECONDS
             await asyncio.sleep(LOOK_SECONDS)

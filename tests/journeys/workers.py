@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, text
 
 from app.counts.tables import Count
 from app.database import reading, writing
@@ -17,6 +17,7 @@ from app.demo.city import City
 from app.links.queries import all_links
 from app.links.tables import Link
 from app.retrain.request import Order, request_run
+from tests.app.stored import put_rows
 from tests.journeys.service import KEY
 
 QUICK = {"lags": 4, "n_neighbors": 4, "held_out_days": 4}
@@ -45,7 +46,7 @@ def put_city(engine: Engine, city: City, *, up_to: int | None = None) -> None:
             for i, n in enumerate(counts)
             if n == n
         ]
-        session.execute(insert(Count), rows)
+        put_rows(session, Count, rows)
 
 
 def request(engine: Engine, parameters: dict[str, Any], algorithm: str = "KR", activate: str = "always") -> int:
