@@ -127,6 +127,10 @@ class Feed(Client):
             if status != NO_ANSWER:
                 self.unexpected.append(f"POST /v1/counts: {status} {said}")
             return
+        # Sent again, a count that was lost would be there once more, and nobody would miss it at the end.
+        known = sum(place in self.acknowledged for place in batch)
+        if known and said["stored"]:
+            self.unexpected.append(f"{said['stored']} of {known} acknowledged counts were new when sent again")
         for place, count in batch.items():
             old = self.acknowledged.get(place)
             if old is not None and old != count:
