@@ -8,6 +8,7 @@ service that stalls is charged for every question that had to wait.
 from __future__ import annotations
 
 import heapq
+import math
 import pickle
 import select
 import socket
@@ -24,6 +25,7 @@ from benchmarks.running_service import Running
 CONNECT_SECONDS = 10.0
 GIVE_UP_SECONDS = 30.0  # after which a question without an answer is an error
 NO_ANSWER = 0  # the status of a question that got none
+GIVEN_UP = -1  # that of one which had waited too long for a connection, and was not sent
 RETRIED = (429, 503)
 
 Found = TypeVar("Found")
@@ -86,8 +88,10 @@ class _Pool:
 class Clients:
     """Asks what it is given over a bounded number of connections."""
 
-    def __init__(self, service: Running, lines: dict[str, int], feeds: int, lines_a_feed: int = 1) -> None:
-        self._service = service
+    def __init__(
+        self, service: Running, lines: dict[str, int], feeds: int, lines_a_feed: int = 1, patience: float = math.inf
+    ) -> None:
+        self._service, self._patience = service, patience
         self._epoll = select.epoll()
         self._by_number: dict[int, _Line] = {}
         self._pools = {kind: _Pool() for kind in lines}
@@ -237,10 +241,13 @@ class Clients:
         self._next(line)
 
     def _next(self, line: _Line) -> None:
-        if line.pool.waiting:
-            self._send(line, line.pool.waiting.popleft())
-        else:
-            line.pool.free.append(line)
+        while line.pool.waiting:
+            ask = line.pool.waiting.popleft()
+            if ask.place >= 0 or self._now() - ask.at < self._patience:  # counts are never given up
+                self._send(line, ask)
+                return
+            self._answers.append(Answer(ask.kind, ask.at, ask.at, self._now(), GIVEN_UP, ask.place))
+        line.pool.free.append(line)
 
     def _lose(self, line: _Line) -> None:
         """Take note of a question that got no answer, and connect anew."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.load_clients import RETRIED, Answer, Told
+from benchmarks.load_clients import GIVEN_UP, RETRIED, Answer, Told
 from benchmarks.load_traffic import FORECAST, KINDS
 
 CALM = 2.0  # times the usual median, below which a second is as usual
@@ -54,6 +54,7 @@ class Overload:
     offered: float
     answered: float
     refused_share: float
+    given_up_share: float  # not sent, for no connection came free in time
     without_retry_after: int
     refused_p99: float  # ms: how long it takes to be refused
     kinds: list[Figures]
@@ -71,7 +72,7 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
     """Sum answers up by kind."""
     found = []
     for kind in KINDS:
-        mine = [answer for answer in answers if answer.kind == kind]
+        mine = [answer for answer in answers if answer.kind == kind and answer.status != GIVEN_UP]
         good = [1000 * answer.took for answer in mine if 0 < answer.status < 400]
         refused = sum(answer.status in RETRIED for answer in mine)
         found.append(
@@ -122,6 +123,7 @@ def overload_figures(capacity: float, seconds: float, told: Told, normal: Phase)
         len(during) / seconds,
         sum(one.answered for one in kinds) / seconds,
         len(refused) / max(1, len(during)),
+        sum(answer.status == GIVEN_UP for answer in during) / max(1, len(during)),
         sum(not answer.retry_after for answer in refused),
         1000 * quantile([answer.came - answer.sent for answer in refused], 0.99),
         kinds,

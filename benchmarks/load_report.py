@@ -116,7 +116,8 @@ def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
         title = (
             f"twice what it can serve: {overload['offered']:,.0f} a second offered to {overload['capacity']:,.0f}; "
             f"{overload['answered']:,.0f} answered, {overload['refused_share']:.1%} refused, in "
-            f"{overload['refused_p99']:.0f} ms (p99); clients {overload['clients_busy']:.2f} cores"
+            f"{overload['refused_p99']:.0f} ms (p99), {overload['given_up_share']:.1%} given up unsent; "
+            f"clients {overload['clients_busy']:.2f} cores"
         )
         table = Table(*COLUMNS, title=title)
         _rows(table, str(found["steady"]), overload["kinds"])

@@ -16,6 +16,7 @@ KINDS = (POST, FORECAST, ACCURACY, NETWORK)
 LINES = {FORECAST: 16, ACCURACY: 4, NETWORK: 2}  # connections of readers; each feed has one of its own
 MANY_LINES = {FORECAST: 64, ACCURACY: 160, NETWORK: 32}
 LINES_A_FEED = 8
+PATIENCE = 2.0  # seconds that a reader waits for a connection under overload, before it gives a question up
 FULL_LINES = {FORECAST: 16, ACCURACY: 8, NETWORK: 4}
 
 
@@ -115,7 +116,7 @@ def drive(service: Running, traffic: Traffic, plans: Sequence[Sequence[Ask]], li
 
 def overload(service: Running, traffic: Traffic, plan: Sequence[Ask]) -> Told:
     """Carry out a plan that is too much, over as many connections as that takes."""
-    clients = Clients(service, MANY_LINES, traffic.feeds, LINES_A_FEED)
+    clients = Clients(service, MANY_LINES, traffic.feeds, LINES_A_FEED, PATIENCE)
     told = clients.drive(traffic.written(ask) for ask in plan)
     clients.close()
     return told

@@ -78,9 +78,8 @@ class Town:
     def agreed(self, link_id: str, version: int) -> tuple[Any, Any] | None:
         """Give what both services say of a link, once both say the same and speak of a version."""
         one, other = self.of_both(f"/v1/links/{link_id}/forecast?horizon=4")
-        return (
-            (one, other) if one == other and {said["model_version"] for said in one["forecasts"]} == {version} else None
-        )
+        versions = {said["model_version"] for said in one["forecasts"]}
+        return (one, other) if one == other and versions == {version} else None
 
     def versions(self, of: int) -> list[int | None]:
         answers = [self.ask(of, "GET", f"/v1/links/{link_id}/forecast") for link_id in self.ids]
