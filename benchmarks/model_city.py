@@ -21,6 +21,7 @@ from app.demo.city import City, sample_city
 from app.links.queries import all_links
 from app.links.tables import Link
 from app.monthly_tables import ensure_months
+from app.registry.store import place_of
 from app.registry.tables import ShelvedModel
 from app.slots import zone_named
 from app.train import data_fingerprint, describe
@@ -79,7 +80,9 @@ class ModelCity:
         for i, link_id in enumerate(track(self.link_ids, "writing models", console=notes, transient=True)):
             series, result = results[i % TRAINED]
             about = describe(series, plan, result, data_fingerprint(series)) | {"link_id": link_id}
-            fingerprint = save_model(store / link_id, result.model, about)
+            folder = store / place_of(link_id, 1)
+            folder.parent.mkdir()
+            fingerprint = save_model(folder, result.model, about)
             saved.append(SavedModel(fingerprint, plan.algorithm, result.model.rank, about))
         return saved
 
@@ -94,7 +97,7 @@ class ModelCity:
                         version=1,
                         state="active",
                         algorithm=model.algorithm,
-                        folder=link_id,
+                        folder=place_of(link_id, 1),
                         fingerprint=model.fingerprint,
                         rank=model.rank,
                         trained_from=now,

@@ -13,6 +13,7 @@ from rich.progress import track
 
 from app.demo.city import City
 from app.network.calendar import holidays_of, network_calendar
+from app.registry.store import place_of
 from app.slots import zone_named
 from model.network.network import ALGORITHM, Network
 from model.network.plan import NetworkPlan
@@ -61,7 +62,9 @@ def save_networks_models(
         if model is None:
             raise ValueError("a link of the sample city has no counts")
         about = _about(city, days, link_id)
-        own = save_network_model(store / link_id, replace(model, network=network, link=i), fingerprint, about)
+        folder = store / place_of(link_id, 1)
+        folder.parent.mkdir()
+        own = save_network_model(folder, replace(model, network=network, link=i), fingerprint, about)
         saved.append(SavedModel(own, ALGORITHM, model.rank, about | {"network": fingerprint}))
     return saved
 
