@@ -16,10 +16,9 @@ from app.forecasts.queries import COLUMNS, statement_of
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
 
-_STATED = f"""
-    SELECT {COLUMNS} FROM forecasts WHERE link_key = ? AND model_version = ?
-    AND ({" OR ".join(["(slot_start = ? AND horizon = ?)"] * HORIZONS)}) ORDER BY horizon
-"""
+_SLOTS = " OR ".join(["(slot_start = ? AND horizon = ?)"] * HORIZONS)
+_WHERE = f"WHERE link_key = ? AND model_version = ? AND ({_SLOTS}) ORDER BY horizon"
+_STATED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
 
 
 def brought_up_to_date(changes: Changes, entry: Entry, stamp: object) -> Entry | None:
