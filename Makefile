@@ -38,9 +38,9 @@ check: $(READY)
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
-# One process more than cores: many tests wait for the processes they started.
+# Two processes more than cores: many tests wait for the processes they started.
 test: check
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 1)) $(BIN)/pytest
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 2)) $(BIN)/pytest
 
 demo: $(RUNS)
 	@DEMO_SECONDS=$(DEMO_SECONDS) DEMO_PORT=$(DEMO_PORT) $(BIN)/flowcast demo

@@ -24,6 +24,15 @@ import pytest
 from benchmarks.browser import NoBrowser, chromium
 from benchmarks.data import MissingData, data_directory, running_in_ci
 
+LONG = (
+    "tests/journeys/",
+    "tests/test_readme_examples.py",
+    "tests/app/demo/test_replay.py",
+    "tests/app/test_openapi.py",
+    "tests/app/test_train.py",
+    "tests/benchmarks/test_faults.py",
+    "tests/model/test_memory.py",
+)
 RUN = "FLOWCAST_TEST_RUN"  # in the environment: what all processes of one run of the tests share
 
 
@@ -38,6 +47,27 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         os.environ[RUN] = uuid.uuid4().hex[:12]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let every process begin with its share of the long tests: at the end, they would leave the others idle.
+
+    Each gets an equal part of the list in turn, and what it has not come to is taken over by those who are done. A
+    module's tests stay together, for they share what they start.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            long.setdefault(item.nodeid.split("::")[0], []).append(item)
+    shares = [[item for module in list(long.values())[i::processes] for item in module] for i in range(processes)]
+    rest = [item for item in items if not item.nodeid.startswith(LONG)]
+    ordered: list[pytest.Item] = []
+    for i, share in enumerate(shares):
+        n = len(items) * (i + 1) // processes - len(ordered) - len(share)
+        ordered += share + rest[: max(0, n)]
+        rest = rest[max(0, n) :]
+    items[:] = ordered + rest
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

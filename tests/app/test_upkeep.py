@@ -130,7 +130,7 @@ def upkeep_row(engine: Engine) -> Upkeep | None:
 
 
 def put_upkeep(engine: Engine, **more: Any) -> None:
-    row = {"kind": "prune", "moment": LONG_AGO, "worker": "w", "started_at": NOW, "heartbeat_at": NOW}
+    row = {"kind": "prune", "moment": LONG_AGO, "worker": "w", "started_at": NOW, "heartbeat_at": datetime.now(UTC)}
     with writing(engine) as session:
         session.add(Upkeep(**(row | {"finished_at": NOW} | more)))
 

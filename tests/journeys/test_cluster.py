@@ -30,7 +30,7 @@ from benchmarks.dask_cluster import DaskCluster, end
 from benchmarks.while_training import fill
 from model.artifact_folder import MANIFEST
 
-LINKS, DAYS = 2, 12
+LINKS, DAYS = 2, 14
 QUICK = {"held_out_days": 3, "max_iter": 2, "mu": [1e-3]}
 SLOW = {"lags": 100, "n_neighbors": 50, "max_iter": 100, "held_out_days": 4, "mu": [1e-2, 1e-3, 1e-4]}  # a second
 MINUTES = SLOW | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
