@@ -1,6 +1,6 @@
 """Shed load: refuse at once what could only be answered much too late.
 
-Work that waits for the database is done by a few threads; what comes while they are busy waits for its turn.
+Few sessions are open at a time, and few batches of counts are worked on; what comes meanwhile waits for its turn.
 Past a bound on how many wait, more is refused with 503 and ``Retry-After``: reads at half the bound, so that
 counts still come in. A forecast that lies ready needs no thread and is refused only when the process
 itself cannot keep up. Nobody is refused who asks how the service is.

@@ -2,9 +2,7 @@
 
 import io
 import json
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from model.network.stored import load_network, save_network, save_network_model
 from model.network.training import train_network
 from model.stored_model import load_model
 from tests.app.registry.artifacts import city_series, trained
+from tests.little_memory import little_memory
 from tests.model.network.made_up import QUICK, made_up_network
 
 SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -30,16 +29,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-
-
-@contextmanager
-def little_memory(most: int = 4 * MEGABYTE) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 def vouched(folder: Path, contents: Any, files: dict[str, bytes], **entries: dict[str, Any]) -> Path:
@@ -81,7 +70,7 @@ class TestArrays:
         promised = [int(side) for side in shape.strip("()").split(",") if side.strip().isdigit()]
         for told in (promised, [1]):
             folder = vouched(tmp_path / "a", {}, {"x": header(shape) + bytes(8)}, x={"shape": told})
-            with little_memory(), pytest.raises(DamagedArtifact):
+            with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
                 read_artifact(folder)
 
     @pytest.mark.parametrize(
@@ -90,16 +79,16 @@ class TestArrays:
     )
     def test_kinds_of_numbers_that_are_none_are_refused(self, tmp_path, descr):
         folder = vouched(tmp_path / "a", {}, {"x": header("(1,)", descr) + bytes(16)})
-        with little_memory(), pytest.raises(DamagedArtifact):
+        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(folder)
 
     @pytest.mark.parametrize("length", [b"\xff\xff", b"\x00\x00"])
     def test_headers_of_any_length_are_refused(self, tmp_path, length):
         deep = npy.magic(1, 0) + length + b"(" * 60_000
-        with little_memory(), pytest.raises(DamagedArtifact):
+        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(vouched(tmp_path / "a", {}, {"x": deep}))
         long = npy.magic(2, 0) + (1 << 30).to_bytes(4, "little") + bytes(100)
-        with little_memory(), pytest.raises(DamagedArtifact):
+        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(vouched(tmp_path / "a", {}, {"x": long}))
 
     @settings(SHARED, max_examples=60)
@@ -140,7 +129,10 @@ class TestManifest:
     def test_one_that_is_too_long_is_not_read(self, tmp_path):
         with (tmp_path / "manifest.json").open("wb") as sparse:
             sparse.truncate(LARGEST_MANIFEST + 1)
-        with little_memory(), pytest.raises(DamagedArtifact, match=r"manifest.json has 67108865 bytes; at most"):
+        with (
+            little_memory(4 * MEGABYTE),
+            pytest.raises(DamagedArtifact, match=r"manifest.json has 67108865 bytes; at most"),
+        ):
             read_artifact(tmp_path)
 
 

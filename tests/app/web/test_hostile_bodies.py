@@ -3,10 +3,8 @@
 import gzip
 import io
 import shutil
-import tracemalloc
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from starlette.testclient import TestClient
 from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
+from tests.little_memory import little_memory
 
 MEGABYTE = 1 << 20
 JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
@@ -77,16 +76,6 @@ def client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as client:
         assert client.put("/v1/links/A", json={}).status_code == 201
         yield client
-
-
-@contextmanager
-def little_memory(most: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 def send(client: TestClient, path: str, body: bytes, kind: str = JSON, method: str = "POST"):

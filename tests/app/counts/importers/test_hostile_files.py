@@ -4,10 +4,7 @@ import gzip
 import io
 import json
 import stat
-import tracemalloc
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from tests.app.counts.importers.reading import (
     webtris_row,
 )
 from tests.app.counts.importers.test_files import HEADER, ROW, Pipe, zipped
+from tests.little_memory import little_memory
 
 MEGABYTE = 1 << 20
 DAY = list(range(96))
@@ -60,16 +58,6 @@ def read_or_refuse(data: bytes, **how: object) -> str | None:
         refused = str(refusal)
     assert refused is None or "\n" not in refused
     return refused
-
-
-@contextmanager
-def little_memory(most: int = 8 * MEGABYTE) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_samples_cover_every_layout():
