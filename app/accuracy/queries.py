@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
+from app.among import among
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
-from app.links.queries import MOST_IN_A_QUERY
 
 Array = NDArray[np.float64]
 Keys = NDArray[np.int64]
@@ -79,14 +79,10 @@ def counts_with_forecasts(
         Forecast.upper,
         Forecast.usual,
     )
-    rows: list[Any] = []
-    for first in range(0, len(link_keys), MOST_IN_A_QUERY):
-        part = link_keys[first : first + MOST_IN_A_QUERY]
-        question = wanted.outerjoin_from(Count, Forecast, and_(*joined, *_bounds(session, part, begin, end)))
-        question = question.where(Count.link_key.in_(part), Count.slot_start >= begin, Count.slot_start < end)
-        # Past the ORM, which takes as long over a hundred thousand rows as the database.
-        rows += session.connection().execute(question.order_by(Count.link_key, Count.slot_start)).all()
-    return _columns(rows)
+    question = wanted.outerjoin_from(Count, Forecast, and_(*joined, *_bounds(session, link_keys, begin, end)))
+    question = question.where(among(Count.link_key, link_keys), Count.slot_start >= begin, Count.slot_start < end)
+    # Past the ORM, which takes as long over a hundred thousand rows as the database.
+    return _columns(session.connection().execute(question.order_by(Count.link_key, Count.slot_start)).all())
 
 
 def _bounds(session: Session, link_keys: Sequence[int], begin: int, end: int) -> list[ColumnElement[bool]]:
@@ -97,7 +93,7 @@ def _bounds(session: Session, link_keys: Sequence[int], begin: int, end: int) ->
     """
     if session.get_bind().dialect.name != "postgresql":
         return []
-    return [Forecast.link_key.in_(link_keys), Forecast.slot_start >= begin, Forecast.slot_start < end]
+    return [among(Forecast.link_key, link_keys), Forecast.slot_start >= begin, Forecast.slot_start < end]
 
 
 def _columns(rows: Sequence[Any]) -> Pairs:

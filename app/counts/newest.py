@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.links.queries import MOST_IN_A_QUERY
+from app.among import among
 from app.links.tables import Link
 from app.monthly_tables import months_there
 from app.months import month_begin, month_of
@@ -64,9 +64,6 @@ def recent_then_older(session: Session, ask: Ask, link_keys: Sequence[int] | Non
 
 
 def _asked(session: Session, ask: Ask, link_keys: Sequence[int] | None, within: SpanOf) -> list[Any]:
-    if link_keys is None:
-        return list(ask(session, true(), within))
-    rows: list[Any] = []
-    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
-        rows += ask(session, Link.link_key.in_(link_keys[begin : begin + MOST_IN_A_QUERY]), within)
-    return rows
+    if link_keys is not None and not link_keys:
+        return []
+    return list(ask(session, true() if link_keys is None else among(Link.link_key, link_keys), within))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.among import among
 from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
-from app.links.queries import MOST_IN_A_QUERY
 from app.links.tables import Link
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
@@ -42,16 +42,14 @@ def newest_slot_end(session: Session) -> int | None:
 def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> Rows:
     """Give the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality)
-    question = question.where(Count.slot_start.between(first, last)).order_by(Count.link_key, Count.slot_start)
+    question = question.where(among(Count.link_key, link_keys), Count.slot_start.between(first, last))
     found: list[Any] = []
-    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
-        # Over the connection: a session would look for objects in every row. From the driver's cursor: four
-        # whole numbers need no row made of them, which would take four times as long.
-        asked = question.where(Count.link_key.in_(link_keys[begin : begin + MOST_IN_A_QUERY]))
-        with session.connection().execute(asked) as result:
-            assert result.cursor is not None
-            while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
-                found += some
+    # Over the connection: a session would look for objects in every row. From the driver's cursor: four
+    # whole numbers need no row made of them, which would take four times as long.
+    with session.connection().execute(question.order_by(Count.link_key, Count.slot_start)) as result:
+        assert result.cursor is not None
+        while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
+            found += some
     return as_rows(found)
 
 

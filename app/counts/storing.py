@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from app.among import among
 from app.counts.queries import Rows, as_rows, counts_between
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
 
-MOST_SLOTS = 500  # in one question
 SPARSE = 4  # reading a whole span is quicker until it holds this many times the slots asked for
 
 _UPSERT = """
@@ -32,7 +31,7 @@ _POSTGRESQL = _UPSERT.format(rows="SELECT * FROM unnest(%s::int[], %s::bigint[],
 def lock_links(session: Session, link_keys: list[int]) -> None:
     """Let others who store counts of the same links wait; in SQLite there is only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
-        question = select(Link.link_key).where(Link.link_key.in_(link_keys)).order_by(Link.link_key)
+        question = select(Link.link_key).where(among(Link.link_key, link_keys)).order_by(Link.link_key)
         session.execute(question.with_for_update(key_share=True)).all()
 
 
@@ -51,11 +50,8 @@ def existing_counts(session: Session, rows: Rows) -> Rows:
 
 def _at_slots(session: Session, link_key: int, slots: NDArray[np.int64]) -> Rows:
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality).order_by(Count.slot_start)
-    found: list[Any] = []
-    for begin in range(0, len(slots), MOST_SLOTS):
-        part = slots[begin : begin + MOST_SLOTS].tolist()
-        found += session.execute(question.where(Count.link_key == link_key, Count.slot_start.in_(part))).all()
-    return as_rows(found)
+    question = question.where(Count.link_key == link_key, among(Count.slot_start, slots.tolist()))
+    return as_rows(session.execute(question).all())
 
 
 def upsert_counts(session: Session, rows: Rows) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import column, delete, func, insert, select, table, text
 from sqlalchemy.orm import Session
 
+from app.among import among
 from app.exceptions import no_link
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
 from app.slots import SlotGrid, zone_named
-
-MOST_IN_A_QUERY = 500  # databases bound the number of parameters
-
-K = TypeVar("K", int, str)
 
 
 class LinkInfo(NamedTuple):
@@ -50,11 +47,7 @@ _INFO = select(Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minu
 
 def links_by_id(session: Session, link_ids: Collection[str]) -> dict[str, LinkInfo]:
     """Those of the links that exist, by id."""
-    return {
-        row.link_id: LinkInfo(*row)
-        for part in _parts(link_ids)
-        for row in session.execute(_INFO.where(Link.link_id.in_(part)))
-    }
+    return {row.link_id: LinkInfo(*row) for row in session.execute(_INFO.where(among(Link.link_id, link_ids)))}
 
 
 def all_links(session: Session) -> list[LinkInfo]:
@@ -106,11 +99,7 @@ def stored_link(session: Session, link_id: str) -> Link:
 
 def stored_links(session: Session, link_ids: Collection[str]) -> dict[str, Link]:
     """Give those of the links that exist, by id."""
-    return {
-        link.link_id: link
-        for part in _parts(link_ids)
-        for link in session.scalars(select(Link).where(Link.link_id.in_(part)))
-    }
+    return {link.link_id: link for link in session.scalars(select(Link).where(among(Link.link_id, link_ids)))}
 
 
 def links_after(session: Session, link_id: str, most: int) -> list[Link]:
@@ -120,22 +109,16 @@ def links_after(session: Session, link_id: str, most: int) -> list[Link]:
 
 def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
     """Give the keys of those of the links that exist."""
-    question = select(Link.link_id, Link.link_key)
-    return {
-        link_id: key
-        for part in _parts(link_ids)
-        for link_id, key in session.execute(question.where(Link.link_id.in_(part)))
-    }
+    question = select(Link.link_id, Link.link_key).where(among(Link.link_id, link_ids))
+    return dict(session.execute(question).all())
 
 
 def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]]:
     """Give the ids of the links directly upstream of each link that has some, in the order of ids."""
     found: dict[int, list[str]] = {}
     question = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
-    for part in _parts(keys):
-        rows = session.execute(question.where(UpstreamLink.link_key.in_(part)).order_by(Link.link_id))
-        for key, link_id in rows:
-            found.setdefault(key, []).append(link_id)
+    for key, link_id in session.execute(question.where(among(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
+        found.setdefault(key, []).append(link_id)
     return found
 
 
@@ -146,8 +129,7 @@ def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
     for _ in range(depth):
         question = select(UpstreamLink.upstream_key).order_by(UpstreamLink.upstream_key)
         before = len(found)
-        for part in _parts(edge):
-            found.update(dict.fromkeys(session.scalars(question.where(UpstreamLink.link_key.in_(part)))))
+        found.update(dict.fromkeys(session.scalars(question.where(among(UpstreamLink.link_key, edge)))))
         edge = list(found)[before:]
         if not edge:
             break
@@ -156,8 +138,7 @@ def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
 
 def replace_upstream(session: Session, upstream: Mapping[int, Collection[int]]) -> None:
     """Put other links upstream of some, by key."""
-    for part in _parts(upstream):
-        session.execute(delete(UpstreamLink).where(UpstreamLink.link_key.in_(part)))
+    session.execute(delete(UpstreamLink).where(among(UpstreamLink.link_key, upstream)))
     pairs = [{"link_key": key, "upstream_key": above} for key, all_above in upstream.items() for above in all_above]
     if pairs:
         session.execute(insert(UpstreamLink), pairs)
@@ -167,9 +148,3 @@ def link_boxes(session: Session) -> dict[int, Box]:
     """Give the bounding box of every link that has a geometry: west, south, east, north, by key."""
     rows = session.execute(select(Link.link_key, Link.geometry).where(Link.geometry.is_not(None)))
     return {key: bounding_box(geometry) for key, geometry in rows if geometry is not None}
-
-
-def _parts(wanted: Collection[K]) -> Iterator[list[K]]:
-    ordered = sorted(set(wanted))
-    for begin in range(0, len(ordered), MOST_IN_A_QUERY):
-        yield ordered[begin : begin + MOST_IN_A_QUERY]

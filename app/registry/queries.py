@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from app.links.queries import MOST_IN_A_QUERY
+from app.among import among
 from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 
@@ -27,13 +27,8 @@ _PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder
 
 def active_models(session: Session, link_keys: Sequence[int]) -> dict[int, Place]:
     """Give the active version of each link that has one."""
-    found: dict[int, Place] = {}
-    question = _PLACE.where(ShelvedModel.state == "active")
-    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
-        part = link_keys[begin : begin + MOST_IN_A_QUERY]
-        rows = session.execute(question.where(ShelvedModel.link_key.in_(part)))
-        found.update({row.link_key: Place(*row) for row in rows})
-    return found
+    question = _PLACE.where(ShelvedModel.state == "active", among(ShelvedModel.link_key, link_keys))
+    return {row.link_key: Place(*row) for row in session.execute(question)}
 
 
 def once_active(session: Session, link_key: int) -> list[Place]:
@@ -90,8 +85,7 @@ def shelf_of(session: Session, link_key: int) -> list[ShelvedModel]:
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
     """Take rows off the shelf."""
-    for begin in range(0, len(ids), MOST_IN_A_QUERY):
-        session.execute(delete(ShelvedModel).where(ShelvedModel.id.in_(ids[begin : begin + MOST_IN_A_QUERY])))
+    session.execute(delete(ShelvedModel).where(among(ShelvedModel.id, ids)))
 
 
 def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:

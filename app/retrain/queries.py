@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from app.links.queries import MOST_IN_A_QUERY, LinkInfo
+from app.among import among
+from app.links.queries import LinkInfo
 from app.links.tables import Link
 from app.retrain.tables import RetrainLink, RetrainRun
 
@@ -24,13 +25,8 @@ def lock_requests(session: Session) -> None:
 
 def open_links(session: Session, link_keys: Sequence[int]) -> dict[int, int]:
     """Give the links that are open in a run, and which."""
-    found: dict[int, int] = {}
     question = select(RetrainLink.link_key, RetrainLink.run_id).where(RetrainLink.state.in_(OPEN_LINK))
-    for begin in range(0, len(link_keys), MOST_IN_A_QUERY):
-        part = link_keys[begin : begin + MOST_IN_A_QUERY]
-        rows = session.execute(question.where(RetrainLink.link_key.in_(part)))
-        found.update({row.link_key: row.run_id for row in rows})
-    return found
+    return dict(session.execute(question.where(among(RetrainLink.link_key, link_keys))).all())
 
 
 def run_with(session: Session, run_id: int) -> RetrainRun | None:

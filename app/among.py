@@ -1,0 +1,66 @@
+"""Ask for many keys at once, as one parameter: ``among(Link.link_key, keys)``.
+
+``IN`` with a parameter for each key is written anew, key by key, whenever it is asked; databases also bound how many
+there may be. PostgreSQL takes an array instead, and SQLite a JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, Boolean, ColumnElement, Dialect, String, Text, bindparam
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class _Many(TypeDecorator[list[Any]]):
+    """Many values of one type in one parameter."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, item: type[BigInteger | String]) -> None:
+        super().__init__()
+        self.item = item
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose an array where there are arrays."""
+        return dialect.type_descriptor(ARRAY(self.item) if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: list[Any] | None, dialect: Dialect) -> Any:
+        """Write the values as the database takes them."""
+        return value if dialect.name == "postgresql" else json.dumps(value)
+
+
+_NUMBERS, _TEXTS = _Many(BigInteger), _Many(String)
+
+
+class _Among(FunctionElement[bool]):
+    name = "among"
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(_Among)
+def _in_json(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({values}))"
+
+
+@compiles(_Among, "postgresql")
+def _in_array(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} = ANY ({values})"
+
+
+def among(
+    column: InstrumentedAttribute[int] | InstrumentedAttribute[str], values: Collection[int] | Collection[str]
+) -> ColumnElement[bool]:
+    """Say that a column has one of these values."""
+    kind = _TEXTS if isinstance(column.type, String) else _NUMBERS
+    return _Among(column, bindparam(None, list(values), type_=kind, unique=True))
