@@ -134,6 +134,7 @@ async def _upkeep(runtime: Runtime) -> None:
     while True:
         await asyncio.sleep(UPKEEP_SECONDS)
         metrics.models_loaded(len(runtime.models))
+        metrics.count_answers()
         if runtime.keys.has_news:
             await run_in_threadpool(_save_last_use, runtime)
         if monotonic() >= note_at and not runtime.changes.away:
