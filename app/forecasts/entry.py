@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 
 from app.forecasts.bases import Basis
 from app.forecasts.issue import Statement
-from app.forecasts.windows import HORIZONS
 
 FORECASTS = (b',"stale":false,"forecasts":[', b',"stale":true,"forecasts":[')
 
@@ -36,15 +34,16 @@ class Rendered:
     def __init__(self, said: Statement) -> None:
         self.said = said
         self._name = b'{"link_id":' + json.dumps(said.link.link_id).encode()
-
-    @cached_property
-    def _parts(self) -> list[tuple[bytes, bytes]]:  # when first asked for: of many links nobody asks before the next
-        return [_around_age(self.said, horizon) for horizon in range(1, HORIZONS + 1)]
+        self._parts: tuple[tuple[bytes, bytes], ...] = ()  # of the horizons asked for so far, mostly the first alone
 
     def forecasts(self, horizons: int, age: int) -> bytes:
         """Give the JSON of the first horizons, without the brackets."""
+        parts = self._parts
+        if len(parts) < horizons:  # put in place as a whole, for another thread may be at it too
+            more = (_around_age(self.said, horizon) for horizon in range(len(parts) + 1, horizons + 1))
+            parts = self._parts = (*parts, *more)
         middle = b"%d" % age
-        return b",".join([before + middle + after for before, after in self._parts[:horizons]])
+        return b",".join([before + middle + after for before, after in parts[:horizons]])
 
     def body(self, horizons: int, age: int, stale: bool = False) -> bytes:
         """Give the whole answer."""
