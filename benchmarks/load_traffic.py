@@ -16,6 +16,7 @@ KINDS = (POST, FORECAST, ACCURACY, NETWORK)
 LINES = {FORECAST: 16, ACCURACY: 4, NETWORK: 2}  # connections of readers; each feed has one of its own
 MANY_LINES = {FORECAST: 64, ACCURACY: 160, NETWORK: 32}
 LINES_A_FEED = 8
+WARMING = ((ACCURACY, 40), (NETWORK, 4))
 PATIENCE = 2.0  # seconds that a reader waits for a connection under overload, before it gives a question up
 FULL_LINES = {FORECAST: 16, ACCURACY: 8, NETWORK: 4}
 
@@ -57,9 +58,10 @@ class Traffic:
         return [ask._replace(at=ask.at + begin, place=ask.place + first if ask.place >= 0 else -1) for ask in asks]
 
     def every_link(self) -> list[Ask]:
-        """Plan one forecast of every link, over each connection of the readers, and all forecasts once or twice."""
+        """Plan two forecasts of every link, and the readers' other questions until every process has seen them."""
         links = [Ask(0.0, FORECAST, self._forecast(link_id)) for link_id in self.link_ids * 2]
-        return [*links, *(Ask(0.0, NETWORK, self._question(NETWORK, random.Random(0))) for _ in range(4))]
+        chance = random.Random(0)
+        return [*links, *(Ask(0.0, kind, self._question(kind, chance)) for kind, n in WARMING for _ in range(n))]
 
     def unloaded(self, seconds: float, seed: int) -> list[Ask]:
         """Plan forecasts alone, as often as in the mixed load."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40
+PAST_DAYS = 21  # counts begin that long ago, for new ones are what is posted and asked for
 NETWORK_DAYS = 63  # as much past as a network's memories keep, and the week before it
 
 
@@ -45,7 +46,7 @@ class ModelCity:
     @classmethod
     def build(cls, engine: Engine, store: Path, links: int, notes: Console, *, network: bool = False) -> ModelCity:
         """Put links, a day of counts and active models, on lags or of one network, into a database and a store."""
-        city = sample_city(links=TRAINED, days=NETWORK_DAYS if network else DAYS)
+        city = sample_city(links=TRAINED, days=NETWORK_DAYS if network else DAYS, start=_monday_before(PAST_DAYS))
         built = cls([f"L{i:04}" for i in range(links)], city)
         now = datetime.now(UTC)
         with writing(engine) as session:
@@ -134,3 +135,9 @@ class ModelCity:
             for key, start, count, _ in counts
         ]
         return json.dumps({"counts": rows}).encode()
+
+
+def _monday_before(days: int) -> date:
+    """Give the last Monday that lies as many days back, or more."""
+    then = datetime.now(UTC).date() - timedelta(days=days)
+    return then - timedelta(days=then.weekday())
