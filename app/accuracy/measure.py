@@ -16,6 +16,7 @@ from app.accuracy.window import parts, window_seconds
 from app.counts.queries import newest_slots
 from app.counts.series import as_count_series
 from app.counts.stored_series import stored_series
+from app.give_way import give_way
 from app.links.queries import LinkInfo, link_or_404
 from app.web.instants import instant_of
 from app.web.spans import SECONDS_A_DAY, Span, read_span
@@ -64,7 +65,9 @@ class _View:
         found = counts_with_forecasts(
             session, [link.link_key], span.begin, span.end, horizon=horizon, model_version=asked.model_version
         )
+        give_way()
         self._all = replace(found, last_week=_last_week(session, link, found))
+        give_way()
         # A count without a forecast has a row as well; it counts as seen, whatever the horizon.
         self._served = self._all.where(np.isin(self._all.horizon, (asked.horizon, NONE))).as_served()
         self._seen = np.unique(self._all.slot_start)

@@ -13,6 +13,7 @@ from app.counts.ingest import Refused, Stored, check_batch, moved_ends, newest_e
 from app.counts.ingest_schemas import IngestReport, RefusedCount
 from app.database import concerns, writing
 from app.dependencies import IngestKey, RuntimeDep
+from app.give_way import give_way
 from app.notices import Kind
 from app.runtime import Runtime
 from app.settings import ClockKind
@@ -64,12 +65,15 @@ async def post_counts(
 
 def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool, arrived: float) -> IngestReport:
     batch, refused = read_batch(body, media_type, runtime.settings.max_batch, partial=partial)
+    give_way()
     with writing(runtime.engine) as session:
         checked = check_batch(session, batch, runtime.clock)
+        give_way()
         if checked.refused and not partial:
             raise refuse_all(checked.refused, len(batch.link_ids))
         stored = store_counts(session, checked)
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+    give_way()
     runtime.clock.seen(newest_end(checked))
     metrics.counts_stored(stored.new + stored.replaced)
     if runtime.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late

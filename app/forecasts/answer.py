@@ -14,6 +14,7 @@ from app.forecasts.entry import Entry, Rendered
 from app.forecasts.explain import explain as explain_statement
 from app.forecasts.issue import LAST_COUNT, PROFILE
 from app.forecasts.outage import Latest, said_now
+from app.give_way import in_turns
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
 from app.runtime import Runtime
@@ -82,7 +83,7 @@ def network_forecast(board: ForecastBoard, found: Latest, horizons: int) -> tupl
     """Give the answer for many links, and a tag that changes when one of their forecasts does."""
     stale = found.stale
     parts, digest = [], hashlib.sha1(b"%d %d" % (horizons, stale), usedforsecurity=False)
-    for link_id, entry in sorted(found.entries.items()):
+    for link_id, entry in in_turns(sorted(found.entries.items())):
         rendered, age = said_now(board, entry, stale)
         status = _status(entry, rendered)
         said = (rendered.said.as_of, rendered.said.model_version, rendered.said.issued_at) if rendered else ()
