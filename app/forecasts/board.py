@@ -29,6 +29,7 @@ from app.forecasts.in_place import brought_up_to_date
 from app.forecasts.issue import NO_MODEL, Issuer, Statement
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.telling import count_degraded, count_issued, tell_processes
+from app.give_way import in_turns
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.loaded import LoadedModels
 from app.settings import Settings
@@ -129,7 +130,7 @@ class ForecastBoard:
         return {link_id: known[link_id] for link_id in wanted - absent}
 
     def take_note(self) -> None:
-        """Read what was issued since, of all links, so that it is in memory should the database go away.
+        """Read what was issued of links that are not up to date, to be in memory should the database go away.
 
         Nothing is issued here: that is for those who ask.
         """
@@ -138,10 +139,11 @@ class ForecastBoard:
             return
         with reading(self._engine) as session:
             links = all_links(session)
-        for begin in range(0, len(links), AT_ONCE):
+        missed = [link for link in in_turns(links) if self.ready(link.link_id) is None]
+        for begin in range(0, len(missed), AT_ONCE):
             began = monotonic()
             with reading(self._engine) as session:
-                bases = read_bases(session, links[begin : begin + AT_ONCE])
+                bases = read_bases(session, missed[begin : begin + AT_ONCE])
                 fresh = [basis for basis in bases if not _same(self._entries.get(basis.link.link_id), basis)]
                 stated = self._stated(session, fresh)
             said = {basis.link.link_id: stated.get(basis.link.link_key) for basis in fresh}
@@ -208,14 +210,12 @@ class ForecastBoard:
             with reading(self._engine) as session:
                 newest = newest_slots(session, [link.link_key for link in links])
                 statements = self.issuer.state(session, links, newest, stored)
-            with writing(self._engine, derived=True) as session:
-                tell_processes(session, statements)
-                ours = save_forecasts(session, statements)
+            statements = self._store(statements)
         except BaseException:
             self._forget(link.link_id for link in links)
             raise
         # A statement that says why it is not the active model's does not say which that is.
-        plain = [said for said in statements if ours and said.degraded_reason in (None, NO_MODEL)]
+        plain = [said for said in statements if said.degraded_reason in (None, NO_MODEL)]
         entries = {said.link.link_id: Entry(basis_of(said), stamp, Rendered(said)) for said in plain}
         self._forget(link.link_id for link in links if link.link_id not in entries)
         self._keep(entries)
@@ -259,12 +259,19 @@ class ForecastBoard:
         as_of = {basis.link.link_key: basis.as_of for basis in bases if basis.as_of is not None}
         with reading(self._engine) as session:
             statements = self.issuer.state(session, links, as_of)
+        statements = self._store(statements)
+        count_issued(statements)
+        return {said.link.link_key: said for said in statements}
+
+    def _store(self, statements: list[Statement]) -> list[Statement]:
+        """Store forecasts and give them as they are stored: what another process issued first stays."""
         with writing(self._engine, derived=True) as session:
             tell_processes(session, statements)
-            save_forecasts(session, statements)
-            stored = stored_statements(session, links, as_of)
-        count_issued(statements)
-        return {said.link.link_key: stored.get((said.link.link_key, said.model_version), said) for said in statements}
+            if save_forecasts(session, statements):
+                return statements
+            as_of = {said.link.link_key: said.as_of for said in statements}
+            stored = stored_statements(session, [said.link for said in statements], as_of)
+        return [stored.get((said.link.link_key, said.model_version), said) for said in statements]
 
     def _with_late(self, entry: Entry) -> Entry:
         """Add what is to be said of a link whose counts stopped coming, when that is due."""

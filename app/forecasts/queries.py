@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, or_, select, tuple_
+from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
 from app.counts.newest import newest_by_link
@@ -14,10 +15,12 @@ from app.counts.tables import Count
 from app.forecasts.issue import Statement
 from app.forecasts.tables import METHODS, Forecast
 from app.forecasts.windows import HORIZONS
-from app.links.queries import MOST_IN_A_QUERY, LinkInfo
+from app.give_way import give_way, in_turns
+from app.links.queries import LinkInfo
 from app.monthly_tables import ensure_months
 from app.web.spans import Span
 
+AT_ONCE = 100  # rows that are fetched in one go: a driver lets nobody else have a turn meanwhile
 COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
@@ -29,6 +32,11 @@ _ARRAYS = (
     "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[])"
 )
 _POSTGRESQL = _SAVE.format(rows=_ARRAYS)
+_AHEAD = " OR ".join(f"(slot_start = {{0}} AND horizon = {horizon})" for horizon in range(1, HORIZONS + 1))
+_WHERE = f"WHERE {{many}} AND ({_AHEAD}) ORDER BY link_key, model_version, horizon"
+_ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
+_ISSUED_SQLITE = _ISSUED.format("?", many="link_key IN (SELECT value FROM json_each(?))")
+_ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
 
 
 class PastForecast(NamedTuple):
@@ -51,7 +59,7 @@ class PastForecast(NamedTuple):
 
 def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
     """Store forecasts and tell whether all were new; one issued already for its slot and model stays as it was."""
-    rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
+    rows = [_row(statement, horizon) for statement in in_turns(statements) for horizon in range(1, HORIZONS + 1)]
     if not rows:
         return True
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
@@ -92,29 +100,29 @@ def stored_statements(
         alike.setdefault((as_of[link.link_key], link.slot_seconds), []).append(link)
     found: dict[tuple[int, int], Statement] = {}
     for (newest, seconds), group in alike.items():
-        for begin in range(0, len(group), MOST_IN_A_QUERY):
-            found |= _statements(session, group[begin : begin + MOST_IN_A_QUERY], newest, seconds)
+        found |= _statements(session, group, newest, seconds)
     return found
 
 
 def _statements(
     session: Session, links: Sequence[LinkInfo], newest: int, seconds: int
 ) -> dict[tuple[int, int], Statement]:
-    ahead = [
-        and_(Forecast.slot_start == newest + horizon * seconds, Forecast.horizon == horizon)
-        for horizon in range(1, HORIZONS + 1)
-    ]
-    question = (
-        select(Forecast.__table__)
-        .where(Forecast.link_key.in_([link.link_key for link in links]))
-        .where(or_(*ahead))
-        .order_by(Forecast.link_key, Forecast.model_version, Forecast.horizon)
-    )
-    parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    for row in session.execute(question):
-        parts.setdefault((row[0], row[3]), []).append(tuple(row))
     by_key = {link.link_key: link for link in links}
-    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in parts.items() if len(rows) == HORIZONS}
+    ahead = [newest + horizon * seconds for horizon in range(1, HORIZONS + 1)]
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        asked = connection.exec_driver_sql(_ISSUED_POSTGRESQL, (list(by_key), *ahead))
+    else:
+        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(list(by_key)), *ahead))
+    parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+    with asked:
+        assert asked.cursor is not None  # asked itself, for rows made of what it gives would cost as much again
+        while some := asked.cursor.fetchmany(AT_ONCE):
+            for row in some:
+                parts.setdefault((row[0], row[3]), []).append(row)
+            give_way()
+    whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS)
+    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in in_turns(whole)}
 
 
 def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> Statement:

@@ -53,3 +53,19 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     engine.dispose()
     assert [link.link_id for link in stored.moved] == [link_id]
     wait_for(client, link_id, slot_start(city, NOW + 1))
+
+
+def test_a_forecast_that_a_reader_issued_first_stays_and_the_batch_keeps_all_its_links_ready(client, settings, city):
+    links = list(city.counts)[:3]
+    runtime = client.app.state.runtime
+    batch = rows(city, NOW, NOW + 1, links)
+    with writing(runtime.engine) as session:  # between this and its forecasts ...
+        taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
+        stored = store_counts(session, check_batch(session, taken, runtime.clock))
+        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+    first = runtime.board.look_up([links[1]])[links[1]].stated.said  # ... somebody asks for one of them
+    assert runtime.board.issue(stored.moved, stored.rows) == len(links)
+    ready = {link_id: runtime.board.ready(link_id).stated.said for link_id in links}
+    assert {said.slot(1) for said in ready.values()} == {first.slot(1)}
+    assert ready[links[1]] == first
+    assert ready[links[0]].issued_at > first.issued_at
