@@ -53,6 +53,10 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server and wait until it lets in."""
+        self._launch()
+        self.wait()
+
+    def _launch(self) -> None:
         options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={self._sockets}"]
         options += ["-c", f"fsync={'on' if self._fsync else 'off'}", "-c", "max_connections=100"]
         with self._log.open("ab") as log:
@@ -60,7 +64,6 @@ class PostgreSQL:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd="/", start_new_session=True, **self._as
             )
-        self.wait()
 
     def wait(self) -> None:
         """Wait until the server lets in, as after it lost a process."""
@@ -73,6 +76,8 @@ class PostgreSQL:
                 if time.monotonic() > until:
                     raise RuntimeError(f"PostgreSQL did not start: {self._log.read_text()[-2000:]}") from problem
                 time.sleep(0.02)
+                if self._process is not None and self._process.poll() is not None:
+                    self._launch()  # it refuses while a process of the one that was killed has not ended yet
 
     def create(self, name: str) -> str:
         """Make a database and give its address."""
