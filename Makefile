@@ -21,7 +21,7 @@ AUDIT := .venv-audit/.ready
 
 setup: $(READY)
 
-$(RUNS): requirements/runtime.txt requirements/install.py pyproject.toml
+$(RUNS): requirements/runtime.txt requirements/pip.txt requirements/install.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Flowcast needs Python 3.11 or newer; make PYTHON=python3.x names one." if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) requirements/install.py runtime
 	@touch $@

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 import venv
 from collections import deque
@@ -19,6 +23,10 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 NOTE_SECONDS = 10.0
 KEPT_LINES = 200
+STOP_SECONDS = 5.0  # for what a stopped pip had started itself
+# Named first, so that they are spread over all processes: together they are half of all there is to fetch.
+LARGE = ("scipy", "numpy", "scikit-learn", "playwright", "lightgbm", "plotly", "pandas", "ruff", "mypy", "matplotlib")
+PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 NO_INDEX = ("(from versions: none)", "NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ProxyError")
 
 
@@ -26,11 +34,17 @@ def main(which: str) -> None:
     """Install what one of the requirement files pins; to run Flowcast, also Flowcast itself from where it is."""
     try:
         make_environment()
+        progress = Progress(len(pinned(which)))
         # What is worked with is compiled as it is used, for most of it never is; that would take as long as the rest.
-        later = ["--no-compile"] if which == "dev" else []
-        install(*later, "--requirement", str(ROOT / "requirements" / f"{which}.txt"), packages=pinned(which))
+        options = ["--no-deps", *(["--no-compile"] if which == "dev" else [])]
+        works = [[*options, *share] for share in shares(pinned(which), (os.cpu_count() or 1) + 1)]
         if which == "runtime":
-            install("--no-deps", "--editable", str(ROOT), packages=1)
+            # A newer pip is quicker, and no more than that: without it, the one that came with Python does.
+            newer = ["install", "--quiet", "--requirement", str(ROOT / "requirements" / "pip.txt")]
+            subprocess.run([PYTHON, *PIP, *newer], capture_output=True)
+            works.append(["--no-deps", "--editable", str(ROOT)])
+        install(works, progress)
+        check()
     except OSError as problem:
         sys.exit(f"make: {explained(str(problem))}")
     except KeyboardInterrupt:
@@ -50,22 +64,60 @@ def make_environment() -> None:
         sys.exit(f"make: {why}")
 
 
-def install(*options: str, packages: int) -> None:
-    """Run pip, and tell of each package that it takes up rather than all it says."""
-    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--retries", "1", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+def shares(packages: list[str], n: int) -> list[list[str]]:
+    """Deal packages out to ``n`` processes, the large ones first."""
+    sizes = {name: size for size, name in enumerate(LARGE)}
+    packages = sorted(packages, key=lambda package: sizes.get(package.split("==")[0], len(LARGE)))
+    return [share for i in range(n) if (share := packages[i::n])]
+
+
+def install(works: list[list[str]], progress: Progress) -> None:
+    """Run a pip for each work, all at once, and tell of each package that they take up rather than all they say."""
+    said: queue.Queue[tuple[int, str]] = queue.Queue()
+    kept = [deque[str](maxlen=KEPT_LINES) for _ in works]
+    running: dict[int, subprocess.Popen[str]] = {}
+    listeners: list[threading.Thread] = []
+    try:
+        for i, work in enumerate(works):
+            command = [PYTHON, *PIP, "install", "--retries", "1", *work]
+            running[i] = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
+            listeners.append(threading.Thread(target=_listen, args=(i, running[i], said), daemon=True))
+            listeners[-1].start()
+        while running:
+            i, line = said.get()
+            kept[i].append(line)
+            if re.match(r"Collecting |Requirement already satisfied", line):
+                progress.found()
+            elif not line and running.pop(i).wait() != 0:
+                progress.end()
+                sys.exit(f"make: {explained(''.join(kept[i]))}")
+        progress.end()
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
+            process.wait()
+        for listener in listeners:
+            listener.join(STOP_SECONDS)
+
+
+def _listen(i: int, process: subprocess.Popen[str], said: queue.Queue[tuple[int, str]]) -> None:
+    """Pass on what one pip says, and an empty line at its end."""
     assert process.stdout is not None
-    said: deque[str] = deque(maxlen=KEPT_LINES)
-    progress = Progress(packages)
-    for line in process.stdout:
-        said.append(line)
-        if re.match(r"Collecting |Requirement already satisfied|Obtaining ", line):
-            progress.found()
-        elif line.startswith("Installing collected"):
-            progress.unpack()
-    progress.end()
-    if process.wait() != 0:
-        sys.exit(f"make: {explained(''.join(said))}")
+    with process.stdout:
+        for line in process.stdout:
+            said.put((i, line))
+    said.put((i, ""))
+
+
+def check() -> None:
+    """Look whether the packages go together: each was installed without a look at what it asks for."""
+    found = subprocess.run([PYTHON, *PIP, "check"], capture_output=True, text=True, errors="replace")
+    if found.returncode != 0:
+        first = (found.stdout.strip() or found.stderr.strip() or "pip said nothing").splitlines()[0]
+        sys.exit(f"make: packages do not go together: {first}")
 
 
 class Progress:
@@ -74,18 +126,13 @@ class Progress:
     def __init__(self, packages: int) -> None:
         self._packages, self._found, self._said = packages, 0, 0.0
         self._terminal = sys.stdout.isatty()
-        self.say(f"installing {packages} packages" if packages > 1 else "installing Flowcast")
+        self.say(f"installing {packages} packages")
 
     def found(self) -> None:
         """Count one more package."""
         self._found += 1
         if self._terminal or time.monotonic() > self._said + NOTE_SECONDS:
             self.say(f"fetching packages: {min(self._found, self._packages)} of {self._packages}")
-
-    def unpack(self) -> None:
-        """Tell that all of them are there, and what takes the rest of the time."""
-        if self._packages > 1:
-            self.say(f"unpacking {self._packages} packages")
 
     def say(self, words: str) -> None:
         """Show what is happening now."""
@@ -98,9 +145,9 @@ class Progress:
             print("\r\033[K", end="", flush=True)
 
 
-def pinned(which: str) -> int:
-    """Count the packages that a requirement file names, with those of the files it refers to."""
-    return sum(1 for _ in _lines(which))
+def pinned(which: str) -> list[str]:
+    """List the packages that a requirement file names, with those of the files it refers to, each once."""
+    return list(dict.fromkeys(_lines(which)))
 
 
 def _lines(which: str) -> Iterator[str]:
