@@ -46,7 +46,7 @@ def server_prefix() -> str:
 def server_parent() -> Path:
     """Where PostgreSQL servers keep their data: in memory, where there is room for it.
 
-    A database is three hundred files. To make and remove them for every test would take a disk as long as many a test.
+    A database is 365 files. To make and remove them for every test would take a disk as long as many a test.
     """
     with contextlib.suppress(OSError):
         if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
