@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging.config
 import signal
-from types import FrameType
+import socket
+import threading
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,13 +30,28 @@ def worker_command(
         if (step := schema_step(engine) or "none") != (newest := newest_step()):
             refuse("worker", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
         worker = Worker(engine, settings)
-
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            worker.stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        on_signals(worker.stop)
         if parent is not None:
             end_with(parent, worker.stop)
         with Upkeeper(engine, settings, worker.name).beside():
             worker.work()
+
+
+def on_signals(act: Callable[[], None]) -> None:
+    """Do something, as often as this process is asked to end, in a thread of its own.
+
+    A handler runs in the midst of whatever the main thread does, which may hold the very lock that the handler
+    would wait for, or be in a handler already.
+    """
+    told, heard = socket.socketpair()
+    heard.setblocking(False)
+
+    def listen() -> None:
+        with told, heard:
+            while told.recv(1):
+                act()
+
+    threading.Thread(target=listen, name="signals", daemon=True).start()
+    signal.set_wakeup_fd(heard.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # one must be there for the descriptor to be told

@@ -1,0 +1,34 @@
+"""``flowcast worker``: how it is asked to end."""
+
+import subprocess
+import sys
+
+# The main thread holds the lock that ending needs, and is asked twice.
+ASKED_AT_A_BAD_MOMENT = """
+import os, signal, threading
+from app.commands.worker import on_signals
+
+lock, asked = threading.Lock(), []
+both = threading.Event()
+
+def end():
+    with lock:
+        asked.append(1)
+        if len(asked) == 2:
+            both.set()
+
+on_signals(end)
+with lock:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):
+        pass
+print(both.wait(60))
+"""
+
+
+def test_who_asks_a_worker_to_end_is_heard_whatever_it_does_at_the_moment():
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_AT_A_BAD_MOMENT], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
