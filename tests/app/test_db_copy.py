@@ -1,5 +1,6 @@
 """``flowcast db copy``: between SQLite and a real PostgreSQL, with rows that are hard to carry."""
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from app.counts.tables import Count
 from app.database import open_database, reading, writing
 from app.links.tables import Link
 from app.maintenance.copy_database import all_tables
-from app.maintenance.stored_rows import rows_of
+from app.maintenance.stored_rows import BATCH, rows_of
 from app.monthly_tables import ensure_months
 from app.schema import upgrade_schema
 from app.settings import Settings, settings_from_environment
@@ -51,24 +52,62 @@ def fresh_settings() -> Iterator[None]:
 
 
 @pytest.fixture
-def new_database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
-    """Give addresses of databases with nothing in them, not even tables."""
+def new_database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """Give addresses of databases with nothing in them, not even tables, or like another one of their kind."""
     made: list[str] = []
 
-    def new(kind: str) -> str:
+    def new(kind: str, like: str | None = None) -> str:
         name = f"copy_{uuid.uuid4().hex}"
         if kind == "sqlite":
-            return f"sqlite:///{tmp_path}/{name}.db"
-        address = request.getfixturevalue("postgresql")
-        with psycopg.connect(address("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            file = tmp_path / f"{name}.db"
+            if like is not None:
+                shutil.copy(like, file)
+            return f"sqlite:///{file}"
         made.append(name)
-        return str(address(name))
+        return create_in_postgresql(request, name, like)
 
     yield new
     for name in made:
-        with psycopg.connect(request.getfixturevalue("postgresql")("postgres"), autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        drop_in_postgresql(request, name)
+
+
+@pytest.fixture(scope="module")
+def original(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], str]]:
+    """Give a database of a kind with rows in every table, filled once: its file, or its name."""
+    made: dict[str, str] = {}
+
+    def of(kind: str) -> str:
+        if kind not in made and kind == "sqlite":
+            made[kind] = str(tmp_path_factory.mktemp("filled") / "original.db")
+            fill(f"sqlite:///{made[kind]}")
+        elif kind not in made:
+            made[kind] = f"original_{uuid.uuid4().hex}"
+            fill(create_in_postgresql(request, made[kind]))
+        return made[kind]
+
+    yield of
+    if "postgresql" in made:
+        drop_in_postgresql(request, made["postgresql"])
+
+
+@pytest.fixture
+def filled_database(new_database: Callable[..., str], original: Callable[[str], str]) -> Callable[[str], str]:
+    """Give addresses of databases with rows in every table."""
+    return lambda kind: new_database(kind, original(kind))
+
+
+def create_in_postgresql(request: pytest.FixtureRequest, name: str, like: str | None = None) -> str:
+    address = request.getfixturevalue("postgresql")
+    with psycopg.connect(address("postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {like}" if like else ""))
+    return str(address(name))
+
+
+def drop_in_postgresql(request: pytest.FixtureRequest, name: str) -> None:
+    with psycopg.connect(request.getfixturevalue("postgresql")("postgres"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def engine_of(url: str):
@@ -100,8 +139,8 @@ def fill(url: str) -> None:
         session.execute(insert(UpstreamLink).values(link_key=1, upstream_key=7))
         slots = [
             {"link_key": key, "slot_start": 900 * i, "count": i % 7, "quality": i % 3}
-            for key in (1, 7)
-            for i in range(6000)
+            for key, n in ((1, BATCH + 100), (7, 100))  # of the second, all in another batch
+            for i in range(n)
         ]
         far = {"link_key": 7, "slot_start": 4_000_000_000, "count": 2_147_483_647, "quality": 0}
         put_rows(session, Count, [*slots, far])
@@ -179,9 +218,8 @@ KINDS = [("sqlite", "postgresql"), ("postgresql", "sqlite"), ("sqlite", "sqlite"
 
 
 @pytest.mark.parametrize(("source_kind", "target_kind"), KINDS)
-def test_every_row_of_every_table_arrives_as_it_was(new_database, source_kind, target_kind):
-    source, target = new_database(source_kind), new_database(target_kind)
-    fill(source)
+def test_every_row_of_every_table_arrives_as_it_was(filled_database, new_database, source_kind, target_kind):
+    source, target = filled_database(source_kind), new_database(target_kind)
     done = copy(source, target)
     assert done.exit_code == 0, done.output
     before = contents(source)
@@ -192,9 +230,8 @@ def test_every_row_of_every_table_arrives_as_it_was(new_database, source_kind, t
 
 
 @pytest.mark.parametrize(("source_kind", "target_kind"), KINDS)
-def test_new_rows_get_numbers_that_were_never_given(new_database, source_kind, target_kind):
-    source, target = new_database(source_kind), new_database(target_kind)
-    fill(source)
+def test_new_rows_get_numbers_that_were_never_given(filled_database, new_database, source_kind, target_kind):
+    source, target = filled_database(source_kind), new_database(target_kind)
     assert copy(source, target).exit_code == 0
     engine = engine_of(target)
     with writing(engine) as session:
@@ -211,9 +248,8 @@ def test_new_rows_get_numbers_that_were_never_given(new_database, source_kind, t
     engine.dispose()
 
 
-def test_a_password_set_apart_goes_to_the_postgresql_that_has_none(new_database, monkeypatch):
-    source, target = new_database("sqlite"), new_database("postgresql")
-    fill(source)
+def test_a_password_set_apart_goes_to_the_postgresql_that_has_none(filled_database, new_database, monkeypatch):
+    source, target = filled_database("sqlite"), new_database("postgresql")
     monkeypatch.setenv("FLOWCAST_DATABASE_URL", "postgresql://flowcast@127.0.0.1:1/elsewhere")
     monkeypatch.setenv("FLOWCAST_DATABASE_PASSWORD", "9f86d081884c7d659a2f")  # any will do for this server
     settings_from_environment.cache_clear()
@@ -225,10 +261,8 @@ def test_a_password_set_apart_goes_to_the_postgresql_that_has_none(new_database,
 
 
 class TestRefusals:
-    def test_a_target_that_holds_rows_is_named_with_table_and_count(self, new_database):
-        source, target = new_database("sqlite"), new_database("postgresql")
-        fill(source)
-        fill(target)
+    def test_a_target_that_holds_rows_is_named_with_table_and_count(self, filled_database):
+        source, target = filled_database("sqlite"), filled_database("postgresql")
         before = contents(target)
         refused = copy(source, target)
         assert refused.exit_code == 2
@@ -252,9 +286,8 @@ class TestRefusals:
         assert "no such file" in refused.stderr
         assert not list(tmp_path.iterdir())
 
-    def test_a_database_is_not_copied_into_itself(self, new_database, tmp_path):
-        source = new_database("sqlite")
-        fill(source)
+    def test_a_database_is_not_copied_into_itself(self, filled_database, tmp_path):
+        source = filled_database("sqlite")
         again = source.replace(str(tmp_path), f"{tmp_path}/../{tmp_path.name}")
         refused = copy(source, again)
         assert refused.exit_code == 2
@@ -266,9 +299,8 @@ class TestRefusals:
         assert "--to is refused; it must begin with sqlite:/// or postgresql://" in refused.stderr
         assert "hidden" not in refused.output
 
-    def test_a_target_that_cannot_be_reached(self, new_database):
-        source = new_database("sqlite")
-        fill(source)
+    def test_a_target_that_cannot_be_reached(self, filled_database):
+        source = filled_database("sqlite")
         failed = copy(source, "postgresql://someone:hidden@127.0.0.1:1/none")
         assert failed.exit_code == 1
         assert len(failed.stderr.splitlines()) == 1
@@ -282,9 +314,8 @@ class TestRefusals:
             ("UPDATE trained_models SET fingerprint = fingerprint || 'f'", "table trained_models"),
         ],
     )
-    def test_what_postgresql_cannot_hold_is_said_and_nothing_stays(self, new_database, change, said):
-        source, target = new_database("sqlite"), new_database("postgresql")
-        fill(source)
+    def test_what_postgresql_cannot_hold_is_said_and_nothing_stays(self, filled_database, new_database, change, said):
+        source, target = filled_database("sqlite"), new_database("postgresql")
         with sqlite3.connect(source.removeprefix("sqlite:///")) as connection:
             connection.execute(change)
         connection.close()
@@ -309,9 +340,8 @@ SPOILERS = {
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_row_that_arrives_changed_is_named_and_nothing_is_kept(new_database, kind):
-    source, target = new_database("sqlite"), new_database(kind)
-    fill(source)
+def test_a_row_that_arrives_changed_is_named_and_nothing_is_kept(filled_database, new_database, kind):
+    source, target = filled_database("sqlite"), new_database(kind)
     engine = engine_of(target)
     upgrade_schema(engine)
     with engine.begin() as connection:
@@ -325,9 +355,8 @@ def test_a_row_that_arrives_changed_is_named_and_nothing_is_kept(new_database, k
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_row_that_gets_lost_is_named(new_database, kind):
-    source, target = new_database("sqlite"), new_database(kind)
-    fill(source)
+def test_a_row_that_gets_lost_is_named(filled_database, new_database, kind):
+    source, target = filled_database("sqlite"), new_database(kind)
     engine = engine_of(target)
     upgrade_schema(engine)
     lost = {
@@ -346,15 +375,14 @@ def test_a_row_that_gets_lost_is_named(new_database, kind):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_copy_killed_in_the_middle_leaves_nothing_and_can_be_made_again(new_database, kind):
-    source, target = new_database("sqlite"), new_database(kind)
-    fill(source)
+def test_a_copy_killed_in_the_middle_leaves_nothing_and_can_be_made_again(filled_database, new_database, kind):
+    source, target = filled_database("sqlite"), new_database(kind)
     engine = engine_of(source)
     with writing(engine) as session:
         session.execute(
             text(
-                "WITH RECURSIVE n(i) AS (SELECT 10000 UNION ALL SELECT i + 1 FROM n WHERE i < 210000) "
-                "INSERT INTO counts SELECT 1, 900 * i, 5, 0 FROM n"
+                "WITH RECURSIVE n(i) AS (SELECT 100000 UNION ALL SELECT i + 1 FROM n WHERE i < 220000) "
+                "INSERT INTO counts SELECT 1, 60 * i, 5, 0 FROM n"
             )
         )
     engine.dispose()
@@ -391,12 +419,11 @@ def being_written(url: str, kind: str) -> bool:
         return bool(connection.execute(question).fetchone()[0])
 
 
-def test_what_is_written_meanwhile_is_not_in_the_copy(new_database):
+def test_what_is_written_meanwhile_is_not_in_the_copy(filled_database, new_database):
     from app.maintenance.copy_database import copy_database, prepare, snapshot
 
     for kind in ("sqlite", "postgresql"):
-        source, target = new_database(kind), new_database("sqlite")
-        fill(source)
+        source, target = filled_database(kind), new_database("sqlite")
         before = contents(source)
         old, new = engine_of(source), engine_of(target)
         prepare(old, new)
