@@ -95,7 +95,7 @@ def test_a_first_start_migrates_and_leaves_a_key_for_its_owner(serve, tmp_path):
 
 
 def test_sigterm_finishes_what_is_under_way(serve):
-    served = serve(FLOWCAST_ADMIN_KEY=ADMIN_KEY)
+    served = serve("--no-worker", FLOWCAST_ADMIN_KEY=ADMIN_KEY)
     body = json.dumps({"name": "slow", "scopes": ["read"]}).encode()
     head = (
         f"POST /v1/admin/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\n"
@@ -123,7 +123,7 @@ def test_a_port_in_use_is_said_in_one_line(tmp_path):
 
 
 def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
-    served = serve("--workers", "2", "--root-path", "/flowcast", TMPDIR=str(tmp_path))
+    served = serve("--no-worker", "--workers", "2", "--root-path", "/flowcast", TMPDIR=str(tmp_path))
     [shared] = tmp_path.glob("flowcast-metrics-*")
     key = (tmp_path / "admin.key").read_text().strip()
 
