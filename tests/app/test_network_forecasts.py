@@ -219,6 +219,7 @@ class TestForecasts:
         assert said["forecasts"][0]["method"] == "NETWORK"
         assert_says(said, said_in_training(trained, link_id, NOW, counts))
 
+    @on_one_database
     def test_many_gaps_are_the_profiles(self, client, city, trained):
         link_id = list(city.counts)[2]
         post(client, rows(city, NOW + 10, NOW + 11, [link_id]))
@@ -232,6 +233,7 @@ class TestForecasts:
             model.profile.at(calendar.weekday, calendar.slot_of_day)[0], abs=6e-4
         )
 
+    @on_one_database
     def test_a_feed_that_went_silent_is_the_profiles(self, client, city):
         late = next(iter(city.counts))
         post(client, rows(city, NOW, NOW + 20, list(city.counts)[1:]))
@@ -293,6 +295,7 @@ class TestExplain:
             assert one["counts"] == [None if np.isnan(count) else count for count in came]
             assert len(one["missed"]) == 4
 
+    @on_one_database
     def test_as_of_a_past_slot(self, client, city):
         said = forecast(client, next(iter(city.counts)), explain=True, as_of=slot_start(city, NOW - 30))
         parts = [one["vehicles"] for one in said["explanation"]["context"]]
@@ -341,6 +344,7 @@ class TestStore:
             post(fresh, rows(city, NOW + 1, NOW + 2))
             assert forecast(fresh, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
 
+    @on_one_database
     def test_a_damaged_network_is_not_shelved(self, client, trained, settings, tmp_path):
         put_city(client, trained.city)
         folder = shutil.copytree(trained.folder, tmp_path / "copy")
@@ -374,6 +378,7 @@ class TestStore:
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]
         assert store.networks() == [trained.network]
 
+    @on_one_database
     def test_sweeping_for_another_database_keeps_networks_of_artifacts(self, client, city, trained, settings, tmp_path):
         other = open_database(f"sqlite:///{tmp_path / 'other.db'}")
         upgrade_schema(other)

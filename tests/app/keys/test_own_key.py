@@ -1,6 +1,5 @@
 """``GET /v1/key``: what one's own key may do."""
 
-import pytest
 from starlette.testclient import TestClient
 
 from app.main import create_app
@@ -11,15 +10,15 @@ def own(client, key):
     return client.get("/v1/key", headers={"X-API-Key": key})
 
 
-@pytest.mark.parametrize("scopes", [["read"], ["ingest"], ["admin"], ["read", "ingest"]])
-def test_any_key_may_ask_what_it_may_do(client, scopes):
-    made = client.post("/v1/admin/keys", json={"name": "wall", "scopes": scopes, "expires_in_days": 30}).json()
-    answer = own(client, made["key"])
-    assert answer.status_code == 200
-    assert answer.json() == {
-        "key_id": made["key_id"], "name": "wall", "scopes": scopes, "expires_at": made["expires_at"],
-    }  # fmt: skip
-    assert made["key"] not in answer.text
+def test_any_key_may_ask_what_it_may_do(client):
+    for scopes in (["read"], ["ingest"], ["admin"], ["read", "ingest"]):
+        made = client.post("/v1/admin/keys", json={"name": "wall", "scopes": scopes, "expires_in_days": 30}).json()
+        answer = own(client, made["key"])
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "key_id": made["key_id"], "name": "wall", "scopes": scopes, "expires_at": made["expires_at"],
+        }  # fmt: skip
+        assert made["key"] not in answer.text
 
 
 def test_the_key_of_the_settings_has_every_scope_and_no_end(client):

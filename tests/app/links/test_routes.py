@@ -141,8 +141,8 @@ class TestPutLink:
 
     def test_many_at_once_create_it_once(self, client):
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda _: client.put("/v1/links/A", json={}).status_code, range(16)))
-        assert sorted(answers) == [200] * 15 + [201]
+            answers = list(pool.map(lambda _: client.put("/v1/links/A", json={}).status_code, range(8)))
+        assert sorted(answers) == [200] * 7 + [201]
 
     def test_polygons_and_points_are_fine(self, put_link):
         ring = [[0, 0], [0, 1], [1, 1], [0, 0]]
@@ -191,19 +191,16 @@ class TestPostLinks:
         assert client.post("/v1/links", json={"links": links}).json()["updated"] == 1
         assert client.get("/v1/links/C").json()["upstream"] == ["A", "B"]
 
-    @pytest.mark.parametrize(
-        ("bad", "status"),
-        [
+    def test_all_or_nothing(self, client):
+        for bad, status in [
             ({"link_id": "B", "zone": "Nowhere"}, 422),
             ({"link_id": "B", "upstream": ["B"]}, 409),
             ({"link_id": "B", "upstream": ["Z"]}, 409),
             ({"link_id": "A", "name": "twice"}, 409),
             ({"name": "nameless"}, 422),
-        ],
-    )
-    def test_all_or_nothing(self, client, bad, status):
-        assert client.post("/v1/links", json={"links": [{"link_id": "A"}, bad]}).status_code == status
-        assert client.get("/v1/links").json() == {"links": [], "next_cursor": None}
+        ]:
+            assert client.post("/v1/links", json={"links": [{"link_id": "A"}, bad]}).status_code == status
+            assert client.get("/v1/links").json() == {"links": [], "next_cursor": None}
 
     @pytest.mark.parametrize("media_type", [GEOJSON, "application/json"])
     def test_the_sample_city_comes_as_geojson(self, client, media_type):
@@ -257,6 +254,7 @@ class TestGetLinks:
         assert geo.headers["link"] == '<?limit=3&cursor=L2>; rel="next"'
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=a+b", f"limit={10**30}", "cursor="])
+    @on_one_database
     def test_what_breaks_a_rule_is_refused(self, client, query):
         assert client.get(f"/v1/links?{query}").status_code == 422
 

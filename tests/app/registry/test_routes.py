@@ -78,21 +78,18 @@ class TestGetModel:
         assert "memory.npy has 0 bytes" in listed[0]["damaged"]
         assert listed[1]["damaged"] is None
 
-    @pytest.mark.parametrize(
-        ("path", "status"),
-        [
-            ("/v1/links/Zz/models", 404),
-            ("/v1/links/Zz/models/1", 404),
-            ("/v1/links/Ba/models/3", 404),
-            ("/v1/links/Ba/models/0", 422),
-            ("/v1/links/Ba/models/2147483648", 422),
-            ("/v1/links/Ba/models/one", 422),
-        ],
-    )
-    def test_what_does_not_exist(self, client, shelf, path, status):
-        answer = client.get(path)
-        assert answer.status_code == status
-        assert answer.headers["content-type"] == "application/problem+json"
+    def test_what_does_not_exist(self, client, shelf):
+        statuses = {
+            "/v1/links/Zz/models": 404,
+            "/v1/links/Zz/models/1": 404,
+            "/v1/links/Ba/models/3": 404,
+            "/v1/links/Ba/models/0": 422,
+            "/v1/links/Ba/models/2147483648": 422,
+            "/v1/links/Ba/models/one": 422,
+        }
+        answers = {path: client.get(path) for path in statuses}
+        assert {path: answer.status_code for path, answer in answers.items()} == statuses
+        assert {answer.headers["content-type"] for answer in answers.values()} == {"application/problem+json"}
 
     def test_a_key_is_needed(self, client, shelf):
         assert client.get("/v1/links/Ba/models", headers={"X-API-Key": ""}).status_code == 401

@@ -15,6 +15,7 @@ from app.links.tables import Link
 from app.main import create_app
 from app.web import metrics
 from app.web.operations import DOCS_FILES
+from tests.app.conftest import on_one_database
 from tests.app.stored import put_rows
 
 
@@ -41,6 +42,7 @@ def ask_now(client):
 
 
 class TestLivez:
+    @on_one_database
     def test_needs_no_key(self, service):
         with TestClient(service) as stranger:
             assert stranger.get("/livez").json() == {"status": "alive"}
@@ -136,6 +138,7 @@ class TestMetrics:
         assert (sample(client, stored), sample(client, issued, method="profile")) == (before[0] + 96, before[1] + 4)
 
 
+@on_one_database
 class TestDocs:
     def test_nothing_comes_from_elsewhere_and_no_script_is_inline(self, client):
         page = client.get("/docs")
