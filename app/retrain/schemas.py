@@ -106,6 +106,7 @@ class NewRun(BaseModel):
     parameters: Parameters | None = Field(None, description="How to train")
     refresh: bool = Field(
         False,
+        strict=True,
         description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
         "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
     )

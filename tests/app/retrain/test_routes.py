@@ -56,6 +56,8 @@ class TestRetrain:
             ({"links": "some"}, 422),
             ({"algorithm": "LSTM"}, 422),
             ({"activate": "perhaps"}, 422),
+            ({"algorithm": "NETWORK", "refresh": 1}, 422),
+            ({"refresh": 0}, 422),
             ({"parameters": {"lags": 0}}, 422),
             ({"parameters": {"speed": 1}}, 422),
         ],
