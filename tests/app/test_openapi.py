@@ -8,6 +8,7 @@ import io
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from app.web.document_links import FOLLOWS
 from tests.app.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, small_city, train_city
 from tests.app.conftest import ADMIN_KEY
 
-EXAMPLES = 10  # drawn for each operation, beside the examples of the document and every boundary of its schema
-WALKS, STEPS = 60, 8  # of calls that follow each other
+EXAMPLES = 6  # drawn for each operation, beside the examples of the document and every boundary of its schema
+WALKS, STEPS = 40, 8  # of calls that follow each other
 CITY = small_city()  # here, for what is drawn names its links
 LINK_IDS = sorted(CITY.counts)
 NEWEST = TRAINED_DAYS * SLOTS
@@ -38,6 +39,7 @@ FILES = ("text/csv", "application/x-ndjson", "application/octet-stream", "applic
 SPARE = ["spare-1", "spare-2"]  # links that may be deleted
 HOOK = {"url": "https://control.example/flowcast", "events": ["forecasts"]}
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
+BOUNDARIES = {"coverage"}  # for themselves, for there are thousands of them
 CHECKS = {
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
     "response_schema_conformance", "negative_data_rejection", "positive_data_acceptance", "missing_required_header",
@@ -55,6 +57,9 @@ BEYOND_SCHEMAS = {
     "GET /v1/links/{link_id}/counts": SPAN,
     "GET /v1/links/{link_id}/accuracy": SPAN,
 }
+# Every boundary of every kind of geometry is tried where one link is stored. Where many are, in two forms and under two
+# media types, it would be three times as many again: there, those of one kind will do.
+MANY_LINKS, OTHER_GEOMETRIES = "POST /v1/links", re.compile(r"/geometry/anyOf/\d+/oneOf/[1-9]/")
 
 
 # ---------------------------------------------------------------- what the generator cannot know by itself
@@ -146,17 +151,23 @@ def is_beyond_schemas(failure: Any, case: Any, response: Any) -> bool:
     return refused_in_part and bool(response.json()["refused"])
 
 
-def configuration(*, stateful: bool = False) -> SchemathesisConfig:
-    """Say how to look: in every way, or only along the links of the document, and then for longer."""
+def is_tried_elsewhere(case: Any) -> bool:
+    """Tell whether a boundary of the schema is the same as one of another operation."""
+    place = getattr(case.meta.phase.data, "location", None)
+    return case.operation.label == MANY_LINKS and bool(OTHER_GEOMETRIES.search(place or ""))
+
+
+def configuration(ways: set[str], *, for_longer: bool = False) -> SchemathesisConfig:
+    """Say how to look: in these ways, or only along the links of the document, and then for longer."""
     link = {"dictionary": "links", "probability": 0.8}
     # Without these, what is drawn would depend on times and keys in earlier answers.
     phases: dict[str, Any] = {
         "fuzzing": {"extra-data-sources": {"responses": False}, "error-feedback": {"enabled": False}},
     }
-    if stateful:
-        others = {phase: {"enabled": False} for phase in sorted(PHASES - {"stateful"})}
+    phases |= {phase: {"enabled": False} for phase in sorted(PHASES - ways)}
+    if for_longer:
         # No links but ours: what schemathesis infers beside them is followed by the other run.
-        phases = others | {"stateful": {"max-steps": STEPS, "inference": {"algorithms": []}}}
+        phases |= {"stateful": {"max-steps": STEPS, "inference": {"algorithms": []}}}
     return SchemathesisConfig.from_dict(
         {
             "seed": 5,
@@ -178,7 +189,7 @@ def configuration(*, stateful: bool = False) -> SchemathesisConfig:
             "generation": {
                 "deterministic": True,
                 "database": "none",
-                "max-examples": WALKS if stateful else EXAMPLES,
+                "max-examples": WALKS if for_longer else EXAMPLES,
                 "no-shrink": True,
             },
             "phases": phases,
@@ -239,9 +250,11 @@ def failures_of(event: events.ScenarioFinished) -> Iterator[str]:
 class Run:
     """What came of running schemathesis: failures, what was tried, and which call led to which with a good answer."""
 
-    def __init__(self, app: FastAPI, config: SchemathesisConfig) -> None:
+    def __init__(self, app: FastAPI, config: SchemathesisConfig, paths: str = "") -> None:
         self.failures, self.phases, self.checks = list[str](), set[str](), set[str]()
-        self.good = {f"{m.upper()} {path}": 0 for path, methods in app.openapi()["paths"].items() for m in methods}
+        documented = [(path, method) for path, methods in app.openapi()["paths"].items() for method in methods]
+        self.asked = [f"{method.upper()} {path}" for path, method in documented if re.search(paths, path)]
+        self.good = Counter[str]()
         self.followed: set[tuple[str, str]] = set()
         schema = schemathesis.openapi.from_asgi("/openapi.json", app, config=config)
 
@@ -249,6 +262,10 @@ class Run:
         def map_body(context: Any, body: Any) -> Any:
             close_rings(body)
             return body
+
+        @schema.hook
+        def filter_case(context: Any, case: Any) -> bool:
+            return bool(re.search(paths, case.operation.path)) and not is_tried_elsewhere(case)
 
         @schema.hook
         def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
@@ -282,18 +299,24 @@ class Run:
 
 # On PostgreSQL, which refuses more; what follows is asked of SQLite.
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_every_answer_is_as_documented(city: FastAPI) -> None:
-    run = Run(city, configuration())
+@pytest.mark.parametrize(
+    ("ways", "paths", "share"),
+    [(BOUNDARIES, "^/v1/links", 0.5), (BOUNDARIES, "^(?!/v1/links)", 0.5), (PHASES - BOUNDARIES, "", 1.0)],
+    ids=["boundaries of links", "other boundaries", "all that is drawn"],
+)
+def test_every_answer_is_as_documented(city: FastAPI, ways: set[str], paths: str, share: float) -> None:
+    run = Run(city, configuration(ways), paths)
     assert not run.failures, run.told()
     # That nothing failed says something only if much was tried.
-    assert run.phases >= PHASES
+    assert run.phases >= ways
     assert run.checks >= CHECKS
-    assert [operation for operation, answers in run.good.items() if answers == 0] == []
+    # Boundaries name few links and runs that are there; what is drawn must find some for every operation.
+    assert len([operation for operation in run.asked if run.good[operation]]) >= share * len(run.asked)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # what follows what is no matter of the database
 def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
-    run = Run(city, configuration(stateful=True))
+    run = Run(city, configuration({"stateful"}, for_longer=True))
     assert not run.failures, run.told()
     assert run.phases >= {"stateful"}
     # Which of them, is drawn; that each can be followed, is shown below.
