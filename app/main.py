@@ -77,15 +77,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         runtime = await run_in_threadpool(open_runtime, settings)
         app.state.runtime, app.state.readiness = runtime, Readiness(runtime)
         app.state.figures = Figures(runtime, app.state.readiness, app.version)
-        tasks = [asyncio.create_task(_upkeep(runtime)), asyncio.create_task(shedding.watch())]
+        over = asyncio.Event()
+        upkeep, watch = asyncio.create_task(_upkeep(runtime, over)), asyncio.create_task(shedding.watch())
         try:
             with streams_end_on_signals():
                 yield
         finally:
-            for task in tasks:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            watch.cancel()
+            over.set()
+            await upkeep  # not cancelled: a thread of it would go on at a database that is closed
             await run_in_threadpool(_close, runtime)
             request_log.flush()
 
@@ -128,11 +128,13 @@ def create_service() -> FastAPI:
     return app
 
 
-async def _upkeep(runtime: Runtime) -> None:
-    """Do what no request should wait for."""
+async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
+    """Do what no request should wait for, until it is over."""
     note_at = 0.0
     while True:
-        await asyncio.sleep(UPKEEP_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
+            return
         metrics.models_loaded(len(runtime.models))
         metrics.count_answers()
         if runtime.keys.has_news:
