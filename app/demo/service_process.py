@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 FINISH_SECONDS = 10.0
 LAST_WORDS = 300  # characters of the log
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
