@@ -31,14 +31,14 @@ class Service:
         headers = {"X-API-Key": key, "Content-Type": "application/json"}
         question = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(question, timeout=30) as answer:
+            with urllib.request.urlopen(question, timeout=60) as answer:
                 return answer.status, json.loads(answer.read() or b"null"), answer.headers
         except urllib.error.HTTPError as problem:
             return problem.code, json.loads(problem.read() or b"null"), problem.headers
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def running_service(
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
     service = Service(process, port)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 if service.ask("GET", "/readyz")[0] == 200:
