@@ -13,7 +13,7 @@ import pytest
 from tests.journeys.service import KEY, Service, running_service
 
 HEAD_SECONDS, BODY_SECONDS = 2, 3
-MOST_SECONDS = 30  # a machine may be busy; a client that is kept for ever is not cut off by then
+MOST_SECONDS = 60  # a machine may be busy; a client that is kept for ever is not cut off by then
 AT_ONCE = 200
 LINKS = [f"L{i}" for i in range(1000)]
 CREDENTIALS = f"Host: flowcast\r\nX-API-Key: {KEY}\r\n".encode()
@@ -86,13 +86,15 @@ def test_a_silent_client_is_let_go(service):
     assert rest(connect(service)) == b""
 
 
-@pytest.mark.parametrize("said", [b"GET /livez HTTP/1.1\r\nHo", b"\r\n\r\n", b"POST"])
-def test_a_head_that_stops_half_way_is_answered_and_closed(service, said):
-    client = connect(service)
-    client.sendall(said)
-    told = problem_in(rest(client))
-    assert (told["status"], told["type"]) == (408, "/problems/too-slow")
-    assert told["detail"] == f"no whole request came within {HEAD_SECONDS} s"
+def test_a_head_that_stops_half_way_is_answered_and_closed(service):
+    begun = [b"GET /livez HTTP/1.1\r\nHo", b"\r\n\r\n", b"POST"]
+    clients = [connect(service) for _ in begun]
+    for client, said in zip(clients, begun, strict=True):  # all at once: each waits as long as it may
+        client.sendall(said)
+    for client in clients:
+        told = problem_in(rest(client))
+        assert (told["status"], told["type"]) == (408, "/problems/too-slow")
+        assert told["detail"] == f"no whole request came within {HEAD_SECONDS} s"
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(service):
@@ -109,13 +111,12 @@ def test_a_second_request_has_no_more_time_than_the_first(service):
 
 
 def test_a_body_that_stops_or_comes_byte_by_byte_is_cut_off(service):
-    client = connect(service)
-    client.sendall(POST + b'{"counts"')
-    told = problem_in(rest(client))
+    silent, slow = connect(service), connect(service)
+    silent.sendall(POST + b'{"counts"')
+    slow.sendall(POST)
+    assert problem_in(dribble(slow, b" " * 1000))["status"] == 408
+    told = problem_in(rest(silent))
     assert (told["status"], told["instance"]) == (408, "/v1/counts")
-    client = connect(service)
-    client.sendall(POST)
-    assert problem_in(dribble(client, b" " * 1000))["status"] == 408
 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for(service):
@@ -152,7 +153,7 @@ def test_a_stream_of_events_that_nobody_reads_is_given_up(service):
         for path in (*[b"/v1/links?limit=1000"] * 12, b"/v1/events"):
             reader.sendall(b"GET " + path + b" HTTP/1.1\r\n" + CREDENTIALS + b"\r\n")
         assert reader.recv(1000).startswith(b"HTTP/1.1 200")
-        deadline = time.monotonic() + 3 * MOST_SECONDS
+        deadline = time.monotonic() + 2 * MOST_SECONDS
         slot = 0
         while not logged(service, "an answer that is not read"):
             assert time.monotonic() < deadline, "the reader was not cut off"
