@@ -90,7 +90,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             "FLOWCAST_MODEL_STORE": str(folder / "models"),
             "FLOWCAST_CLOCK": "feed",
         }
-        command = [sys.executable, "-m", "app", "train", "--from-database", "--links", "Ba", "--register", "--activate"]
+        train = ["train", "--from-database", "--links", "Ba", "--register", "--activate", "--jobs", "1"]
+        command = [sys.executable, "-m", "app", *train]
         subprocess.run(command, env=environment, check=True, capture_output=True, cwd=folder)
         post_slots(running, city, TRAINED_SLOTS, STORED_SLOTS)
         yield running
