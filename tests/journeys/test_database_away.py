@@ -51,7 +51,7 @@ class Feed:
 
 
 def wait_for(holds) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

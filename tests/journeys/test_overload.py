@@ -58,7 +58,7 @@ def test_an_overloaded_service_refuses_with_retry_after_stores_what_it_acknowled
         posts = [Post(service.port, i, refused) for i in range(1, N)]
         for post in posts:
             post.start()
-        assert refused.wait(20)
+        assert refused.wait(60)
         status, problem = service.ask("GET", "/v1/links/A/accuracy")
         assert (status, problem["type"]) == (503, "/problems/overloaded")
         assert service.ask("GET", "/v1/links/A/forecast") == forecast  # it lies ready, and is given

@@ -14,6 +14,7 @@ import pytest
 
 from app.demo.city import City, links_geojson, sample_city
 from tests.journeys.service import KEY, Service, running_service
+from tests.journeys.workers import PATIENCE
 
 SLOTS, DAYS, POSTED = 96, 16, 14
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
@@ -65,7 +66,7 @@ class Town:
 
     def retrain(self, **body: Any) -> None:
         run = self.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         while (shown := self.ask("GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] != "succeeded":
             assert time.monotonic() < deadline, shown
             assert shown["state"] not in ("failed", "cancelled"), shown
@@ -343,7 +344,7 @@ class TestRetrain:
         for name, value in (("Lags", "6"), ("Neighbours", "6"), ("Held-out days", "3"), ("Most steps", "2")):
             page.get_by_label(name, exact=True).fill(value)
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
         run_id = page.url.rsplit("/", 1)[1]
         figures = row(page, link_id).locator("td").all_inner_texts()
         assert float(figures[1]) > 0
@@ -389,7 +390,7 @@ class TestRetrain:
             page.get_by_label(name, exact=True).fill(value)
         page.get_by_label("Activate a candidate").select_option("always")
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
 
         page.goto(f"{visitor.address}#/links/{link_id}")
         answer = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")
@@ -420,7 +421,7 @@ class TestRetrain:
         page.get_by_label("Algorithm").select_option("NETWORK")
         refresh.check()
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=120_000)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
         assert "NETWORK, refreshed" in page.locator(".summary").inner_text()
         assert town.version(link_id) == version + 1
 

@@ -18,12 +18,12 @@ import pytest
 from app.demo.city import City, links_geojson, sample_city
 from tests.bucket_server import SECRET, bucket_server
 from tests.journeys.service import KEY, Service, running_service
+from tests.journeys.workers import PATIENCE
 
 SLOTS = 96
 DAYS = 14  # of counts before the first forecast
 GOOD = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
 WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
-PATIENCE = 120.0  # seconds, for what takes a few
 
 
 @pytest.fixture
