@@ -26,7 +26,7 @@ from app.retrain.schemas import RunDetail
 from app.retrain.show import show_run
 from app.retrain.worker import Worker
 from app.settings import Settings
-from benchmarks.dask_cluster import DaskCluster, end
+from benchmarks.dask_cluster import DaskCluster
 from benchmarks.while_training import fill
 from model.artifact_folder import MANIFEST
 from tests.journeys.workers import PATIENCE
@@ -113,7 +113,8 @@ def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
     try:
         yield
     finally:
-        end(process)
+        process.terminate()
+        process.wait(timeout=PATIENCE)
     assert process.returncode == 0, runs.log()
 
 

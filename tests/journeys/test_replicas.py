@@ -138,7 +138,7 @@ def start_worker(stack: ExitStack, database: str, folder: Path, settings: dict[s
 
     def stop() -> None:
         worker.terminate()
-        worker.wait(timeout=60)
+        worker.wait(timeout=PATIENCE)
 
     stack.callback(stop)
     return worker

@@ -226,7 +226,7 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
                 time.sleep(0.1)
         finally:
             second.terminate()
-            second.wait(timeout=60)
+            second.wait(timeout=PATIENCE)
         assert after["state"] == "succeeded"
         for link in after["links"]:
             assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and shelved twice
@@ -267,7 +267,7 @@ def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and
                 time.sleep(0.1)
         finally:
             second.terminate()
-            second.wait(timeout=60)
+            second.wait(timeout=PATIENCE)
         assert after["state"] == "succeeded"
         assert {(link["outcome"], link["version"]) for link in after["links"]} == {("activated", 1)}
         assert len(list((tmp_path / "models" / ".networks").iterdir())) == 1

@@ -8,7 +8,7 @@ import pytest
 from app.database import open_database
 from app.demo.city import sample_city
 from app.settings import Settings
-from tests.journeys.workers import QUICK, put_city, request, rows, start_worker, wait_for
+from tests.journeys.workers import PATIENCE, QUICK, put_city, request, rows, start_worker, wait_for
 
 SLOW = {"lags": 45, "n_neighbors": 20, "max_iter": 15, "held_out_days": 4, "mu": [1e-2, 1e-3]}
 
@@ -55,7 +55,7 @@ def test_one_run_and_two_workers_each_link_once_also_when_one_falls_asleep_or_it
         # No room for an artifact: the link fails by name, and nothing of it is on the shelf or beside it.
         workers.remove(sleeper)
         sleeper.terminate()
-        sleeper.wait(timeout=60)
+        sleeper.wait(timeout=PATIENCE)
         _, most = resource.prlimit(workers[0].pid, resource.RLIMIT_FSIZE)
         resource.prlimit(workers[0].pid, resource.RLIMIT_FSIZE, (1000, most))
         third = request(engine, {**QUICK, "n_neighbors": 5})
@@ -73,5 +73,5 @@ def test_one_run_and_two_workers_each_link_once_also_when_one_falls_asleep_or_it
         for worker in workers:
             worker.send_signal(signal.SIGCONT)
             worker.terminate()
-            worker.wait(timeout=60)
+            worker.wait(timeout=PATIENCE)
         engine.dispose()
