@@ -109,7 +109,8 @@ def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
         **settings,
     }
     with (runs.folder / "worker.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+        command = [sys.executable, "-m", "app", "worker"]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         yield
     finally:

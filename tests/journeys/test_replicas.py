@@ -134,7 +134,8 @@ class Reader:
 def start_worker(stack: ExitStack, database: str, folder: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = os.environ | {"FLOWCAST_DATABASE_URL": database, "FLOWCAST_CLOCK": "feed"} | settings
     with (folder / "worker.log").open("ab") as log:
-        worker = subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+        command = [sys.executable, "-m", "app", "worker"]
+        worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def stop() -> None:
         worker.terminate()

@@ -2,14 +2,13 @@
 
 import http.client
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 
 from app.demo.city import City, links_geojson, sample_city
 from tests.journeys.service import KEY, Service, running_service
-from tests.journeys.workers import PATIENCE
+from tests.journeys.workers import PATIENCE, start_worker
 
 SLOTS, DAYS = 96, 16
 GOOD = {"lags": 12, "n_neighbors": 8, "max_iter": 4, "held_out_days": 4, "mu": [1e-3]}
@@ -188,15 +187,14 @@ def test_events_and_progress_come_as_they_happen(service, city):
     assert heard[-1][1]["link_id"] == link_id
 
 
-def start_worker(database_url: str, folder: Path) -> subprocess.Popen[bytes]:
-    environment = os.environ | {
-        "FLOWCAST_DATABASE_URL": database_url,
-        "FLOWCAST_MODEL_STORE": str(folder / "models"),
-        "FLOWCAST_CLOCK": "feed",
-        "FLOWCAST_RETRAIN_JOBS": "1",
-    }
-    with (folder / "worker.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "app", "worker"], env=environment, stdout=log, stderr=log)
+@contextmanager
+def running_worker(database_url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    worker = start_worker(database_url, folder)
+    try:
+        yield worker
+    finally:
+        worker.terminate()
+        worker.wait(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -206,27 +204,22 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
         put_city(service, city)
         slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
         _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "always"})
-        worker = start_worker(database_url, tmp_path)
-        path = f"/v1/admin/retrain/{run['run_id']}"
-        deadline = time.monotonic() + PATIENCE
-        while service.ask("GET", path)[1]["progress"]["done"] < 1:
-            assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-            time.sleep(0.02)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        path, deadline = f"/v1/admin/retrain/{run['run_id']}", time.monotonic() + PATIENCE
+        with running_worker(database_url, tmp_path) as worker:
+            while service.ask("GET", path)[1]["progress"]["done"] < 1:
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                time.sleep(0.02)
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
         before = service.ask("GET", path)[1]
         assert before["state"] == "running"
         assert before["progress"]["done"] < len(ids)
         done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
-        second = start_worker(database_url, tmp_path)
-        try:
+        with running_worker(database_url, tmp_path):
             deadline = time.monotonic() + PATIENCE
             while (after := service.ask("GET", path)[1])["state"] == "running":
                 assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
                 time.sleep(0.1)
-        finally:
-            second.terminate()
-            second.wait(timeout=PATIENCE)
         assert after["state"] == "succeeded"
         for link in after["links"]:
             assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and shelved twice
@@ -252,22 +245,19 @@ def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and
         asked = {"links": "all", "algorithm": "NETWORK", "parameters": quick, "activate": "always"}
         _, run = service.ask("POST", "/v1/admin/retrain", asked)
         path = f"/v1/admin/retrain/{run['run_id']}"
-        worker, deadline = start_worker(database_url, tmp_path), time.monotonic() + PATIENCE
-        while not (children := children_of(worker.pid)) or not list(tmp_path.glob("models/.training-*/.network-*")):
-            assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-            time.sleep(0.02)
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        deadline = time.monotonic() + PATIENCE
+        with running_worker(database_url, tmp_path) as worker:
+            while not (children := children_of(worker.pid)) or not list(tmp_path.glob("models/.training-*/.network-*")):
+                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                time.sleep(0.02)
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
         assert service.ask("GET", path)[1]["progress"]["done"] == 0
-        second = start_worker(database_url, tmp_path)
-        try:
+        with running_worker(database_url, tmp_path):
             deadline = time.monotonic() + PATIENCE
             while (after := service.ask("GET", path)[1])["state"] == "running":
                 assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
                 time.sleep(0.1)
-        finally:
-            second.terminate()
-            second.wait(timeout=PATIENCE)
         assert after["state"] == "succeeded"
         assert {(link["outcome"], link["version"]) for link in after["links"]} == {("activated", 1)}
         assert len(list((tmp_path / "models" / ".networks").iterdir())) == 1

@@ -67,8 +67,9 @@ def start_worker(
         "FLOWCAST_RETRAIN_JOBS": "1",
         **settings,
     }
-    with (folder / "worker.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, *program, "worker"], env=environment, stdout=log, stderr=log)
+    command = [sys.executable, *program, "worker"]
+    with (folder / "worker.log").open("ab") as log:  # a session of its own, as beside a service: its share of the cores
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def rows(engine: Engine, question: str, **given: object) -> list[tuple[Any, ...]]:
