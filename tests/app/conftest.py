@@ -23,7 +23,7 @@ ADMIN_KEY = "an-admin-key-for-tests-only"
 # For tests of what is refused before a database is asked: a second one would add time and nothing else.
 on_one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
-SPENT: list[str] = []  # databases of tests that are over
+SPENT: dict[str, list[str]] = {}  # databases of tests that are over, by the server they are on
 
 
 @pytest.fixture(scope="session")
@@ -74,14 +74,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         yield f"sqlite:///{path}"
         return
     address = request.getfixturevalue("postgresql")
-    name = f"test_{uuid.uuid4().hex}"
+    name, spent = f"test_{uuid.uuid4().hex}", SPENT.setdefault(address("postgres"), [])
     with psycopg.connect(address("postgres"), autocommit=True) as connection:
         # Not as soon as their tests end: the server would wait for connections that are just being closed.
-        while SPENT:
-            connection.execute(f"DROP DATABASE {SPENT.pop()} WITH (FORCE)")  # type: ignore[call-overload]
+        while spent:
+            connection.execute(f"DROP DATABASE {spent.pop()} WITH (FORCE)")  # type: ignore[call-overload]
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template")  # type: ignore[call-overload]
     yield address(name)
-    SPENT.append(name)
+    spent.append(name)
 
 
 @pytest.fixture

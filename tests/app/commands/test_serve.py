@@ -137,7 +137,12 @@ def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
     for thread in threads:
         thread.join()
     expected = 'flowcast_requests_total{method="GET",route="/v1/links",status="2xx"} 40.0'
-    assert expected in httpx.get(f"{served.url}/metrics").text
+    until = time.monotonic() + 60
+    while expected not in (
+        told := httpx.get(f"{served.url}/metrics").text
+    ):  # each process counts its own a little later
+        assert time.monotonic() < until, told
+        time.sleep(0.2)
     assert httpx.get(f"{served.url}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]
     assert served.stop() == 0
     assert not shared.exists()
