@@ -136,7 +136,6 @@ async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
             await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
             return
         metrics.models_loaded(len(runtime.models))
-        metrics.count_answers()
         if runtime.keys.has_news:
             await run_in_threadpool(_save_last_use, runtime)
         if monotonic() >= note_at and not runtime.changes.away:

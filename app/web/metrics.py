@@ -5,10 +5,8 @@ What the database knows is not counted here but asked for when Prometheus comes:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +25,6 @@ REFUSALS = (401, 403, 413, 429, 503)
 DEGRADED = ("no_model", "damaged_model", "gaps", "no_profile", "failed", "stale", "other")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 OTHER = "other"
-AT_ONCE = 32  # answers that are counted together
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
@@ -76,36 +73,23 @@ class _Children(NamedTuple):
 
 # Finding a labelled child costs more than counting with it. There are as many as routes, methods and status codes.
 _children: dict[tuple[str, str, int], _Children] = {}
-# Answers that are still to be counted. Where several processes share their figures each is kept in a file that is
-# mapped; one answer after another would fetch the same pages into the processor's cache every time.
-_answers: deque[tuple[_Children, float]] = deque()
 # From the start on, for a rate cannot see the first step of a counter that was not there before.
 _refused = {code: _refusals.labels(str(code)) for code in REFUSALS}
 _degraded_by = {reason: _degraded.labels(reason) for reason in DEGRADED}
 
 
 def request_answered(method: str, route: str, status: int, seconds: float) -> None:
-    """Count an answer and the time it took, at the latest when somebody asks."""
+    """Count an answer and the time it took."""
     children = _children.get((method, route, status))
     if children is None:
         labels = method if method in METHODS else OTHER, route, f"{status // 100}xx"
         children = _Children(_requests.labels(*labels), _durations.labels(*labels), _refused.get(status))
         if method in METHODS:
             _children[method, route, status] = children
-    _answers.append((children, seconds))
-    if len(_answers) >= AT_ONCE:
-        count_answers()
-
-
-def count_answers() -> None:
-    """Count the answers that are still to be counted."""
-    with contextlib.suppress(IndexError):  # the end; another thread may be counting too
-        while True:
-            children, seconds = _answers.popleft()
-            children.answers.inc()
-            children.duration.observe(seconds)
-            if children.refusals is not None:
-                children.refusals.inc()
+    children.answers.inc()
+    children.duration.observe(seconds)
+    if children.refusals is not None:
+        children.refusals.inc()
 
 
 def counts_stored(n: int) -> None:
@@ -157,7 +141,6 @@ class _Given(Collector):
 
 def page(families: Iterable[Metric]) -> bytes:
     """Write all figures, those counted over all processes and those given, as Prometheus reads them."""
-    count_answers()
     registry = REGISTRY
     if folder := os.environ.get(SHARED_FOLDER):
         _forget_dead(Path(folder))
@@ -170,7 +153,6 @@ def page(families: Iterable[Metric]) -> bytes:
 
 def process_ends() -> None:
     """Take this process out of what is summed over the living."""
-    count_answers()
     if folder := os.environ.get(SHARED_FOLDER):
         mark_process_dead(os.getpid(), folder)  # type: ignore[no-untyped-call]
 
