@@ -16,7 +16,7 @@ from app.database import writing
 from app.keys.caller import Scope
 from app.keys.ring import Caller
 from app.runtime import Runtime
-from app.web.exchange import ADMIN_CALL
+from app.web.exchange import ADMIN_CALL, CALLER
 from app.web.known_query import refuse_unknown
 
 KEY_HEADER = "X-API-Key"
@@ -83,12 +83,12 @@ class KeyWith(SecurityBase):
     async def caller(self, request: Request) -> Caller:
         """Tell who calls, or refuse."""
         scope = request.scope
-        caller = cast("Caller | None", scope.get("flowcast.caller"))  # known already where a body had to be let in
+        caller = cast("Caller | None", scope.get(CALLER))  # known already where a body had to be let in
         if caller is None:
             runtime = cast(Runtime, request.app.state.runtime)
             client = request.client
             caller = await runtime.keys.identify(request.headers.get(KEY_HEADER), client.host if client else "")
-            scope["flowcast.caller"] = caller
+            scope[CALLER] = caller
         if self._audited:
             scope[ADMIN_CALL] = True  # refused or not, the edge records it
         if self._scope is not None:

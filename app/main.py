@@ -24,6 +24,7 @@ from app.dashboard import routes as dashboard_routes
 from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
+from app.forecasts.ready import ReadyForecasts
 from app.health import routes as health_routes
 from app.keys import own_routes
 from app.keys import routes as keys_routes
@@ -105,7 +106,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
     document(app)
     add_problem_handlers(app)
-    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding)
+    ready = ReadyForecasts(forecasts_routes.FORECAST_ROUTE)
+    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding, ready=ready)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Response
+from starlette.routing import BaseRoute
 
-from app.dependencies import READ
 from app.forecasts.windows import HORIZONS
+from app.keys.caller import Scope
 from app.runtime import Runtime
+from app.web.exchange import CALLER, Exchange
 
 # The plain questions, as they are asked; every other goes the usual way.
+BEGIN, END = "/v1/links/", "/forecast"
 PLAIN = {b"": 1} | {b"horizon=%d" % horizon: horizon for horizon in range(1, HORIZONS + 1)}
 
 
@@ -22,21 +23,24 @@ class JsonBytes(Response):
     media_type = "application/json"
 
 
-class ReadyRoute(APIRoute):
-    """Answers a plain question from the board; reading declared parameters would cost twice the answer itself."""
+class ReadyForecasts:
+    """Answers a plain question from the board, before the app has its turn: its way costs several times the answer."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Try the board first."""
-        usual = super().get_route_handler()
+    def __init__(self, route: BaseRoute) -> None:
+        self._route = route  # what is answered in its place
 
-        async def handler(request: Request) -> Response:
-            horizons = PLAIN.get(request.scope["query_string"])
-            if horizons is None:
-                return await usual(request)
-            await READ.caller(request)
-            board = cast(Runtime, request.app.state.runtime).board
-            entry = board.ready(request.path_params["link_id"])
-            rendered, age = (None, 0) if entry is None else board.rendered(entry)
-            return await usual(request) if rendered is None else JsonBytes(rendered.body(horizons, age))
-
-        return handler
+    async def __call__(self, exchange: Exchange) -> Response | None:
+        """Give the answer to a question if it lies ready, once it is known who asks; None sends it the usual way."""
+        scope, path = exchange.scope, exchange.path
+        horizons = PLAIN.get(scope["query_string"])
+        if horizons is None or exchange.method != "GET" or not (path.startswith(BEGIN) and path.endswith(END)):
+            return None
+        runtime = cast(Runtime, scope["app"].state.runtime)
+        entry = runtime.board.ready(path[len(BEGIN) : -len(END)])
+        rendered, age = (None, 0) if entry is None else runtime.board.rendered(entry)
+        if rendered is None:
+            return None
+        scope["route"] = self._route
+        caller = scope[CALLER] = await runtime.keys.identify(exchange.key, exchange.client)
+        caller.may(Scope.READ.value)
+        return JsonBytes(rendered.body(horizons, age))

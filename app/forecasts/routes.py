@@ -11,7 +11,7 @@ from app.exceptions import no_link
 from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.outage import Latest, latest
-from app.forecasts.ready import JsonBytes, ReadyRoute
+from app.forecasts.ready import JsonBytes
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.forecasts.windows import HORIZONS
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
@@ -62,8 +62,8 @@ router.add_api_route(
     get_forecast,
     methods=["GET"],
     responses={200: {"model": LinkForecast | ExplainedForecast, "headers": STALE}, **problem_responses(404, 409)},
-    route_class_override=ReadyRoute,
 )
+FORECAST_ROUTE = router.routes[-1]  # in whose place a forecast that lies ready is sent
 
 
 @router.get(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from time import perf_counter
@@ -19,7 +20,7 @@ from app.exceptions import Invalid, Problem, Unavailable, Unsupported
 from app.settings import Settings
 from app.web import metrics
 from app.web.bodies import Body, too_large
-from app.web.exchange import ADMIN_CALL, Exchange
+from app.web.exchange import ADMIN_CALL, CALLER, Exchange
 from app.web.logs import RequestLog
 from app.web.problem_handlers import PASSING
 from app.web.problems import problem_response, response_to
@@ -27,21 +28,23 @@ from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.edge")
 
-CALLER = "flowcast.caller"
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
 IMPORT_PATH = "/v1/import"
 LARGE_BODIES = ("/v1/counts", "/v1/links")
 SMALL_BODY = 1 << 20  # bytes; the others say little, and what is said wrongly takes hundreds of times its size
 ADMIN_PATH = "/v1/admin/"
+Ready = Callable[[Exchange], Awaitable[Response | None]]  # gives an answer that needs no app
 PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 
 
 class Edge:
     """Request ids, limits, packing, security headers, one log line and the metrics of every request."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, request_log: RequestLog, shedding: Shedding) -> None:
-        self._app, self._log, self._shedding = app, request_log, shedding
+    def __init__(
+        self, app: ASGIApp, *, settings: Settings, request_log: RequestLog, shedding: Shedding, ready: Ready
+    ) -> None:
+        self._app, self._log, self._shedding, self._ready = app, request_log, shedding, ready
         self._limit = settings.max_body_megabytes << 20
         self._import_limit = settings.max_import_megabytes << 20
         self._body_seconds = settings.body_seconds
@@ -61,6 +64,9 @@ class Edge:
             self._shedding.check(exchange.method, exchange.path, scope["query_string"])
             if exchange.has_body:
                 receive = await self._body(exchange, receive)
+            elif (answer := await self._ready(exchange)) is not None:
+                await answer(scope, receive, exchange.send)
+                return
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise Invalid("the address holds the character NUL, which is refused")
             await self._app(exchange.scope, receive, exchange.send)

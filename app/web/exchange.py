@@ -27,6 +27,7 @@ VARY = (b"vary", b"Accept-Encoding")
 
 Audit = Callable[["Exchange"], Awaitable[None]]
 ADMIN_CALL = "flowcast.admin_call"
+CALLER = "flowcast.caller"
 
 
 class Exchange:
