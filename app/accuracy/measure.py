@@ -18,8 +18,8 @@ from app.counts.series import as_count_series
 from app.counts.stored_series import stored_series
 from app.give_way import give_way
 from app.links.queries import LinkInfo, link_or_404
+from app.spans import SECONDS_A_DAY, Span, read_span
 from app.web.instants import instant_of
-from app.web.spans import SECONDS_A_DAY, Span, read_span
 from model.error_measures import skill
 
 WEEK_BEFORE = 8 * SECONDS_A_DAY  # a local week may have an hour more than seven days

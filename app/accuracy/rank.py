@@ -17,8 +17,8 @@ from app.accuracy.schemas import NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import window_seconds
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
+from app.spans import Span, read_span
 from app.web.instants import instant_of
-from app.web.spans import Span, read_span
 
 CURSOR_PATTERN = "^(?:[0-9a-f]{16}|none)~[A-Za-z0-9._:-]{1,64}$"
 Place = tuple[bool, float, str]  # in the ranking: without a figure, the figure, the link

@@ -8,8 +8,8 @@ from itertools import pairwise
 from app.accuracy.schemas import By
 from app.links.queries import LinkInfo
 from app.slots import from_local
+from app.spans import SECONDS_A_DAY, Span
 from app.web.instants import instant_of, unix_seconds
-from app.web.spans import SECONDS_A_DAY, Span
 
 SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}
 LINK_WINDOW = "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$"

@@ -12,8 +12,8 @@ from app.counts.queries import corrections_between, counts_between, newest_slots
 from app.counts.schemas import CorrectedCount, CountPage, ReplacedCount, SlotCount
 from app.counts.tables import QUALITIES
 from app.links.queries import LinkInfo, link_or_404
+from app.spans import SECONDS_A_DAY, Span, read_span
 from app.web.instants import instant_of
-from app.web.spans import SECONDS_A_DAY, Span, read_span
 
 HEADER = "slot_start,count,quality\n"
 

@@ -11,8 +11,8 @@ from app.forecasts.queries import PastForecast, newest_forecast, past_forecasts
 from app.forecasts.schemas import PastForecastOut, PastForecasts
 from app.links.queries import LinkInfo, link_or_404
 from app.slots import EPOCH
+from app.spans import SECONDS_A_DAY, read_span
 from app.web.instants import instant_of
-from app.web.spans import SECONDS_A_DAY, read_span
 
 CURSOR = r"^[0-9]{1,11}\.[0-9]{1,4}\.[0-9]{1,10}$"  # slot, horizon and version of the last one given
 

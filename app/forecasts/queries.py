@@ -18,7 +18,7 @@ from app.forecasts.windows import HORIZONS
 from app.give_way import give_way, in_turns
 from app.links.queries import LinkInfo
 from app.monthly_tables import ensure_months
-from app.web.spans import Span
+from app.spans import Span
 
 AT_ONCE = 100  # rows that are fetched in one go: a driver lets nobody else have a turn meanwhile
 COLUMNS = (

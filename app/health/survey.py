@@ -12,7 +12,7 @@ from app.health.examine import LEAST_DAYS, in_doubt, verdicts_on
 from app.health.feed import Now
 from app.health.schemas import FeedTotals, LinkState, NetworkHealth, State, VerdictName
 from app.links.queries import LinkInfo, all_links
-from app.web.spans import SECONDS_A_DAY, Span
+from app.spans import SECONDS_A_DAY, Span
 
 
 def network_health(session: Session, after: str | None, limit: int, now: Now) -> NetworkHealth:

@@ -14,7 +14,7 @@ from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
 from app.retrain.trigger_queries import promises_of_active, resting_links
 from app.settings import Settings
-from app.web.spans import Span
+from app.spans import Span
 
 HORIZON = 1
 LEAST_SCORED = 0.5  # share of the window's slots

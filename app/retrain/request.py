@@ -17,6 +17,7 @@ from app.retrain.tables import RetrainLink, RetrainRun
 
 Activate = Literal["if_better", "always", "never"]
 REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
+DEFAULT_DAYS = 56  # of counts that a run reads unless told otherwise
 OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
 OF_NETWORKS = ("context",)
 

@@ -13,13 +13,11 @@ from app.registry.open_store import open_store
 from app.registry.queries import Place
 from app.registry.store import ModelStore
 from app.retrain.cluster import Cluster
-from app.retrain.request import REFRESH
+from app.retrain.request import DEFAULT_DAYS, REFRESH
 from app.retrain.tables import RetrainRun
 from app.settings import Settings
 from model.artifact import DamagedArtifact
 from model.training_plan import TrainingPlan
-
-DEFAULT_DAYS = 56
 
 
 @dataclass(frozen=True)

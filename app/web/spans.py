@@ -1,16 +1,12 @@
-"""Spans of time in a query: ``from`` and ``to``, or what is left of them."""
+"""Spans of time in a query: ``from`` and ``to``."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from fastapi import Query
 
-from app.exceptions import Invalid
-from app.web.instants import Instant, unix_seconds
-
-SECONDS_A_DAY = 86_400
+from app.web.instants import Instant
 
 From = Annotated[
     Instant | None,
@@ -20,30 +16,3 @@ To = Annotated[
     Instant | None,
     Query(alias="to", description="End, excluded: RFC 3339 with an offset", examples=["2025-09-02T00:00:00Z"]),
 ]
-
-
-class Span(NamedTuple):
-    """From a second to another, the last one excluded, in Unix seconds."""
-
-    begin: int
-    end: int
-
-    def slots(self, slot_seconds: int) -> range:
-        """List the starts of the slots in the span, on the grid of their length."""
-        first = -(-self.begin // slot_seconds) * slot_seconds
-        return range(first, self.end, slot_seconds)
-
-
-def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
-    """Fill in what was left out: the end is that of the newest count, the start lies ``length`` seconds before.
-
-    None where nothing was given and there is no count to go by.
-    """
-    if begin is not None and end is not None and begin >= end:
-        raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
-    last = newest_end if end is None else unix_seconds(end)
-    if last is None:
-        if begin is None:
-            return None
-        last = unix_seconds(begin)
-    return Span(max(0, last - length) if begin is None else unix_seconds(begin), last)

@@ -28,8 +28,8 @@ from app.maintenance.tables import Upkeep
 from app.maintenance.upkeep import Upkeeper
 from app.monthly_tables import months_there
 from app.months import month_begin, month_of
+from app.retrain.request import DEFAULT_DAYS
 from app.retrain.tables import RetrainRun
-from app.retrain.work import DEFAULT_DAYS
 from app.settings import Settings, settings_from_environment
 from tests.app.stored import put_rows
 
