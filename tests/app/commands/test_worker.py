@@ -32,3 +32,10 @@ def test_who_asks_a_worker_to_end_is_heard_whatever_it_does_at_the_moment():
         [sys.executable, "-c", ASKED_AT_A_BAD_MOMENT], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_an_idle_worker_carries_no_library_that_only_training_needs():
+    heavy = ("sklearn", "scipy", "pandas", "joblib", "alembic")
+    code = f"import sys, app.commands.worker; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,80 @@
+"""A forecast that lies ready is sent before the app has its turn, to those who may have it."""
+
+import pytest
+
+from app.forecasts.ready import ReadyForecasts
+from tests.app.conftest import on_one_database
+
+STRANGERS = {"X-API-Key": "fc_nobody_knows-this-one"}
+
+
+@pytest.fixture
+def path(client, city) -> str:
+    """A question whose answer lies ready."""
+    link_id = next(iter(city.counts))
+    path = f"/v1/links/{link_id}/forecast"
+    assert client.get(path).status_code == 200
+    assert client.app.state.runtime.board.ready(link_id) is not None
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch) -> list[bool]:
+    """Whether each request was answered at the edge."""
+    seen, real = [], ReadyForecasts.__call__
+
+    async def noted(self, exchange):
+        answer = await real(self, exchange)
+        seen.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(ReadyForecasts, "__call__", noted)
+    return seen
+
+
+@pytest.mark.parametrize("query", ["", "?horizon=1", "?horizon=4"])
+def test_the_answer_is_that_of_the_app(client, path, quick, query):
+    sent = client.get(path + query)
+    usual = client.get(f"{path}{query}{'&' if query else '?'}explain=false")
+    assert quick == [True, False]
+    assert sent.json() == usual.json()
+    once = {"x-request-id"}
+    assert {k: v for k, v in sent.headers.items() if k not in once} == {
+        k: v for k, v in usual.headers.items() if k not in once
+    }
+
+
+@on_one_database
+def test_nobody_gets_it_who_may_not(client, path, quick):
+    ingest = client.post("/v1/admin/keys", json={"name": "feed", "scopes": ["ingest"]}).json()["key"]
+    for headers, status in ((STRANGERS, 401), ({"X-API-Key": ingest}, 403)):
+        refused = client.get(path, headers=headers)
+        usual = client.get(f"{path}?explain=false", headers=headers)
+        assert refused.status_code == usual.status_code == status
+        assert refused.headers["content-type"] == usual.headers["content-type"] == "application/problem+json"
+        assert refused.json() | {"request_id": ""} == usual.json() | {"request_id": ""}
+    assert True not in quick
+
+
+@on_one_database
+def test_it_is_counted_under_its_route(client, path, quick):
+    def counted() -> float:
+        label = 'flowcast_requests_total{method="GET",route="/v1/links/{link_id}/forecast",status="2xx"}'
+        lines = [line for line in client.get("/metrics").text.splitlines() if line.startswith(label)]
+        return float(lines[0].split()[-1])
+
+    before = counted()
+    quick.clear()
+    for _ in range(3):
+        assert client.get(path).status_code == 200
+    assert quick == [True] * 3
+    assert counted() == before + 3
+
+
+@on_one_database
+@pytest.mark.parametrize("query", ["?horizon=0", "?horizon=5", "?horizon=01", "?horizont=1", "?horizon=1&horizon=2"])
+def test_what_is_asked_otherwise_goes_the_usual_way(client, path, quick, query):
+    client.get(path + query)
+    client.head(path)
+    client.get(path.replace("/forecast", "/nothing/forecast"))
+    assert quick == [False] * 3
