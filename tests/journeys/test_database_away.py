@@ -79,6 +79,7 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
         with Feed(service, "C") as feed:
             wait_for(lambda: len(feed.acknowledged) > 70)  # long enough for all forecasts to be taken note of
             database.kill()
+            wait_for(lambda: service.ask_as(key, "GET", "/v1/links/A/forecast")[1]["stale"])  # once it has noticed
             until = time.monotonic() + OUTAGE_SECONDS
             while time.monotonic() < until:
                 status, said, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
