@@ -76,12 +76,6 @@ class KeyWith(SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:
         """Tell who calls, or refuse the caller, and only then what is asked: strangers learn nothing."""
-        caller = await self.caller(request)
-        refuse_unknown(request)
-        return caller
-
-    async def caller(self, request: Request) -> Caller:
-        """Tell who calls, or refuse."""
         scope = request.scope
         caller = cast("Caller | None", scope.get(CALLER))  # known already where a body had to be let in
         if caller is None:
@@ -93,11 +87,11 @@ class KeyWith(SecurityBase):
             scope[ADMIN_CALL] = True  # refused or not, the edge records it
         if self._scope is not None:
             caller.may(self._scope)
+        refuse_unknown(request)
         return caller
 
 
-READ = KeyWith(Scope.READ)
 AnyKey = Annotated[Caller, Security(KeyWith(None))]
-ReadKey = Annotated[Caller, Security(READ)]
+ReadKey = Annotated[Caller, Security(KeyWith(Scope.READ))]
 IngestKey = Annotated[Caller, Security(KeyWith(Scope.INGEST))]
 AdminKey = Annotated[Caller, Security(KeyWith(Scope.ADMIN))]
