@@ -1,11 +1,7 @@
 """Fixtures shared by all tests."""
 
-import contextlib
 import os
-import shutil
 import signal
-import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +19,9 @@ import pytest
 
 from benchmarks.browser import NoBrowser, chromium
 from benchmarks.data import MissingData, data_directory, running_in_ci
+from tests.databases import RUN, database_url, postgresql, remove_servers, sqlite_template
+
+__all__ = ["database_url", "postgresql", "sqlite_template"]  # one server for all tests of a process
 
 LONG = (
     "tests/journeys/",
@@ -33,25 +32,6 @@ LONG = (
     "tests/benchmarks/test_faults.py",
     "tests/model/test_memory.py",
 )
-RUN = "FLOWCAST_TEST_RUN"  # in the environment: what all processes of one run of the tests share
-MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
-MEMORY_BYTES = 2 << 30  # free there, or it is not used; a server of the tests has less than 0.2 GB
-
-
-def server_prefix() -> str:
-    """How the folders of this run's PostgreSQL servers begin."""
-    return f"flowcast-postgresql-{os.environ[RUN]}-"
-
-
-def server_parent() -> Path:
-    """Where PostgreSQL servers keep their data: in memory, where there is room for it.
-
-    A database is 365 files. To make and remove them for every test would take a disk as long as many a test.
-    """
-    with contextlib.suppress(OSError):
-        if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
-            return MEMORY
-    return Path(tempfile.gettempdir())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,17 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop and remove the servers of workers that ended too early to do it themselves."""
-    if hasattr(config, "workerinput"):
-        return
-    parents = {MEMORY, Path(tempfile.gettempdir())}
-    for folder in [folder for parent in parents for folder in parent.glob(f"{server_prefix()}*")]:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            server = int((folder / "postmaster.pid").read_text().splitlines()[0])
-            os.kill(server, signal.SIGINT)  # PostgreSQL's fast shutdown
-            deadline = time.monotonic() + 10
-            while (folder / "postmaster.pid").exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-        shutil.rmtree(folder, ignore_errors=True)
+    if not hasattr(config, "workerinput"):
+        remove_servers()
 
 
 @pytest.fixture

@@ -17,11 +17,10 @@ import pytest
 
 from app.demo.city import City, links_geojson, sample_city
 from benchmarks.data import running_in_ci
-from tests.app.conftest import postgresql
 from tests.app.test_db_copy import contents, fill, fresh_settings, new_database
 from tests.journeys.service import KEY, Service, running_service
 
-__all__ = ["fresh_settings", "new_database", "postgresql"]
+__all__ = ["fresh_settings", "new_database"]
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -1,3 +1,0 @@
-from tests.app.conftest import database_url, postgresql, sqlite_template
-
-__all__ = ["database_url", "postgresql", "sqlite_template"]
