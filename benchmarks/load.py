@@ -5,48 +5,51 @@ Time is compressed: a slot lasts ``--slot-seconds`` instead of 15 minutes, ten s
 connection of its own, spread over half of the slot; readers ask at random moments. Answers are timed from
 when the question was meant to be sent.
 
-- For each of ``--workers`` the service is started anew, forecasts are asked for alone, then the mixed
-  load follows: ``--seconds`` long for ``--steady`` workers, a third of it, 20 s at most, for the others.
+- For each of ``--workers`` a service is started on a database of its own. In every round forecasts are asked for
+  alone, then the mixed load follows for a slot: ``--seconds`` in all for ``--steady`` workers, at most a minute for
+  one, at most twenty seconds for the others.
+- One worker and ``--steady`` workers take turns, round by round: what they are compared by was measured in the same
+  minutes, and bars are judged by the median of the rounds, for the speed of many a machine changes by the minute.
 - With ``--steady`` workers it is then asked as much as it can serve, and after that twice as much.
 
-With ``--seconds 60`` all of it takes some four minutes. Exit code 1 if a bar that could be judged does not hold.
+With ``--seconds 60`` all of it takes some six minutes. Exit code 1 if a bar that could be judged does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 from sqlalchemy import Engine
 
 from app.counts.queries import counts_between
 from app.database import reading
 from benchmarks.load_clients import Ask, Told, in_own_process
-from benchmarks.load_figures import Overload, Phase, mixed_figures, overload_figures
+from benchmarks.load_figures import Overload, Phase, Round, mixed_figures, overload_figures
 from benchmarks.load_report import judge, show
 from benchmarks.load_traffic import LINES, POST, Rates, Traffic, drive, overload, saturate
 from benchmarks.model_city import ModelCity
-from benchmarks.prepared_city import postgresql, prepared
+from benchmarks.prepared_city import copied, postgresql, prepared
 from benchmarks.running_service import Running, running
 
 FIRST_SLOT = 100  # the city comes with a day of counts
 WARM_SLOTS = 2
-UNLOADED_SECONDS = 5.0
+UNLOADED_SECONDS = 2.0  # of every round
 FULL_SECONDS, OVERLOAD_SECONDS, RECOVERY_SECONDS = 8.0, 10.0, 20.0
-WEIGH_SECONDS = 5.0
-MOST_SECONDS = 20.0  # of the mixed load for worker counts that are not the steady one
+COMPARED_SECONDS, SHORT_SECONDS = 60.0, 20.0  # of mixed load at most, for one worker and for other numbers of them
 
 notes = Console(stderr=True, highlight=False)
 
@@ -92,52 +95,42 @@ class City:
         return range(feed * n // self.feeds, (feed + 1) * n // self.feeds)
 
 
-class Scales:
-    """Weighs a service every few seconds."""
+@dataclass
+class Station:
+    """A service with some number of workers, in a city of its own, and what was found there round by round."""
 
-    def __init__(self, service: Running) -> None:
-        self._service, self._over = service, threading.Event()
-        self.weights: list[tuple[float, float]] = []  # when, by the monotonic clock, and megabytes
-        self._thread = threading.Thread(target=self._weigh, daemon=True)
+    workers: int
+    service: Running
+    city: City
+    rounds: list[Round] = field(default_factory=list)
+    weights: list[tuple[float, float]] = field(default_factory=list)  # seconds of mixed load so far, and megabytes
 
-    def __enter__(self) -> Scales:
-        self._thread.start()
-        return self
+    def warm_up(self) -> None:
+        """Let each process have the models of its feeds, and see every kind of question."""
+        traffic, first = self.city.traffic(WARM_SLOTS)
+        posts = [Ask(0.0, POST, b"", place) for place in range(WARM_SLOTS * self.city.feeds)]
+        for told in in_own_process(drive, self.service, traffic, [posts, traffic.every_link()], LINES):
+            self.city.note(told, first)
+        self.weights.append((0.0, self.service.pss_megabytes()))
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    def go_round(self) -> None:
+        """Ask for forecasts alone, then send the mixed load for a slot, over the same connections."""
+        seed, seconds = len(self.rounds), self.city.rates.slot_seconds
+        traffic, first = self.city.traffic(1)
+        plans = [traffic.unloaded(UNLOADED_SECONDS, seed), traffic.mixed(seconds, seed)]
+        alone, mixed = in_own_process(drive, self.service, traffic, plans, LINES)
+        self.city.note(mixed, first)
+        self.rounds.append(Round(alone, mixed))
+        self.weights.append((self.weights[-1][0] + seconds, self.service.pss_megabytes()))
 
-    def _weigh(self) -> None:
-        over = False
-        while not over:
-            over = self._over.wait(WEIGH_SECONDS)
-            self.weights.append((time.monotonic(), self._service.pss_megabytes()))
-
-
-def under_load(service: Running, city: City, workers: int, seconds: float) -> Phase:
-    """Measure forecasts alone, then the mixed load, all over the same connections."""
-    notes.print(f"{workers} worker{'s' * (workers > 1)}: warm-up, forecasts alone, then {seconds:.0f} s of mixed load")
-    traffic, first = city.traffic(WARM_SLOTS + int(seconds / city.rates.slot_seconds))
-    begin = WARM_SLOTS * city.feeds
-    plans = [
-        [Ask(0.0, POST, b"", place) for place in range(begin)],  # so that each process has the models of its feeds
-        traffic.every_link(),
-        traffic.unloaded(UNLOADED_SECONDS, workers),
-        traffic.mixed(seconds, 1, first=begin),
-    ]
-    with Scales(service) as scales:
-        told = in_own_process(drive, service, traffic, plans, LINES)
-    for one in told:
-        city.note(one, first)
-    alone, mixed = told[2:]
-    unloaded = [answer.took for answer in alone.answers if answer.status == 200]
-    weights = [(at - mixed.began, weight) for at, weight in scales.weights if at >= mixed.began - WEIGH_SECONDS]
-    return mixed_figures(workers, seconds, unloaded, mixed, weights)
+    def found(self) -> Phase:
+        """Sum the rounds up."""
+        return mixed_figures(self.workers, self.rounds, self.weights)
 
 
-def overloaded(service: Running, city: City, normal: Phase) -> Overload:
+def overloaded(station: Station, normal: Phase) -> Overload:
     """Find out how much can be served, offer twice as much, and see how the service comes back."""
+    service, city = station.service, station.city
     usual = city.rates.a_second(city.feeds)
     notes.print(f"as much as it can serve, for {FULL_SECONDS:.0f} s")
     traffic, first = city.traffic(int(40 * FULL_SECONDS / city.rates.slot_seconds))
@@ -170,22 +163,46 @@ def city_of(options: argparse.Namespace) -> Iterator[tuple[City, Path]]:
         yield City(engine, built, settings | {"FLOWCAST_CLOCK": "wall"}, options.feeds, rates), folder
 
 
+@contextmanager
+def station(workers: int, city: City, folder: Path) -> Iterator[Station]:
+    """Start a service in a copy of the city, which nothing was posted to yet, and warm it up."""
+    notes.print(f"{workers} worker{'s' * (workers > 1)}: start and warm-up")
+    with copied(city.engine, f"for_{workers}") as (engine, url):
+        settings = city.settings | {"FLOWCAST_DATABASE_URL": url}
+        with running(["app", "serve", "--workers", str(workers)], settings, "/readyz", folder) as service:
+            started = Station(workers, service, replace(city, engine=engine, settings=settings, acknowledged=set()))
+            started.warm_up()
+            yield started
+
+
+def take_turns(stations: Sequence[Station], rounds: Sequence[int]) -> None:
+    """Give each service as many rounds as it is to have, in turn while several have any left."""
+    with Progress(console=notes, transient=True) as progress:
+        task = progress.add_task("mixed load", total=sum(rounds))
+        for number in range(max(rounds)):
+            for one, most in zip(stations, rounds, strict=True):
+                if number < most:
+                    one.go_round()
+                    progress.advance(task)
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything."""
-    phases, over = [], None
-    began = time.monotonic()
+    phases: list[Phase] = []
+    over, sent, lost, began = None, 0, 0, time.monotonic()
+    compared = [workers for workers in options.workers if workers in (1, options.steady)]
     with city_of(options) as (city, folder):
-        for workers in options.workers:
-            steady = workers == options.steady
-            wanted = options.seconds if steady else min(MOST_SECONDS, options.seconds / 3)
-            slots = max(1, round(wanted / options.slot_seconds))  # whole ones, so that the mixes are alike
-            seconds = slots * options.slot_seconds
-            serve = ["app", "serve", "--workers", str(workers)]
-            with running(serve, city.settings, "/readyz", folder) as service:
-                phases.append(under_load(service, city, workers, seconds))
-                if steady and not options.no_overload:
-                    over = overloaded(service, city, phases[-1])
-        sent, lost = city.lost()
+        for group in (compared, *([workers] for workers in options.workers if workers not in compared)):
+            with ExitStack() as stack:
+                stations = [stack.enter_context(station(workers, city, folder)) for workers in group]
+                take_turns(stations, [_rounds(workers, options) for workers in group])
+                for one in stations:
+                    phases.append(one.found())
+                    if one.workers == options.steady and not options.no_overload:
+                        over = overloaded(one, phases[-1])
+                    more_sent, more_lost = one.city.lost()
+                    sent, lost = sent + more_sent, lost + more_lost
+    phases.sort(key=lambda phase: phase.workers)
     return {
         "links": options.links,
         "feeds": options.feeds,
@@ -232,6 +249,13 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         show(found, verdicts)
     return 0 if all(verdict.holds is not False for verdict in verdicts) else 1
+
+
+def _rounds(workers: int, options: argparse.Namespace) -> int:
+    """Give the rounds of a service: of a slot each, so that the mixes are alike."""
+    most: float = math.inf if workers == options.steady else COMPARED_SECONDS if workers == 1 else SHORT_SECONDS
+    rounds: int = max(1, round(min(options.seconds, most) / options.slot_seconds))
+    return rounds
 
 
 def _numbers(text: str) -> list[int]:

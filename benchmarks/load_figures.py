@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks.load_clients import GIVEN_UP, RETRIED, Answer, Told
 from benchmarks.load_traffic import FORECAST, KINDS
@@ -25,6 +27,29 @@ class Figures:
     p99: float
 
 
+class Round(NamedTuple):
+    """Forecasts asked for alone, and then the mixed load for a slot."""
+
+    alone: Told
+    mixed: Told
+
+    @property
+    def unloaded_p50(self) -> float:
+        """Milliseconds of GET …/forecast, asked for alone."""
+        return 1000 * quantile([answer.took for answer in self.alone.answers if answer.status == 200], 0.5)
+
+    @property
+    def latency(self) -> float:
+        """The p99 of GET …/forecast under the mixed load to its unloaded p50."""
+        forecasts = next(one for one in figures_of(self.mixed.answers) if one.kind == FORECAST)
+        return forecasts.p99 / self.unloaded_p50
+
+    @property
+    def a_cpu_second(self) -> float:
+        """Requests answered for a second of the service's CPU."""
+        return sum(0 < answer.status < 400 for answer in self.mixed.answers) / self.mixed.service_cpu_seconds
+
+
 @dataclass(frozen=True)
 class Phase:
     """The mixed load on some number of workers."""
@@ -36,7 +61,9 @@ class Phase:
     a_second: float
     cpu_seconds: float
     a_cpu_second: float
-    weights: list[tuple[float, float]]  # seconds, and megabytes
+    latencies: list[float]  # of each round: the p99 of GET …/forecast to its unloaded p50
+    efficiencies: list[float]  # of each round: requests a CPU second
+    weights: list[tuple[float, float]]  # seconds of mixed load, and megabytes
     clients_busy: float  # cores
     clients_lag_p99: float  # ms
 
@@ -89,27 +116,25 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
     return found
 
 
-def mixed_figures(
-    workers: int,
-    seconds: float,
-    unloaded: Sequence[float],
-    told: Told,
-    weights: list[tuple[float, float]],
-) -> Phase:
-    """Sum the mixed load up."""
-    kinds = figures_of(told.answers)
-    answered = sum(one.answered for one in kinds)
+def mixed_figures(workers: int, rounds: Sequence[Round], weights: list[tuple[float, float]]) -> Phase:
+    """Sum the rounds of the mixed load up."""
+    mixed = [one.mixed for one in rounds]
+    kinds = figures_of([answer for one in mixed for answer in one.answers])
+    answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in mixed)
+    seconds = sum(one.seconds for one in mixed)
     return Phase(
         workers,
-        seconds,
-        1000 * quantile(unloaded, 0.5),
+        weights[-1][0],
+        statistics.median(one.unloaded_p50 for one in rounds),
         kinds,
-        answered / told.seconds,
-        told.service_cpu_seconds,
-        answered / told.service_cpu_seconds,
+        answered / seconds,
+        cpu_seconds,
+        answered / cpu_seconds,
+        [one.latency for one in rounds],
+        [one.a_cpu_second for one in rounds],
         weights,
-        told.cpu_seconds / told.seconds,
-        1000 * quantile(told.lags, 0.99),
+        sum(one.cpu_seconds for one in mixed) / seconds,
+        1000 * quantile([lag for one in mixed for lag in one.lags], 0.99),
     )
 
 

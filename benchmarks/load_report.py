@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from typing import Any, NamedTuple
 
@@ -46,15 +47,21 @@ def _efficiency(by_workers: dict[int, dict[str, Any]]) -> Verdict:
     what, bar = "requests a CPU second, two workers to one", f"{EFFICIENCY:.2f}"
     if 1 not in by_workers or 2 not in by_workers:
         return Verdict(what, "needs --workers 1,2", bar, None)
-    one, two = by_workers[1]["a_cpu_second"], by_workers[2]["a_cpu_second"]
-    return Verdict(what, f"{two / one:.2f} ({two:,.0f} to {one:,.0f})", bar, two / one >= EFFICIENCY)
+    one, two = by_workers[1]["efficiencies"], by_workers[2]["efficiencies"]
+    ratios = [second / first for first, second in zip(one, two, strict=False)]
+    return Verdict(what, _spread(ratios), bar, statistics.median(ratios) >= EFFICIENCY)
 
 
 def _latency(phase: dict[str, Any]) -> Verdict:
-    p99 = next(one["p99"] for one in phase["kinds"] if one["kind"] == FORECAST)
-    ratio, workers = p99 / phase["unloaded_p50"], phase["workers"]
+    ratios, workers = phase["latencies"], phase["workers"]
     what = f"p99 of {FORECAST} under load to its unloaded p50, {workers} worker{'s' * (workers > 1)}"
-    return Verdict(what, f"{ratio:.1f} ({p99:.2f} to {phase['unloaded_p50']:.2f} ms)", f"{LATENCY:g}", ratio <= LATENCY)
+    return Verdict(what, _spread(ratios), f"{LATENCY:g}", statistics.median(ratios) <= LATENCY)
+
+
+def _spread(ratios: list[float]) -> str:
+    """Write the median of rounds, and between what they lie."""
+    middle = f"{statistics.median(ratios):.2f}"
+    return f"{middle} (median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def _memory(phase: dict[str, Any]) -> Verdict:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 from rich.console import Console
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
-from app.database import open_database
+from app.database import is_sqlite, open_database
 from app.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks.model_city import ModelCity
@@ -49,3 +51,24 @@ def prepared(
     upgrade_schema(engine)
     yield engine, ModelCity.build(engine, folder / "models", links, notes, network=network), settings
     engine.dispose()
+
+
+@contextmanager
+def copied(engine: Engine, name: str) -> Iterator[tuple[Engine, str]]:
+    """Copy a database that nobody else is at, and give the copy with its address."""
+    engine.dispose()
+    url = engine.url.set(database=f"{engine.url.database}_{name}")
+    if is_sqlite(engine):
+        shutil.copyfile(str(engine.url.database), str(url.database))
+    else:
+        names = Identifier(str(url.database)), Identifier(str(engine.url.database))
+        server = _text(url.set(drivername="postgresql", database="postgres"))
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+    copy = open_database(_text(url))
+    yield copy, _text(url)
+    copy.dispose()
+
+
+def _text(url: URL) -> str:
+    return url.render_as_string(hide_password=False)

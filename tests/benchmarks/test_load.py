@@ -1,11 +1,13 @@
 """What the load benchmark makes of the answers it gets, and when it says that a bar holds."""
 
 import math
+from collections.abc import Sequence
+from itertools import cycle
 
 import pytest
 
 from benchmarks.load_clients import Answer, Ask, Told
-from benchmarks.load_figures import figures_of, mixed_figures, overload_figures, quantile
+from benchmarks.load_figures import Round, figures_of, mixed_figures, overload_figures, quantile
 from benchmarks.load_report import judge
 from benchmarks.load_traffic import FORECAST, POST, Rates, Traffic
 
@@ -14,10 +16,21 @@ def answer(at: float, took: float, status: int = 200, kind: str = FORECAST, sent
     return Answer(kind, at, at if sent is None else sent, at + took, status, -1, status == 503)
 
 
-def phase(workers: int = 1, p99: float = 0.004, a_cpu_second: float = 100.0, weights: tuple[float, ...] = (100.0,) * 3):
-    told = Told([answer(0.0, p99)] * 100, 1.0, 0.1, [0.0], 0.0, 100 / a_cpu_second)
-    over_time = [(60.0 * i, weight) for i, weight in enumerate(weights)]
-    return mixed_figures(workers, 60.0 * (len(weights) - 1), [0.001], told, over_time)
+def phase(
+    workers: int = 1,
+    p99: Sequence[float] = (0.004,),
+    a_cpu_second: Sequence[float] = (100.0,),
+    weights: tuple[float, ...] = (100.0,) * 3,
+):
+    rounds = [
+        Round(told([answer(0.0, 0.001)]), told([answer(0.0, slow)] * 100, cpu_seconds=100 / efficiency))
+        for slow, efficiency in zip(cycle(p99), a_cpu_second, strict=False)
+    ]
+    return mixed_figures(workers, rounds, [(60.0 * i, weight) for i, weight in enumerate(weights)])
+
+
+def told(answers: Sequence[Answer], seconds: float = 1.0, cpu_seconds: float = 1.0) -> Told:
+    return Told(list(answers), seconds, 0.1, [0.0], 0.0, cpu_seconds)
 
 
 def found(*phases, overload=None, lost: int = 0):
@@ -47,11 +60,11 @@ class TestFigures:
     def test_recovery_is_over_with_the_last_second_that_was_slow_or_refused_somebody(self) -> None:
         calm = [answer(10 + i / 10, 0.004) for i in range(150)]
         slow = [answer(12.5, 1.0)] * 20
-        overload = overload_figures(100.0, 10.0, Told([*calm, *slow], 25.0, 1.0, [], 0.0, 1.0), phase())
+        overload = overload_figures(100.0, 10.0, told([*calm, *slow], 25.0), phase())
         assert overload.recovered_after == 3.0
         refused = [*calm, answer(24.5, 0.001, 503)]
         refused.append(answer(25.5, 0.004))
-        assert overload_figures(100.0, 10.0, Told(refused, 25.0, 1.0, [], 0.0, 1.0), phase()).recovered_after is None
+        assert overload_figures(100.0, 10.0, told(refused, 25.0), phase()).recovered_after is None
 
 
 class TestVerdicts:
@@ -59,10 +72,20 @@ class TestVerdicts:
         assert holding(found(phase(1), phase(2))) == [True] * 6
 
     def test_two_workers_must_do_nearly_as_much_for_a_cpu_second(self) -> None:
-        assert holding(found(phase(1), phase(2, a_cpu_second=89.0)))[0] is False
+        assert holding(found(phase(1), phase(2, a_cpu_second=[89.0])))[0] is False
+
+    def test_what_took_turns_is_compared_round_by_round(self) -> None:
+        # A machine that is twice as fast for a round, and one round that went wrong.
+        one = phase(1, a_cpu_second=[100.0, 200.0, 100.0])
+        assert holding(found(one, phase(2, a_cpu_second=[91.0, 182.0, 10.0])))[0] is True
+        assert holding(found(one, phase(2, a_cpu_second=[89.0, 178.0, 300.0])))[0] is False
+
+    def test_a_slow_round_is_no_slow_service(self) -> None:
+        assert holding(found(phase(1, [0.004, 0.1, 0.004], [100.0] * 3), phase(2)))[1] is True
+        assert holding(found(phase(1, [0.1, 0.1, 0.004], [100.0] * 3), phase(2)))[1] is False
 
     def test_a_slow_forecast_fails(self) -> None:
-        assert holding(found(phase(1, p99=0.0051), phase(2)))[1:3] == [False, True]
+        assert holding(found(phase(1, p99=[0.0051]), phase(2)))[1:3] == [False, True]
 
     def test_memory_is_judged_only_after_two_minutes(self) -> None:
         assert holding(found(phase(1), phase(2, weights=(100.0, 110.0))))[3] is None
