@@ -15,6 +15,7 @@ INSTALL = runpy.run_path(str(ROOT / "requirements" / "install.py"), run_name="in
 
 def test_no_network_for_packages_is_said_in_one_line(tmp_path):
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)  # whichever pip is the first to fail, it is for want of an index
     nowhere = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
     refused = subprocess.run(
         [sys.executable, tmp_path / "requirements" / "install.py", "runtime"],
