@@ -21,6 +21,7 @@ from app.audit import routes as audit_routes
 from app.counts import import_routes, reading_routes
 from app.counts import routes as counts_routes
 from app.dashboard import routes as dashboard_routes
+from app.database import reading
 from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
@@ -30,6 +31,7 @@ from app.keys import own_routes
 from app.keys import routes as keys_routes
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
+from app.registry.queries import active_models
 from app.retrain import routes as retrain_routes
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings, settings_from_environment
@@ -80,13 +82,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.figures = Figures(runtime, app.state.readiness, app.version)
         over = asyncio.Event()
         upkeep, watch = asyncio.create_task(_upkeep(runtime, over)), asyncio.create_task(shedding.watch())
+        ahead = asyncio.create_task(run_in_threadpool(_load_ahead, runtime, over))
         try:
             with streams_end_on_signals():
                 yield
         finally:
             watch.cancel()
             over.set()
-            await upkeep  # not cancelled: a thread of it would go on at a database that is closed
+            await asyncio.gather(upkeep, ahead)  # not cancelled: a thread would go on at a database that is closed
             await run_in_threadpool(_close, runtime)
             request_log.flush()
 
@@ -143,6 +146,17 @@ async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
         if monotonic() >= note_at and not runtime.changes.away:
             note_at = monotonic() + NOTE_SECONDS
             await run_in_threadpool(_take_note, runtime)
+
+
+def _load_ahead(runtime: Runtime, over: asyncio.Event) -> None:
+    """Load the active models, for else the first counts after a start would wait for each of theirs."""
+    try:
+        with reading(runtime.engine) as session:
+            places = active_models(session).values()
+    except SQLAlchemyError as problem:  # they are loaded as they are needed
+        log.warning("models were not loaded ahead", extra={"reason": type(problem).__name__})
+        return
+    runtime.models.load_ahead(places, over.is_set)
 
 
 def _save_last_use(runtime: Runtime) -> None:

@@ -12,7 +12,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from model.stored_model import LinkModel, load_model
 
 RETRY_SECONDS = 60.0  # a damaged artifact may have been put right meanwhile
 AWAY_SECONDS = 10.0  # a store that was away comes back by itself
+AHEAD = 20  # artifacts that are fetched together where they lie elsewhere
 
 Key = tuple[int, int, str]
 
@@ -64,7 +66,7 @@ class _Kept(NamedTuple):
 
 
 class LoadedModels:
-    """Loads models when they are first needed and lets the least recently used go."""
+    """Loads models ahead or when they are first needed, and lets the least recently used go."""
 
     def __init__(self, store: ModelStore, *, most: int) -> None:
         self._store, self._most = store, most
@@ -114,6 +116,28 @@ class LoadedModels:
         wanted = [(place.folder, place.fingerprint) for place in absent if _key(place) not in left]
         if len(wanted) > 1:
             self._store.fetch_many(wanted)
+
+    def load_ahead(self, places: Iterable[Place], over: Callable[[], bool]) -> None:
+        """Load models before they are asked for, as many as are kept, and rest for as long as that took.
+
+        An artifact that is damaged is taken note of, as if it had been asked for. It ends when it is ``over``, and
+        where the store is away: what is missing is loaded when it is needed.
+        """
+        wanted = list(islice(places, self._most))
+        for begin in range(0, len(wanted), AHEAD):
+            part = wanted[begin : begin + AHEAD]
+            self.prepare(part)
+            for place in part:
+                if over():
+                    return
+                began = time.monotonic()
+                try:
+                    self.get(place)
+                except ArtifactAway:
+                    return
+                except DamagedArtifact:
+                    continue
+                time.sleep(time.monotonic() - began)
 
     def damaged(self) -> dict[tuple[int, int], str]:
         """Say what is wrong with which link's which version, as far as it was tried."""

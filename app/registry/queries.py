@@ -25,9 +25,11 @@ class Place(NamedTuple):
 _PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder, ShelvedModel.fingerprint)
 
 
-def active_models(session: Session, link_keys: Sequence[int]) -> dict[int, Place]:
-    """Give the active version of each link that has one."""
-    question = _PLACE.where(ShelvedModel.state == "active", among(ShelvedModel.link_key, link_keys))
+def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, Place]:
+    """Give the active version of each link that has one, of some links or all."""
+    question = _PLACE.where(ShelvedModel.state == "active")
+    if link_keys is not None:
+        question = question.where(among(ShelvedModel.link_key, link_keys))
     return {row.link_key: Place(*row) for row in session.execute(question)}
 
 
