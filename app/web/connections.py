@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from app.settings import Settings
 from app.web.bodies import LEAST_RATE
+from app.web.one_write import OneWrite
 from app.web.problems import problem_response
 
 log = logging.getLogger("flowcast.connections")
@@ -69,6 +70,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, OneWrite(transport, self.loop))
         self._head_since = self.loop.time()
         _watch(self._state, self.loop)
 
