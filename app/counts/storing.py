@@ -11,6 +11,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.among import among
+from app.array_text import array_text
 from app.counts.queries import Rows, as_rows, counts_between
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
@@ -60,7 +61,7 @@ def upsert_counts(session: Session, rows: Rows) -> None:
         return
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_POSTGRESQL, tuple(column.tolist() for column in rows.T))
+        connection.exec_driver_sql(_POSTGRESQL, tuple(array_text(column.tolist()) for column in rows.T))
         return
     flat = rows.ravel().tolist()
     for begin in range(0, len(flat), 4 * ROWS_A_STATEMENT):

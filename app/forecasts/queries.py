@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
+from app.array_text import array_text
 from app.counts.newest import newest_by_link
 from app.counts.tables import Count
 from app.forecasts.issue import Statement
@@ -66,17 +67,15 @@ def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
     ensure_months(session, Forecast.__tablename__, {slot for _, slot, *_ in rows})
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        saved = connection.exec_driver_sql(_POSTGRESQL, tuple(_array(column) for column in zip(*rows, strict=True)))
+        columns = tuple(_array(column) for column in in_turns(zip(*rows, strict=True)))
+        saved = connection.exec_driver_sql(_POSTGRESQL, columns)
     else:
         saved = connection.exec_driver_sql(_SQLITE, rows)
     return saved.rowcount == len(rows)
 
 
-def _array(column: Sequence[object]) -> str | list[object]:
-    """Write numbers as PostgreSQL writes an array: value by value the driver takes four times as long, undisturbed."""
-    if any(isinstance(value, str) for value in column):
-        return list(column)
-    return "{" + ",".join(["NULL" if value is None else str(value) for value in column]) + "}"
+def _array(column: Sequence[Any]) -> str | list[str | None]:
+    return list(column) if any(isinstance(value, str) for value in column) else array_text(column)
 
 
 def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
