@@ -28,10 +28,11 @@ class Figures:
 
 
 class Round(NamedTuple):
-    """Forecasts asked for alone, and then the mixed load for a slot."""
+    """Forecasts asked for alone, then the mixed load for a slot, then perhaps several times as much of it."""
 
     alone: Told
     mixed: Told
+    busy: Told | None = None
 
     @property
     def unloaded_p50(self) -> float:
@@ -43,11 +44,6 @@ class Round(NamedTuple):
         """The p99 of GET …/forecast under the mixed load to its unloaded p50."""
         forecasts = next(one for one in figures_of(self.mixed.answers) if one.kind == FORECAST)
         return forecasts.p99 / self.unloaded_p50
-
-    @property
-    def a_cpu_second(self) -> float:
-        """Requests answered for a second of the service's CPU."""
-        return sum(0 < answer.status < 400 for answer in self.mixed.answers) / self.mixed.service_cpu_seconds
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,7 @@ class Phase:
     a_cpu_second: float
     latencies: list[float]  # of each round: the p99 of GET …/forecast to its unloaded p50
     efficiencies: list[float]  # of each round: requests a CPU second
+    busy_efficiencies: list[float]  # the same of several times the mix, as far as there was any
     weights: list[tuple[float, float]]  # seconds of mixed load, and megabytes
     clients_busy: float  # cores
     clients_lag_p99: float  # ms
@@ -131,11 +128,17 @@ def mixed_figures(workers: int, rounds: Sequence[Round], weights: list[tuple[flo
         cpu_seconds,
         answered / cpu_seconds,
         [one.latency for one in rounds],
-        [one.a_cpu_second for one in rounds],
+        [_a_cpu_second(one.mixed) for one in rounds],
+        [_a_cpu_second(one.busy) for one in rounds if one.busy is not None],
         weights,
         sum(one.cpu_seconds for one in mixed) / seconds,
         1000 * quantile([lag for one in mixed for lag in one.lags], 0.99),
     )
+
+
+def _a_cpu_second(told: Told) -> float:
+    """Give the requests answered for a second of the service's CPU."""
+    return sum(0 < answer.status < 400 for answer in told.answers) / told.service_cpu_seconds
 
 
 def overload_figures(capacity: float, seconds: float, told: Told, normal: Phase) -> Overload:

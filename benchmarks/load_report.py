@@ -34,7 +34,7 @@ def judge(found: dict[str, Any]) -> list[Verdict]:
     """Say which bars hold."""
     by_workers = {phase["workers"]: phase for phase in found["phases"]}
     steady = by_workers[found["steady"]]
-    verdicts = [_efficiency(by_workers)]
+    verdicts = _efficiency(by_workers)
     verdicts += [_latency(phase) for phase in found["phases"] if phase["workers"] <= found["cores"]]
     verdicts += [_memory(steady), _errors(found["phases"])]
     if found["overload"] is not None:
@@ -43,13 +43,20 @@ def judge(found: dict[str, Any]) -> list[Verdict]:
     return [*verdicts, Verdict("acknowledged counts lost", f"{lost} of {acknowledged:,}", "0", lost == 0)]
 
 
-def _efficiency(by_workers: dict[int, dict[str, Any]]) -> Verdict:
+def _efficiency(by_workers: dict[int, dict[str, Any]]) -> list[Verdict]:
     what, bar = "requests a CPU second, two workers to one", f"{EFFICIENCY:.2f}"
     if 1 not in by_workers or 2 not in by_workers:
-        return Verdict(what, "needs --workers 1,2", bar, None)
-    one, two = by_workers[1]["efficiencies"], by_workers[2]["efficiencies"]
-    ratios = [second / first for first, second in zip(one, two, strict=False)]
-    return Verdict(what, _spread(ratios), bar, statistics.median(ratios) >= EFFICIENCY)
+        return [Verdict(what, "needs --workers 1,2", bar, None)]
+    busy, usual = _ratios(by_workers, "busy_efficiencies"), _ratios(by_workers, "efficiencies")
+    return [
+        Verdict(f"{what}, both busy", _spread(busy), bar, statistics.median(busy) >= EFFICIENCY),
+        # Of processes that are mostly idle, two are asked half as often as one, and a process that slept is slow.
+        Verdict(f"{what}, both mostly idle", _spread(usual), "none", None),
+    ]
+
+
+def _ratios(by_workers: dict[int, dict[str, Any]], name: str) -> list[float]:
+    return [two / one for one, two in zip(by_workers[1][name], by_workers[2][name], strict=False)]
 
 
 def _latency(phase: dict[str, Any]) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from benchmarks.http_load import Connection, request
 
 KEY = "a-key-for-benchmarks-only"
 START_SECONDS = 60.0
+LOAD_SECONDS = 300.0
+LOADED = re.compile(rb"^flowcast_loaded_models(?:\{[^}]*\})? (\S+)", re.MULTILINE)
 HELPER_KILOBYTES = 20_000  # multiprocessing's resource tracker is smaller, a worker is not
 
 
@@ -43,6 +46,14 @@ class Running:
     def cpu_seconds(self) -> float:
         """User and system time of all its processes so far, workers and the retrain worker included."""
         return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+
+    def wait_for_models(self, n: int) -> None:
+        """Wait until its processes have loaded ``n`` models between them, as they do by themselves."""
+        until = time.monotonic() + LOAD_SECONDS
+        while (loaded := sum(map(float, LOADED.findall(self.ask("GET", "/metrics")[1])))) < n:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{loaded:.0f} of {n} models were loaded within {LOAD_SECONDS:.0f} s")
+            time.sleep(0.5)
 
     def pss_megabytes(self) -> float:
         """Memory of all its processes: the sum of their proportional set sizes."""

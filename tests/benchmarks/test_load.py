@@ -23,7 +23,11 @@ def phase(
     weights: tuple[float, ...] = (100.0,) * 3,
 ):
     rounds = [
-        Round(told([answer(0.0, 0.001)]), told([answer(0.0, slow)] * 100, cpu_seconds=100 / efficiency))
+        Round(
+            told([answer(0.0, 0.001)]),
+            told([answer(0.0, slow)] * 100, cpu_seconds=0.5 * workers),
+            told([answer(0.0, slow)] * 100, cpu_seconds=100 / efficiency),
+        )
         for slow, efficiency in zip(cycle(p99), a_cpu_second, strict=False)
     ]
     return mixed_figures(workers, rounds, [(60.0 * i, weight) for i, weight in enumerate(weights)])
@@ -69,10 +73,15 @@ class TestFigures:
 
 class TestVerdicts:
     def test_all_bars_hold(self) -> None:
-        assert holding(found(phase(1), phase(2))) == [True] * 6
+        assert holding(found(phase(1), phase(2))) == [True, None, *[True] * 5]
 
     def test_two_workers_must_do_nearly_as_much_for_a_cpu_second(self) -> None:
         assert holding(found(phase(1), phase(2, a_cpu_second=[89.0])))[0] is False
+
+    def test_of_two_workers_that_are_mostly_idle_the_ratio_is_told_and_not_judged(self) -> None:
+        idle = judge(found(phase(1), phase(2)))[1]
+        assert idle.measured.startswith("0.50 ")
+        assert idle.holds is None
 
     def test_what_took_turns_is_compared_round_by_round(self) -> None:
         # A machine that is twice as fast for a round, and one round that went wrong.
@@ -81,15 +90,15 @@ class TestVerdicts:
         assert holding(found(one, phase(2, a_cpu_second=[89.0, 178.0, 300.0])))[0] is False
 
     def test_a_slow_round_is_no_slow_service(self) -> None:
-        assert holding(found(phase(1, [0.004, 0.1, 0.004], [100.0] * 3), phase(2)))[1] is True
-        assert holding(found(phase(1, [0.1, 0.1, 0.004], [100.0] * 3), phase(2)))[1] is False
+        assert holding(found(phase(1, [0.004, 0.1, 0.004], [100.0] * 3), phase(2)))[2] is True
+        assert holding(found(phase(1, [0.1, 0.1, 0.004], [100.0] * 3), phase(2)))[2] is False
 
     def test_a_slow_forecast_fails(self) -> None:
-        assert holding(found(phase(1, p99=[0.0051]), phase(2)))[1:3] == [False, True]
+        assert holding(found(phase(1, p99=[0.0051]), phase(2)))[2:4] == [False, True]
 
     def test_memory_is_judged_only_after_two_minutes(self) -> None:
-        assert holding(found(phase(1), phase(2, weights=(100.0, 110.0))))[3] is None
-        assert holding(found(phase(1), phase(2, weights=(90.0, 100.0, 105.1))))[3] is False
+        assert holding(found(phase(1), phase(2, weights=(100.0, 110.0))))[4] is None
+        assert holding(found(phase(1), phase(2, weights=(90.0, 100.0, 105.1))))[4] is False
 
     def test_a_lost_count_fails(self) -> None:
         assert holding(found(phase(1), phase(2), lost=1))[-1] is False
