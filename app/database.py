@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
-from app.give_way import give_way
+from app.give_way import give_way, rested
 from app.notices import Kind, sender, written
 
 CONSTRAINT_NAMES = {
@@ -86,6 +86,7 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
         event.listen(engine, "connect", _prepare_postgresql)
         event.listen(engine, "before_execute", _give_way)
         event.listen(engine, "before_cursor_execute", _give_way)
+        event.listen(engine, "after_cursor_execute", _rested)
         return engine
     if parts.database:
         Path(parts.database).parent.mkdir(parents=True, exist_ok=True)
@@ -101,6 +102,10 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
 def _give_way(*_: Any) -> None:
     # Before a question is put into words, and again before it is sent: each takes a few tenths of a millisecond.
     give_way()
+
+
+def _rested(*_: Any) -> None:
+    rested()  # while the answer was awaited
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:

@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 PROFILE, LAST_COUNT = "profile", "last_count"
 DECIMALS = 3
-AT_ONCE = 5  # models on lags that speak together: half of a millisecond, in which nobody else has a turn
+AT_ONCE = 3  # models on lags that speak together: 0.3 ms, in which nobody else has a turn
 NO_MODEL = "the link has no trained model"
 
 Chosen = tuple[Loaded | None, str | None]  # a sound model, and why it is not the active one
