@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from time import monotonic
 
@@ -68,6 +69,7 @@ ROUTERS = (
 )
 UPKEEP_SECONDS = 5.0
 NOTE_SECONDS = 15.0  # between two readings of all forecasts
+AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a bucket may take longer, and is left to it
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -82,14 +84,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.figures = Figures(runtime, app.state.readiness, app.version)
         over = asyncio.Event()
         upkeep, watch = asyncio.create_task(_upkeep(runtime, over)), asyncio.create_task(shedding.watch())
-        ahead = asyncio.create_task(run_in_threadpool(_load_ahead, runtime, over))
+        ahead = threading.Thread(target=_load_ahead, args=(runtime, over.is_set), name="ahead", daemon=True)
+        ahead.start()
         try:
             with streams_end_on_signals():
                 yield
         finally:
             watch.cancel()
             over.set()
-            await asyncio.gather(upkeep, ahead)  # not cancelled: a thread would go on at a database that is closed
+            await upkeep  # not cancelled: a thread of it would go on at a database that is closed
+            ahead.join(timeout=AHEAD_SECONDS)
             await run_in_threadpool(_close, runtime)
             request_log.flush()
 
@@ -148,15 +152,14 @@ async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
             await run_in_threadpool(_take_note, runtime)
 
 
-def _load_ahead(runtime: Runtime, over: asyncio.Event) -> None:
+def _load_ahead(runtime: Runtime, over: Callable[[], bool]) -> None:
     """Load the active models, for else the first counts after a start would wait for each of theirs."""
     try:
         with reading(runtime.engine) as session:
             places = active_models(session).values()
-    except SQLAlchemyError as problem:  # they are loaded as they are needed
-        log.warning("models were not loaded ahead", extra={"reason": type(problem).__name__})
-        return
-    runtime.models.load_ahead(places, over.is_set)
+        runtime.models.load_ahead(places, over)
+    except Exception as problem:  # they are loaded as they are needed
+        log.warning("models were not loaded ahead", exc_info=problem)
 
 
 def _save_last_use(runtime: Runtime) -> None:

@@ -118,7 +118,7 @@ class LoadedModels:
             self._store.fetch_many(wanted)
 
     def load_ahead(self, places: Iterable[Place], over: Callable[[], bool]) -> None:
-        """Load models before they are asked for, as many as are kept, and rest for as long as that took.
+        """Load models before they are asked for, until no more are kept, and rest for as long as each took.
 
         An artifact that is damaged is taken note of, as if it had been asked for. It ends when it is ``over``, and
         where the store is away: what is missing is loaded when it is needed.
@@ -128,7 +128,7 @@ class LoadedModels:
             part = wanted[begin : begin + AHEAD]
             self.prepare(part)
             for place in part:
-                if over():
+                if over() or len(self) >= self._most:  # none that was asked for has to leave
                     return
                 began = time.monotonic()
                 try:

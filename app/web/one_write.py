@@ -23,8 +23,8 @@ class OneWrite:
     def write(self, data: bytes) -> None:
         """Send data with what was kept, or keep it for a moment."""
         if self._kept:
-            data, self._kept = self._kept + data, b""
-            self._transport.write(data)
+            kept, self._kept = self._kept, b""
+            self._transport.writelines((kept, data))
         elif data:
             self._kept = data
             self._loop.call_soon(self._send)
@@ -34,11 +34,16 @@ class OneWrite:
         self._send()
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close at once, whatever was not sent."""
+        self._kept = b""
+        self._transport.abort()
+
     def get_write_buffer_size(self) -> int:
         """Give the bytes that are not sent yet."""
         return len(self._kept) + self._transport.get_write_buffer_size()
 
     def _send(self) -> None:
-        if self._kept:
-            data, self._kept = self._kept, b""
+        data, self._kept = self._kept, b""
+        if data and not self._transport.is_closing():  # it may be gone by the next turn
             self._transport.write(data)

@@ -14,15 +14,17 @@ class Answering(asyncio.Protocol):
         self._answer, self._writes = answer, writes
 
     def connection_made(self, transport):
-        real = transport.write
-
         class Noting:
             def __getattr__(_, name):
                 return getattr(transport, name)
 
             def write(_, data):
                 self._writes.append(bytes(data))
-                real(data)
+                transport.write(data)
+
+            def writelines(_, parts):
+                self._writes.append(b"".join(parts))
+                transport.writelines(parts)
 
         self._transport = OneWrite(Noting(), asyncio.get_running_loop())
 
@@ -39,7 +41,10 @@ def asked(answer) -> tuple[bytes, list[bytes]]:
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"?")
-            came = await asyncio.wait_for(reader.read(), 10)
+            try:
+                came = await asyncio.wait_for(reader.read(), 10)
+            except ConnectionResetError:
+                came = b""
             writer.close()
             return came
 
@@ -70,6 +75,15 @@ def test_what_is_kept_leaves_before_the_connection_is_closed():
         transport.close()
 
     assert asked(answer) == (b"head", [b"head"])
+
+
+def test_what_is_kept_does_not_outlive_an_abort():
+    def answer(transport):
+        transport.write(b"head")
+        transport.abort()
+
+    came, writes = asked(answer)
+    assert (came, writes) == (b"", [])
 
 
 @pytest.mark.parametrize("parts", [[b"", b"a"], [b"a", b""], [b"a", b"b", b"c", b"d"]])
