@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,14 +89,13 @@ class Killer:
             time.sleep(self.rng.uniform(0, LONGEST_REQUEST))
             if attempt is None or client.in_flight is not attempt or (victim is not None and attempt.port != port):
                 continue
-            self._strike(target, victim, backends)
+            struck = self._strike(target, victim, backends)
             attempt.over.wait(LAND_SECONDS)
             self._restore(target)
-            return attempt.status != 200
+            return struck and attempt.status != 200
         raise TimeoutError
 
     def _in_a_run(self, target: str) -> bool:
-        backends = self._backends() if target == BACKEND else []
         until = time.monotonic() + LAND_SECONDS
         while time.monotonic() < until:
             self.city.keep_alive()
@@ -109,24 +107,29 @@ class Killer:
             time.sleep(self.rng.uniform(0, LONGEST_RUN))
             if self.city.rows(TRAINING, mine) != under_way:
                 continue
-            self._strike(target, None, backends)
+            struck = self._strike(target, None, self._backends() if target == BACKEND else [])
             self._restore(target)
-            return bool(self.city.rows(OPEN, *under_way[0]))
+            return struck and bool(self.city.rows(OPEN, *under_way[0]))
         raise TimeoutError
 
     def _backends(self) -> list[int]:
         return [pid for (pid,) in self.city.rows(BACKENDS)]
 
-    def _strike(self, target: str, victim: int | None, backends: Sequence[int]) -> None:
+    def _strike(self, target: str, victim: int | None, backends: Sequence[int]) -> bool:
+        """Kill, and tell whether there was somebody to kill."""
         if target in (SERVICE, WORKER):
             self.city.kill(target)
         elif target == DATABASE:
             self.city.database.kill()
         else:
             pid = victim if target == PROCESS else self.rng.choice(backends or [0])
-            with suppress(ProcessLookupError):
-                if pid:
-                    os.kill(pid, signal.SIGKILL)
+            try:
+                if not pid:
+                    return False
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+        return True
 
     def _restore(self, target: str) -> None:
         if target == DATABASE:

@@ -2,14 +2,14 @@
 
 from rich.console import Console
 
-from benchmarks.faults import BACKEND, BATCH, DATABASE, PROCESS, RUN, SERVICE, SWAP, WORKER, run, table
+from benchmarks.faults import PLANNED, run, table
 
-KILLS = [(SERVICE, BATCH), (PROCESS, SWAP), (WORKER, RUN), (DATABASE, BATCH), (DATABASE, RUN), (BACKEND, SWAP)]
+KILLS = sorted(set(PLANNED))
 
 
 def test_kills_in_the_middle_of_batches_swaps_and_runs_lose_nothing_and_double_nothing(tmp_path):
     killer, found, feeds = run(len(KILLS), 3, tmp_path, fsync=False, notes=Console(stderr=True), planned=KILLS)
-    assert sorted(killer.landed) == sorted(KILLS)
+    assert sorted(killer.landed) == KILLS
     assert (found.lost, found.doubled, found.corrected) == ([], [], [])
     assert not any(found.wrong.values()), found.wrong
     summed = table(killer, found, feeds)
