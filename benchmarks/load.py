@@ -8,13 +8,13 @@ when the question was meant to be sent.
 - For each of ``--workers`` a service is started on a database of its own. In every round forecasts are asked for
   alone, then the mixed load follows for a slot: ``--seconds`` in all for ``--steady`` workers, at most a minute for
   one, at most twenty seconds for the others.
-- One worker and ``--steady`` workers take turns, round by round: what they are compared by was measured in the same
+- One worker, two and ``--steady`` take turns, round by round: what they are compared by was measured in the same
   minutes, and bars are judged by the median of the rounds, for the speed of many a machine changes by the minute.
   Each of their rounds ends with four times the mix for two slots: requests a CPU second are compared while the
   processes are at work, for under the mix itself they sleep most of the time.
 - With ``--steady`` workers it is then asked as much as it can serve, and after that twice as much.
 
-With ``--seconds 60`` all of it takes some six minutes. Exit code 1 if a bar that could be judged does not hold.
+With ``--seconds 60`` all of it takes some seven minutes. Exit code 1 if a bar that could be judged does not hold.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def city_of(options: argparse.Namespace) -> Iterator[tuple[City, Path]]:
         made = stack.enter_context(prepared(url, folder, options.links, notes, network=options.network))
         engine, built, settings = made
         # On the clock of production: it lets slots of the past come as fast as they like, too.
-        yield City(engine, built, settings | {"FLOWCAST_CLOCK": "wall"}, options.feeds, rates), folder
+        settings |= {"FLOWCAST_CLOCK": "wall", "FLOWCAST_MODELS_IN_MEMORY": str(max(5000, options.links))}
+        yield City(engine, built, settings, options.feeds, rates), folder
 
 
 @contextmanager
@@ -199,7 +200,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything."""
     phases: list[Phase] = []
     over, sent, lost, began = None, 0, 0, time.monotonic()
-    compared = [workers for workers in options.workers if workers in (1, options.steady)]
+    compared = [workers for workers in options.workers if workers in (1, 2, options.steady)]
     with city_of(options) as (city, folder):
         for group in (compared, *([workers] for workers in options.workers if workers not in compared)):
             with ExitStack() as stack:

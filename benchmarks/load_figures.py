@@ -60,6 +60,8 @@ class Phase:
     latencies: list[float]  # of each round: the p99 of GET …/forecast to its unloaded p50
     efficiencies: list[float]  # of each round: requests a CPU second
     busy_efficiencies: list[float]  # the same of several times the mix, as far as there was any
+    busy_refused: int  # or failed, of several times the mix
+    busy_cores: float  # that the service had under it
     weights: list[tuple[float, float]]  # seconds of mixed load, and megabytes
     clients_busy: float  # cores
     clients_lag_p99: float  # ms
@@ -119,6 +121,7 @@ def mixed_figures(workers: int, rounds: Sequence[Round], weights: list[tuple[flo
     kinds = figures_of([answer for one in mixed for answer in one.answers])
     answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in mixed)
     seconds = sum(one.seconds for one in mixed)
+    busy = [one.busy for one in rounds if one.busy is not None]
     return Phase(
         workers,
         weights[-1][0],
@@ -129,7 +132,9 @@ def mixed_figures(workers: int, rounds: Sequence[Round], weights: list[tuple[flo
         answered / cpu_seconds,
         [one.latency for one in rounds],
         [_a_cpu_second(one.mixed) for one in rounds],
-        [_a_cpu_second(one.busy) for one in rounds if one.busy is not None],
+        [_a_cpu_second(one) for one in busy],
+        sum(not 0 < answer.status < 400 for one in busy for answer in one.answers),
+        sum(one.service_cpu_seconds for one in busy) / (sum(one.seconds for one in busy) or 1.0),
         weights,
         sum(one.cpu_seconds for one in mixed) / seconds,
         1000 * quantile([lag for one in mixed for lag in one.lags], 0.99),

@@ -48,11 +48,15 @@ def _efficiency(by_workers: dict[int, dict[str, Any]]) -> list[Verdict]:
     if 1 not in by_workers or 2 not in by_workers:
         return [Verdict(what, "needs --workers 1,2", bar, None)]
     busy, usual = _ratios(by_workers, "busy_efficiencies"), _ratios(by_workers, "efficiencies")
+    # What is refused costs less and is not counted, so services that refuse cannot be compared.
+    refused = by_workers[1]["busy_refused"] + by_workers[2]["busy_refused"]
+    cores = f"{by_workers[1]['busy_cores']:.2f} and {by_workers[2]['busy_cores']:.2f} cores"
     return [
-        Verdict(f"{what}, both busy", _spread(busy), bar, statistics.median(busy) >= EFFICIENCY),
-        # Of processes that are mostly idle, two are asked half as often as one, and a process that slept is slow.
-        Verdict(f"{what}, both mostly idle", _spread(usual), "none", None),
-    ]
+        Verdict(f"{what}, at four times the mix ({cores})", _spread(busy) + f"; {refused} refused" * (refused > 0), bar,
+                None if refused else statistics.median(busy) >= EFFICIENCY),
+        # Of processes that mostly sleep, two are asked half as often as one, and each is slow after it slept.
+        Verdict(f"{what}, at the mix, where both mostly sleep", _spread(usual), f"{bar}, told only", None),
+    ]  # fmt: skip
 
 
 def _ratios(by_workers: dict[int, dict[str, Any]], name: str) -> list[float]:

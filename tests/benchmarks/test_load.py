@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
@@ -82,6 +83,12 @@ class TestVerdicts:
         idle = judge(found(phase(1), phase(2)))[1]
         assert idle.measured.startswith("0.50 ")
         assert idle.holds is None
+
+    def test_services_that_refuse_cannot_be_compared(self) -> None:
+        two = replace(phase(2), busy_refused=3)
+        verdict = judge(found(phase(1), two))[0]
+        assert verdict.holds is None
+        assert verdict.measured.endswith("; 3 refused")
 
     def test_what_took_turns_is_compared_round_by_round(self) -> None:
         # A machine that is twice as fast for a round, and one round that went wrong.
