@@ -253,6 +253,29 @@ class TestBackups:
             assert contents(target) == before
         assert artifact.exists()
 
+    @pytest.mark.parametrize("how", ["absent", "cut short"])
+    def test_nothing_is_lost_where_a_backup_cannot_be_read(self, tmp_path, new_database, how):
+        tools, blocks = postgresql_tools(), operations("### Back up and restore", "### Upgrade and roll back")
+        urls = {"sqlite": f"sqlite:///{tmp_path}/flowcast.db", "postgresql": new_database("postgresql")}
+        artifact = put_artifact(tmp_path)
+        for url, back_up, restore in zip(urls.values(), blocks[0:4:2], blocks[1:4:2], strict=True):
+            fill(url)
+            before = contents(url)
+            variables = {"FLOWCAST_DATABASE_URL": url, "DATABASE": url}
+            run_operations(back_up, tmp_path, f"{tools}:{TOOLS}", **variables)
+            for file in (tmp_path / "backup").rglob("*.*"):
+                if how == "absent":
+                    file.unlink()
+                elif file.suffix != ".db":
+                    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+            # As a shell takes it that goes on after what failed.
+            code = f"set +euo pipefail\nhere=$(echo backup/*)\n{restore}"
+            with pytest.raises(AssertionError):
+                run_operations(code, tmp_path, f"{tools}:{TOOLS}", **variables)
+            assert contents(url) == before
+            assert artifact.exists()
+            shutil.rmtree(tmp_path / "backup")
+
     def test_sqlite_moved_to_postgresql_and_pruned(self, tmp_path, new_database):
         (move,) = operations("### From SQLite to PostgreSQL", "### Let go of what is old")
         (prune,) = operations("### Let go of what is old", "### TLS behind a reverse proxy")
@@ -260,7 +283,9 @@ class TestBackups:
         target = new_database("postgresql")
         named = "postgresql://flowcast@localhost/flowcast"
         assert named in move
-        code = move.replace(named, f"'{target}'").replace("createdb flowcast\n", "")
+        first, *rest = move.splitlines()
+        assert first.startswith("createuser ")  # which the tests' own databases have no need of
+        code = "\n".join(rest).replace(named, f"'{target}'")
         assert "rows copied and compared" in run_operations(code, tmp_path, str(TOOLS))
         assert contents(target) == contents(f"sqlite:///{tmp_path}/flowcast.db")
         said = run_operations(prune, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=target)
