@@ -1,8 +1,13 @@
 """A forecast that lies ready is sent before the app has its turn, to those who may have it."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from app.database import writing
 from app.forecasts.ready import ReadyForecasts
+from app.keys.caller import Scope
+from app.keys.issue import issue_key
 from tests.app.conftest import on_one_database
 
 STRANGERS = {"X-API-Key": "fc_nobody_knows-this-one"}
@@ -54,6 +59,21 @@ def test_nobody_gets_it_who_may_not(client, path, quick):
         assert refused.headers["content-type"] == usual.headers["content-type"] == "application/problem+json"
         assert refused.json() | {"request_id": ""} == usual.json() | {"request_id": ""}
     assert quick == [False, False]  # of the usual questions; the quick ones were refused before there was an answer
+
+
+@on_one_database
+def test_nobody_gets_it_whose_key_is_over(client, path, quick):
+    made = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()
+    known = {"X-API-Key": made["key"]}
+    assert client.get(path, headers=known).status_code == 200  # from now on the key is known in memory
+    assert client.delete(f"/v1/admin/keys/{made['key_id']}").status_code == 204
+    with writing(client.app.state.runtime.engine) as session:
+        expired = issue_key(session, name="old", scopes=(Scope.READ,))
+        expired.row.expires_at = datetime.now(UTC) - timedelta(seconds=1)
+    quick.clear()
+    for headers in (known, {"X-API-Key": expired.key}, {"X-API-Key": ""}, {"X-API-Key": made["key"] + "x"}):
+        assert client.get(path, headers=headers).status_code == 401
+    assert quick == []  # each was refused before there was an answer
 
 
 @on_one_database
