@@ -43,7 +43,8 @@ def main(which: str) -> None:
         works = [[*options, *share] for share in shares(pinned(which), (os.cpu_count() or 1) + 1)]
         if which == "runtime":
             # A newer pip is quicker, and no more than that: without it, the one that came with Python does.
-            newer = ["install", "--quiet", "--requirement", str(ROOT / "requirements" / "pip.txt")]
+            newer = ["install", "--quiet", "--retries", "0", "--timeout", "5"]
+            newer += ["--requirement", str(ROOT / "requirements" / "pip.txt")]
             subprocess.run([PYTHON, *PIP, *newer], capture_output=True)
             works.append(["--no-deps", "--editable", str(ROOT)])
         install(works, progress)
