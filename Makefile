@@ -2,7 +2,7 @@
 # make test   environment, checks and all tests
 # make check  ruff, mypy, bandit, hadolint and the compose schema only
 # make audit  known advisories about the packages Flowcast runs on (needs a network)
-# make bench  accuracy, the speed ratios and the paper's table (twenty minutes)
+# make bench  accuracy, the speed ratios, load, history and the paper's table (an hour)
 # make screenshots  pictures of the operators' page, from a demo of its own (some minutes; needs Chromium)
 # make setup  the environment alone, with everything for working on it
 # make clean  forget the environments, the demo and caches
