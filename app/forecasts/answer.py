@@ -12,7 +12,6 @@ from app.exceptions import Invalid, NotYet, Problem, Unavailable, no_link
 from app.forecasts.board import ForecastBoard
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.explain import explain as explain_statement
-from app.forecasts.issue import LAST_COUNT, PROFILE
 from app.forecasts.outage import Latest, said_now
 from app.give_way import in_turns
 from app.links.geometry import Box
@@ -79,28 +78,40 @@ def _past_slot(entry: Entry, as_of: datetime) -> int:
     return slot
 
 
-def network_forecast(board: ForecastBoard, found: Latest, horizons: int) -> tuple[bytes, str]:
-    """Give the answer for many links, and a tag that changes when one of their forecasts does."""
-    stale = found.stale
-    parts, digest = [], hashlib.sha1(b"%d %d" % (horizons, stale), usedforsecurity=False)
-    for link_id, entry in in_turns(sorted(found.entries.items())):
-        rendered, age = said_now(board, entry, stale)
-        status = _status(entry, rendered)
-        said = (rendered.said.as_of, rendered.said.model_version, rendered.said.issued_at) if rendered else ()
-        digest.update(repr((link_id, entry.basis.link.link_key, status, said)).encode())
-        forecasts = rendered.forecasts(horizons, age) if rendered else b""
-        head = b'{"link_id":%s,"status":"%s","forecasts":[' % (json.dumps(link_id).encode(), status.encode())
-        parts.append(head + forecasts + b"]}")
-    return b'{"stale":%s,"links":[' % (b"true" if stale else b"false") + b",".join(
-        parts
-    ) + b"]}", f'W/"{digest.hexdigest()}"'
+class SaidOfAll:
+    """What is said now of many links, in the order of their ids."""
+
+    def __init__(self, board: ForecastBoard, found: Latest, horizons: int) -> None:
+        now, self._stale, self._horizons = board.now(), found.stale, horizons
+        self._said = [
+            (link_id, entry, *said_now(board, entry, found.stale, now))
+            for link_id, entry in in_turns(sorted(found.entries.items()))
+        ]
+
+    def tag(self) -> str:
+        """Give what changes when one of the forecasts does; their age alone changes nothing."""
+        marks = (
+            repr((link_id, entry.basis.link.link_key, _silent(entry))).encode() if rendered is None else rendered.mark
+            for link_id, entry, rendered, _ in in_turns(self._said)
+        )
+        head = b"%d %d" % (self._horizons, self._stale)
+        return f'W/"{hashlib.sha1(b" ".join((head, *marks)), usedforsecurity=False).hexdigest()}"'
+
+    def body(self) -> bytes:
+        """Give the answer."""
+        links = (
+            _unsaid(link_id, entry) if rendered is None else rendered.listed(self._horizons, age)
+            for link_id, entry, rendered, age in in_turns(self._said)
+        )
+        return b'{"stale":%s,"links":[%s]}' % (b"true" if self._stale else b"false", b",".join(links))
 
 
-def _status(entry: Entry, rendered: Rendered | None) -> str:
-    if rendered is None:
-        return "no_counts" if entry.basis.as_of is None else "failed"
-    said = rendered.said
-    return "degraded" if said.degraded_reason or said.method in (PROFILE, LAST_COUNT) else "ok"
+def _silent(entry: Entry) -> str:
+    return "no_counts" if entry.basis.as_of is None else "failed"
+
+
+def _unsaid(link_id: str, entry: Entry) -> bytes:
+    return json.dumps({"link_id": link_id, "status": _silent(entry), "forecasts": []}, separators=(",", ":")).encode()
 
 
 def wanted_links(runtime: Runtime, links: str | None, bbox: str | None, upstream: str | None) -> set[str] | None:

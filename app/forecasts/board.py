@@ -84,9 +84,13 @@ class ForecastBoard:
             return None
         return entry if self.rendered(entry)[0] is not None or entry.basis.as_of is None else None
 
-    def rendered(self, entry: Entry) -> tuple[Rendered | None, int]:
+    def now(self) -> int:
+        """Give now, in Unix seconds."""
+        return int(self._clock.now().timestamp())
+
+    def rendered(self, entry: Entry, now: int | None = None) -> tuple[Rendered | None, int]:
         """Give what an entry says now, by the age of its newest count, and that age in seconds."""
-        age = max(0, int(self._clock.now().timestamp()) - entry.newest_end)
+        age = max(0, (self.now() if now is None else now) - entry.newest_end)
         return (entry.late if age > self._late_after else entry.stated), age
 
     def look_up(self, link_ids: Iterable[str] | None = None) -> dict[str, Entry]:
@@ -165,12 +169,12 @@ class ForecastBoard:
             return None
         with self._lock:
             entries = dict(self._entries)
-        behind = self._following.is_behind
+        behind, now = self._following.is_behind, self.now()
         good = all(
             entry.stamp == stamp
             and not behind(entry.basis.link.link_key)
-            and (entry.basis.as_of is None or self.rendered(entry)[0] is not None)
-            for entry in entries.values()
+            and (entry.basis.as_of is None or self.rendered(entry, now)[0] is not None)
+            for entry in in_turns(entries.values())
         )
         return entries if good else None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from app.forecasts.bases import Basis
-from app.forecasts.issue import Statement
+from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
 
 FORECASTS = (b',"stale":false,"forecasts":[', b',"stale":true,"forecasts":[')
 
@@ -36,6 +37,18 @@ class Rendered:
         self._name = b'{"link_id":' + json.dumps(said.link.link_id).encode()
         self._parts: tuple[tuple[bytes, bytes], ...] = ()  # of the horizons asked for so far, mostly the first alone
 
+    @cached_property
+    def status(self) -> bytes:
+        """Say whether the link's active model speaks."""
+        said = self.said
+        return b"degraded" if said.degraded_reason or said.method in (PROFILE, LAST_COUNT) else b"ok"
+
+    @cached_property
+    def mark(self) -> bytes:
+        """Give what no other statement has, for the tags of answers."""
+        said = self.said
+        return repr((said.link.link_id, said.link.link_key, said.as_of, said.model_version, said.issued_at)).encode()
+
     def forecasts(self, horizons: int, age: int) -> bytes:
         """Give the JSON of the first horizons, without the brackets."""
         parts = self._parts
@@ -48,6 +61,10 @@ class Rendered:
     def body(self, horizons: int, age: int, stale: bool = False) -> bytes:
         """Give the whole answer."""
         return self._name + FORECASTS[stale] + self.forecasts(horizons, age) + b"]}"
+
+    def listed(self, horizons: int, age: int) -> bytes:
+        """Give the answer as one of many."""
+        return self._name + b',"status":"%s","forecasts":[' % self.status + self.forecasts(horizons, age) + b"]}"
 
 
 def _around_age(said: Statement, horizon: int) -> tuple[bytes, bytes]:

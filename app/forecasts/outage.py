@@ -37,9 +37,9 @@ def latest(board: ForecastBoard, link_ids: Iterable[str] | None = None) -> Lates
         return Latest(remembered, stale=True)
 
 
-def said_now(board: ForecastBoard, entry: Entry, stale: bool) -> tuple[Rendered | None, int]:
+def said_now(board: ForecastBoard, entry: Entry, stale: bool, now: int | None = None) -> tuple[Rendered | None, int]:
     """Give what an entry says now, and the age of its newest count; without the database, as far as memory goes."""
-    rendered, age = board.rendered(entry)
+    rendered, age = board.rendered(entry, now)
     if rendered is None and stale and entry.stated is not None:
         rendered = _late(entry.stated, board.late_minutes)
     return rendered, age

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.exceptions import no_link
-from app.forecasts.answer import explained, link_forecast, network_forecast, wanted_links
+from app.forecasts.answer import SaidOfAll, explained, link_forecast, wanted_links
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.outage import Latest, latest
 from app.forecasts.ready import JsonBytes
@@ -105,12 +105,13 @@ async def get_forecasts(
     def answer() -> Response:
         wanted = wanted_links(runtime, links, bbox, upstream_of)
         found = latest(runtime.board, wanted)
-        body, tag = network_forecast(runtime.board, found, horizon)
+        said = SaidOfAll(runtime.board, found, horizon)
+        tag = said.tag()
         headers = {"ETag": tag, "Cache-Control": "no-cache, private"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
         if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
             return Response(status_code=304, headers=headers)
-        return JsonBytes(body, headers=headers)
+        return JsonBytes(said.body(), headers=headers)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.apart("forecasts", answer)

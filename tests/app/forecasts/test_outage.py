@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from app.clock import FeedClock
-from app.forecasts.answer import link_forecast, network_forecast
+from app.forecasts.answer import SaidOfAll, link_forecast
 from app.forecasts.outage import latest
 from app.line import line_of
 from tests.app.city import SLOTS, post, put_city, rows, small_city
@@ -37,10 +37,11 @@ def test_past_the_limit_the_profile_answers_from_memory_and_without_an_interval(
 
     now: Callable[[FeedClock], datetime] = FeedClock.now
     monkeypatch.setattr(FeedClock, "now", lambda clock: now(clock) + timedelta(minutes=91))
-    late, tag = network_forecast(board, found, 1)
+    all_said = SaidOfAll(board, found, 1)
+    late, tag = all_said.body(), all_said.tag()
     assert b'"method":"profile","degraded_reason":"no count has come for more than 90 minutes"' in late
     assert b'"expected_count":%s,"lower":null,"upper":null' % str(said.usual[0]).encode() in late
-    assert tag != network_forecast(board, found._replace(stale=False), 1)[1]
+    assert tag != SaidOfAll(board, found._replace(stale=False), 1).tag()
 
 
 def test_what_others_issued_is_taken_note_of_and_nothing_is_issued_for_it(client):
