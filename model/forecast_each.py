@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ class _Asked(NamedTuple):
     level: Array  # (1,)
 
 
-def forecast_each(models: Sequence[TrainedModel], windows: Sequence[Array]) -> list[Forecasts]:
+def forecast_each(models: Sequence[TrainedModel], windows: Iterable[Array]) -> list[Forecasts]:
     """Forecast from windows, (1, d) each, by as many models; the same as asking each, but for rounding.
 
     Finding neighbours is each model's own work. What follows is small, and done for all models that

@@ -14,10 +14,11 @@ from sqlalchemy.orm import Session
 from app.among import among
 from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
+from app.give_way import give_way
 from app.links.tables import Link
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
-AT_ONCE = 500
+AT_ONCE = 200
 
 
 def newest_slots(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, int]:
@@ -50,6 +51,7 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
         assert result.cursor is not None
         while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
             found += some
+            give_way()
     return as_rows(found)
 
 

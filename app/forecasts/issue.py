@@ -19,7 +19,7 @@ from app.forecasts.network_ask import NetworkAsker, Question
 from app.forecasts.network_rows import NetworkRows
 from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
 from app.forecasts.windows import HORIZONS, Windows
-from app.give_way import in_turns
+from app.give_way import give_way, in_turns
 from app.links.queries import LinkInfo
 from app.registry.loaded import Loaded, LoadedModels, Looked
 from app.registry.queries import Place, active_models, once_active
@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 PROFILE, LAST_COUNT = "profile", "last_count"
 DECIMALS = 3
-AT_ONCE = 3  # models on lags that speak together: 0.3 ms, in which nobody else has a turn
+AT_ONCE = 16  # models on lags that speak together, once each has found its neighbours
 NO_MODEL = "the link has no trained model"
 
 Chosen = tuple[Loaded | None, str | None]  # a sound model, and why it is not the active one
@@ -130,9 +130,10 @@ class Issuer:
                 log.exception("a link's window failed", extra={"link": link.link_id})
                 reasons[link.link_key] = f"its window failed: {type(problem).__name__}"
         forecasts: list[Forecasts] = []
-        for begin in in_turns(range(0, len(ready), AT_ONCE)):
+        for begin in range(0, len(ready), AT_ONCE):
             part = ready[begin : begin + AT_ONCE]
-            forecasts += forecast_each([one[2] for one in part], [one[4] for one in part])
+            forecasts += forecast_each([one[2] for one in part], in_turns([one[4] for one in part]))
+            give_way()
         spoken = {}
         for (link, version, model, usual, _, filled), said in zip(ready, forecasts, strict=True):
             assert model.bands is not None
