@@ -17,7 +17,7 @@ from app.notices import Kind, Notice
 log = logging.getLogger("flowcast.forecasts")
 
 MOST_BEHIND = 2.0  # seconds that the forecast of a link may be behind its newest count
-GATHERING = 0.02  # seconds in which notices are gathered: a batch of counts seldom comes alone
+GATHERING = 0.1  # seconds in which notices are gathered: a batch of counts seldom comes alone
 CLOSE_SECONDS = 5.0
 
 Read = Callable[[Mapping[int, int]], None]  # of links by key, from which slot on

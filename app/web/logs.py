@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.5
 MOST_WAITING = 100_000  # lines; when nobody reads them, memory is worth more
 _OWN_FIELDS = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
 _KEY = re.compile(r"fc_([0-9A-Za-z]+)_[\w-]+")
@@ -54,7 +54,7 @@ def logging_config(level: str) -> dict[str, Any]:
 
 
 class RequestLog:
-    """Collects the requests' lines and writes them ten times a second, so that no request waits for a write."""
+    """Collects the requests' lines and writes them twice a second, so that no request waits for a write."""
 
     def __init__(self, level: str) -> None:
         self._info = level in ("debug", "info")
