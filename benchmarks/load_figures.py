@@ -28,11 +28,10 @@ class Figures:
 
 
 class Round(NamedTuple):
-    """Forecasts asked for alone, then the mixed load for a slot, then perhaps several times as much of it."""
+    """Forecasts asked for alone, then the mixed load for a slot."""
 
     alone: Told
     mixed: Told
-    busy: Told | None = None
 
     @property
     def unloaded_p50(self) -> float:
@@ -59,7 +58,7 @@ class Phase:
     a_cpu_second: float
     latencies: list[float]  # of each round: the p99 of GET …/forecast to its unloaded p50
     efficiencies: list[float]  # of each round: requests a CPU second
-    busy_efficiencies: list[float]  # the same of several times the mix, as far as there was any
+    busy_efficiencies: list[float]  # the same of turns of several times the mix, as far as there were any
     busy_refused: int  # or failed, of several times the mix
     busy_cores: float  # that the service had under it
     weights: list[tuple[float, float]]  # seconds of mixed load, and megabytes
@@ -115,13 +114,14 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
     return found
 
 
-def mixed_figures(workers: int, rounds: Sequence[Round], weights: list[tuple[float, float]]) -> Phase:
-    """Sum the rounds of the mixed load up."""
+def mixed_figures(
+    workers: int, rounds: Sequence[Round], busy: Sequence[Told], weights: list[tuple[float, float]]
+) -> Phase:
+    """Sum the rounds of the mixed load up, and the turns of several times as much."""
     mixed = [one.mixed for one in rounds]
     kinds = figures_of([answer for one in mixed for answer in one.answers])
     answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in mixed)
     seconds = sum(one.seconds for one in mixed)
-    busy = [one.busy for one in rounds if one.busy is not None]
     return Phase(
         workers,
         weights[-1][0],

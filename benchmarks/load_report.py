@@ -52,7 +52,8 @@ def _efficiency(by_workers: dict[int, dict[str, Any]]) -> list[Verdict]:
     refused = by_workers[1]["busy_refused"] + by_workers[2]["busy_refused"]
     cores = f"{by_workers[1]['busy_cores']:.2f} and {by_workers[2]['busy_cores']:.2f} cores"
     return [
-        Verdict(f"{what}, at four times the mix ({cores})", _spread(busy) + f"; {refused} refused" * (refused > 0), bar,
+        Verdict(f"{what}, at four times the mix ({cores})",
+                _spread(busy, "turns") + f"; {refused} refused" * (refused > 0), bar,
                 None if refused else statistics.median(busy) >= EFFICIENCY),
         # Of processes that mostly sleep, two are asked half as often as one, and each is slow after it slept.
         Verdict(f"{what}, at the mix, where both mostly sleep", _spread(usual), f"{bar}, told only", None),
@@ -69,10 +70,10 @@ def _latency(phase: dict[str, Any]) -> Verdict:
     return Verdict(what, _spread(ratios), f"{LATENCY:g}", statistics.median(ratios) <= LATENCY)
 
 
-def _spread(ratios: list[float]) -> str:
+def _spread(ratios: list[float], times: str = "rounds") -> str:
     """Write the median of rounds, and between what they lie."""
     middle = f"{statistics.median(ratios):.2f}"
-    return f"{middle} (median of {len(ratios)} rounds, {min(ratios):.2f} to {max(ratios):.2f})"
+    return f"{middle} (median of {len(ratios)} {times}, {min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def _memory(phase: dict[str, Any]) -> Verdict:

@@ -37,7 +37,7 @@ class Running:
             connection.close()
 
     def megabytes(self) -> tuple[float, float]:
-        """Memory of the workers, and of the process that looks after them: sums of proportional set sizes."""
+        """Memory of the processes that serve, and of the one that looks after them: sums of proportional set sizes."""
         parent, *others = _family(self.pid)
         serving = [pid for pid in others if _pss_kilobytes(pid) > HELPER_KILOBYTES]
         rest = _pss_kilobytes(parent) + sum(_pss_kilobytes(pid) for pid in others if pid not in serving)
@@ -79,7 +79,9 @@ def running(arguments: list[str], settings: Mapping[str, str], ready: str, folde
 
 def _family(pid: int) -> list[int]:
     """Give a process and its children, theirs included, as Linux lists them."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    # Of all its threads: the one that looks after the retrain worker has started it.
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for thread in threads for child in thread.read_text().split()]
     return [pid, *(one for child in children for one in _family(int(child)))]
 
 

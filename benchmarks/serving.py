@@ -168,7 +168,7 @@ def key_check(engine: Engine) -> dict[str, Any]:
 def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, Any]:
     """Run everything."""
     found: dict[str, Any] = {}
-    serve = ["app", "serve"]
+    serve = ["app", "serve", "--no-worker"]
     with tempfile.TemporaryDirectory(prefix="flowcast-serving-") as name:
         folder = Path(name)
         with prepared(f"sqlite:///{folder / 'flowcast.db'}", folder, links, notes, network=network) as (

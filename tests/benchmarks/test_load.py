@@ -27,11 +27,11 @@ def phase(
         Round(
             told([answer(0.0, 0.001)]),
             told([answer(0.0, slow)] * 100, cpu_seconds=0.5 * workers),
-            told([answer(0.0, slow)] * 100, cpu_seconds=100 / efficiency),
         )
-        for slow, efficiency in zip(cycle(p99), a_cpu_second, strict=False)
+        for slow, _ in zip(cycle(p99), a_cpu_second, strict=False)
     ]
-    return mixed_figures(workers, rounds, [(60.0 * i, weight) for i, weight in enumerate(weights)])
+    busy = [told([answer(0.0, 0.001)] * 100, cpu_seconds=100 / efficiency) for efficiency in a_cpu_second]
+    return mixed_figures(workers, rounds, busy, [(60.0 * i, weight) for i, weight in enumerate(weights)])
 
 
 def told(answers: Sequence[Answer], seconds: float = 1.0, cpu_seconds: float = 1.0) -> Told:
