@@ -12,6 +12,7 @@ from importlib.metadata import version
 from time import monotonic
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
@@ -67,6 +68,8 @@ ROUTERS = (
     operations.router,
     dashboard_routes.router,
 )
+# The edge writes the log and counts for Prometheus; to find out that nobody traces took longer than a forecast's body.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 UPKEEP_SECONDS = 5.0
 NOTE_SECONDS = 15.0  # between two readings of all forecasts
 AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a bucket may take longer, and is left to it
@@ -107,6 +110,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,  # ours comes from a package and needs no outside request
         redoc_url=None,
         redirect_slashes=False,  # one address for one thing
+        telemetry=NO_TELEMETRY,
     )
     for router in ROUTERS:
         app.include_router(router)

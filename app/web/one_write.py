@@ -16,6 +16,7 @@ class OneWrite:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._kept = b""
+        self.is_closing = transport.is_closing  # asked for with every answer, and found sooner here than below
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
