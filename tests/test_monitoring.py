@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,8 +76,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
         assert service.ask("POST", "/v1/counts", {"counts": [count]})[0] == 200
         assert service.ask("GET", "/v1/links/A/forecast")[0] == 200
-        with urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
-            return str(answer.read().decode())
+        until = time.monotonic() + 60
+        while True:  # each process counts its answers half a second later at most
+            with urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
+                told = str(answer.read().decode())
+            if len(re.findall(r'^flowcast_requests_total\{.*route="/v1/', told, re.MULTILINE)) == 3:
+                return told
+            assert time.monotonic() < until, told
+            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,7 @@ from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.edge")
 
+NOTE_SECONDS = 0.5  # in which answers are gathered, to be counted and logged together
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
 IMPORT_PATH = "/v1/import"
@@ -50,6 +52,7 @@ class Edge:
         self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
+        self._noted = False  # whether there are answers that were not counted or logged yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one request through."""
@@ -116,6 +119,14 @@ class Edge:
             key_id=None if caller is None else caller.key_id,
             client=exchange.client,
         )
+        if not self._noted:
+            self._noted = True
+            asyncio.get_running_loop().call_later(NOTE_SECONDS, self._write_down)
+
+    def _write_down(self) -> None:
+        self._noted = False
+        metrics.count_answers()
+        self._log.start_writing()
 
 
 async def _audit(exchange: Exchange) -> None:

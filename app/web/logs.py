@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-FLUSH_SECONDS = 0.5
 MOST_WAITING = 100_000  # lines; when nobody reads them, memory is worth more
 _OWN_FIELDS = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
 _KEY = re.compile(r"fc_([0-9A-Za-z]+)_[\w-]+")
@@ -54,12 +53,11 @@ def logging_config(level: str) -> dict[str, Any]:
 
 
 class RequestLog:
-    """Collects the requests' lines and writes them twice a second, so that no request waits for a write."""
+    """Collects the requests' lines until they are written together, so that no request waits for a write."""
 
     def __init__(self, level: str) -> None:
         self._info = level in ("debug", "info")
         self._lines: deque[str] = deque(maxlen=MOST_WAITING)
-        self._planned = False
 
     def add(
         self,
@@ -85,14 +83,10 @@ class RequestLog:
             f'"duration_ms": {seconds * 1000:.3f}, "bytes": {sent}, '
             f'"key_id": {"null" if key_id is None else quoted(key_id)}, "client": {quoted(client)}}}\n'
         )
-        if not self._planned:
-            self._planned = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(FLUSH_SECONDS, self._start_writing, loop)
 
     def flush(self) -> None:
         """Write what is waiting."""
-        lines, self._planned = [], False
+        lines = []
         with contextlib.suppress(IndexError):  # the end; another thread may be writing too
             while True:
                 lines.append(self._lines.popleft())
@@ -101,6 +95,7 @@ class RequestLog:
                 sys.stdout.write("".join(lines))
                 sys.stdout.flush()
 
-    def _start_writing(self, loop: asyncio.AbstractEventLoop) -> None:
-        # In a thread: a pipe that is full would stop every request.
-        loop.run_in_executor(None, self.flush)
+    def start_writing(self) -> None:
+        """Write what is waiting in a thread: a pipe that is full would stop every request."""
+        if self._lines:
+            asyncio.get_running_loop().run_in_executor(None, self.flush)

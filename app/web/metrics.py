@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +30,22 @@ OTHER = "other"
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
+
+
+class _Histogram(Histogram):
+    """A histogram that takes many values at once: where processes share their figures, each step costs."""
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Observe values, with one step for each bucket that some of them fall into."""
+        for place, n in Tally(bisect_left(self._upper_bounds, value) for value in values).items():
+            self._buckets[place].inc(n)
+        self._sum.inc(sum(values))
+
+
 _requests = Counter(
     "flowcast_requests", "Requests answered", ("method", "route", "status"), registry=REGISTRY
 )  # shown with _total at its end
-_durations = Histogram(
+_durations = _Histogram(
     "flowcast_request_duration_seconds",
     "Time to answer",
     ("method", "route", "status"),
@@ -40,7 +54,7 @@ _durations = Histogram(
 )
 _refusals = Counter("flowcast_requests_refused", "Requests refused, by status code", ("code",), registry=REGISTRY)
 _counts = Counter("flowcast_counts_stored", "Counts stored, new and corrected", registry=REGISTRY)
-_lags = Histogram(
+_lags = _Histogram(
     "flowcast_ingest_lag_seconds",
     "From the end of a slot to the arrival of a count that moved its link forward",
     buckets=LAG_SECONDS,
@@ -65,31 +79,42 @@ _models = Gauge(
 )
 
 
-class _Children(NamedTuple):
+class _Answers(NamedTuple):
+    """Answers of one kind: where they are counted, and how long those took that are not counted yet."""
+
     answers: Counter
-    duration: Histogram
+    durations: _Histogram
     refusals: Counter | None
+    waiting: list[float]
 
 
 # Finding a labelled child costs more than counting with it. There are as many as routes, methods and status codes.
-_children: dict[tuple[str, str, int], _Children] = {}
+_answers: dict[tuple[str, str, int], _Answers] = {}
 # From the start on, for a rate cannot see the first step of a counter that was not there before.
 _refused = {code: _refusals.labels(str(code)) for code in REFUSALS}
 _degraded_by = {reason: _degraded.labels(reason) for reason in DEGRADED}
 
 
 def request_answered(method: str, route: str, status: int, seconds: float) -> None:
-    """Count an answer and the time it took."""
-    children = _children.get((method, route, status))
-    if children is None:
-        labels = method if method in METHODS else OTHER, route, f"{status // 100}xx"
-        children = _Children(_requests.labels(*labels), _durations.labels(*labels), _refused.get(status))
-        if method in METHODS:
-            _children[method, route, status] = children
-    children.answers.inc()
-    children.duration.observe(seconds)
-    if children.refusals is not None:
-        children.refusals.inc()
+    """Take note of an answer and the time it took, which is counted by ``count_answers``."""
+    kind = method if method in METHODS else OTHER, route, status
+    alike = _answers.get(kind)
+    if alike is None:
+        labels = *kind[:2], f"{status // 100}xx"
+        alike = _Answers(_requests.labels(*labels), _durations.labels(*labels), _refused.get(status), [])
+        _answers[kind] = alike
+    alike.waiting.append(seconds)
+
+
+def count_answers() -> None:
+    """Count the answers that were taken note of."""
+    for answers, durations, refusals, waiting in list(_answers.values()):
+        if seconds := waiting[:]:
+            del waiting[: len(seconds)]
+            answers.inc(len(seconds))
+            durations.observe_all(seconds)
+            if refusals is not None:
+                refusals.inc(len(seconds))
 
 
 def counts_stored(n: int) -> None:
@@ -99,8 +124,7 @@ def counts_stored(n: int) -> None:
 
 def counts_arrived(lags: Iterable[float]) -> None:
     """Note how long after the ends of their slots counts came, a lag for each link that moved forward."""
-    for lag in lags:
-        _lags.observe(lag)
+    _lags.observe_all(list(lags))
 
 
 def forecasts_issued(method: str, n: int) -> None:
@@ -141,6 +165,7 @@ class _Given(Collector):
 
 def page(families: Iterable[Metric]) -> bytes:
     """Write all figures, those counted over all processes and those given, as Prometheus reads them."""
+    count_answers()
     registry = REGISTRY
     if folder := os.environ.get(SHARED_FOLDER):
         _forget_dead(Path(folder))
@@ -153,6 +178,7 @@ def page(families: Iterable[Metric]) -> bytes:
 
 def process_ends() -> None:
     """Take this process out of what is summed over the living."""
+    count_answers()
     if folder := os.environ.get(SHARED_FOLDER):
         mark_process_dead(os.getpid(), folder)  # type: ignore[no-untyped-call]
 

@@ -140,7 +140,7 @@ def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
     until = time.monotonic() + 60
     while expected not in (
         told := httpx.get(f"{served.url}/metrics").text
-    ):  # each process counts its own a little later
+    ):  # each process counts its own, half a second later at most
         assert time.monotonic() < until, told
         time.sleep(0.2)
     assert httpx.get(f"{served.url}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]

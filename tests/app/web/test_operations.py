@@ -1,9 +1,12 @@
 """For those who run the service."""
 
 import re
+import time
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -120,6 +123,28 @@ class TestMetrics:
         assert sample(client, "flowcast_requests_total", route="/v1/links/{link_id}", status="4xx") == before + 3
         assert sample(client, "flowcast_request_duration_seconds_count", route="/v1/links/{link_id}") >= 3
         assert "/v1/links/A" not in client.get("/metrics").text
+
+    def test_answers_are_counted_within_a_second_although_nobody_asks_this_process(self, client):
+        labels = {"method": "GET", "route": "/v1/links/{link_id}", "status": "4xx"}
+        counted = partial(metrics.REGISTRY.get_sample_value, "flowcast_requests_total", labels)
+        client.get("/metrics")
+        before = counted() or 0
+        client.get("/v1/links/A")
+        until = time.monotonic() + 10
+        while counted() != before + 1:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def test_many_values_at_once_are_those_one_by_one(self):
+        values = [0.0, 0.0005, 0.001, 0.00101, 0.3, 7.0, 10.0, 11.0, 0.3]
+        apart, together = CollectorRegistry(), CollectorRegistry()
+        one_by_one = Histogram("flowcast_test", "Of no use", buckets=metrics.SECONDS, registry=apart)
+        for value in values:
+            one_by_one.observe(value)
+        at_once = metrics._Histogram("flowcast_test", "Of no use", buckets=metrics.SECONDS, registry=together)
+        at_once.observe_all(values)
+        assert generate_latest(together) == generate_latest(apart)
+        assert b"flowcast_test_count 9.0" in generate_latest(together)
 
     def test_strange_methods_and_paths_make_no_new_series(self, client):
         for name in ("A", "B"):
