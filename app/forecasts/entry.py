@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from app.forecasts.bases import Basis
 from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
 
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode  # made once: it costs as much as using it
 FORECASTS = (b',"stale":false,"forecasts":[', b',"stale":true,"forecasts":[')
 
 
@@ -83,15 +84,17 @@ def _around_age(said: Statement, horizon: int) -> tuple[bytes, bytes]:
         "degraded_reason": said.degraded_reason,
         "filled_lags": said.filled_lags,
     }
-    head = json.dumps(before, separators=(",", ":"), ensure_ascii=False)[:-1] + ',"data_age_seconds":'
+    head = _compact(before)[:-1] + ',"data_age_seconds":'
     return head.encode(), b',"model_version":%s}' % (b"%d" % said.model_version if said.model_version else b"null")
 
 
+@lru_cache(maxsize=256)  # a slot is that of many links, and so is the moment at which a batch's forecasts are issued
 def rfc3339(seconds: int) -> str:
     """Write Unix seconds as a time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@lru_cache(maxsize=256)
 def rfc3339_micros(microseconds: int) -> str:
     """Write microseconds since 1970 as a time in UTC."""
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
