@@ -27,6 +27,7 @@ from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import Following
 from app.forecasts.in_place import brought_up_to_date
 from app.forecasts.issue import NO_MODEL, Issuer, Statement
+from app.forecasts.issued_elsewhere import IssuedElsewhere
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.telling import count_degraded, count_issued, tell_processes
 from app.give_way import in_turns
@@ -55,6 +56,7 @@ class ForecastBoard:
         self._noted: object = None  # the stamp at which all links were last taken note of
         self._links: frozenset[str] = frozenset()  # as they were then
         self._lock = threading.Lock()
+        self._elsewhere = IssuedElsewhere(engine)
         self._following = Following(self._follow)
         changes.tell(self._following.hear)
 
@@ -66,6 +68,7 @@ class ForecastBoard:
     def close(self) -> None:
         """Stop following other processes."""
         self._following.close()
+        self._elsewhere.close()
 
     def ready(self, link_id: str) -> Entry | None:
         """Give a link's entry if it can be sent as it is; otherwise it must be looked up."""
@@ -194,8 +197,7 @@ class ForecastBoard:
         with self._lock:
             known = {key: self._entries[self._ids[key]] for key in issued if key in self._ids}
         behind = [key for key, old in known.items() if old.stamp == stamp and (old.basis.as_of or 0) < issued[key]]
-        with reading(self._engine) as session:
-            stored = stored_statements(session, [known[key].basis.link for key in behind], dict(issued))
+        stored = self._elsewhere.read([known[key].basis.link for key in behind], dict(issued))
         found = {key: stored.get((key, known[key].basis.active_version)) for key in behind}
         said = [one for one in found.values() if one is not None]
         self._keep({one.link.link_id: Entry(basis_of(one), stamp, Rendered(one)) for one in said})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -37,7 +39,9 @@ _AHEAD = " OR ".join(f"(slot_start = {{0}} AND horizon = {horizon})" for horizon
 _WHERE = f"WHERE {{many}} AND ({_AHEAD}) ORDER BY link_key, model_version, horizon"
 _ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
 _ISSUED_SQLITE = _ISSUED.format("?", many="link_key IN (SELECT value FROM json_each(?))")
-_ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
+ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
+
+Ask = Callable[[list[int], list[int]], AbstractContextManager[Any]]  # for links and slots; gives the driver's cursor
 
 
 class PastForecast(NamedTuple):
@@ -101,29 +105,39 @@ def stored_statements(
     session: Session, links: Sequence[LinkInfo], as_of: dict[int, int]
 ) -> dict[tuple[int, int], Statement]:
     """Give what was issued from the slots ``as_of``, by link key and model version."""
+    return statements_asked_for(partial(_issued, session), links, as_of)
+
+
+@contextmanager
+def _issued(session: Session, keys: list[int], slots: list[int]) -> Iterator[Any]:
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        asked = connection.exec_driver_sql(ISSUED_POSTGRESQL, (keys, *slots))
+    else:
+        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *slots))
+    with asked:
+        yield asked.cursor  # itself, for rows made of what it gives would cost as much again
+
+
+def statements_asked_for(
+    ask: Ask, links: Sequence[LinkInfo], as_of: dict[int, int]
+) -> dict[tuple[int, int], Statement]:
+    """Give what was issued from the slots ``as_of``, by link key and model version, however it is asked for."""
     alike: dict[tuple[int, int], list[LinkInfo]] = {}
     for link in links:
         alike.setdefault((as_of[link.link_key], link.slot_seconds), []).append(link)
     found: dict[tuple[int, int], Statement] = {}
     for (newest, seconds), group in alike.items():
-        found |= _statements(session, group, newest, seconds)
+        found |= _statements(ask, group, newest, seconds)
     return found
 
 
-def _statements(
-    session: Session, links: Sequence[LinkInfo], newest: int, seconds: int
-) -> dict[tuple[int, int], Statement]:
+def _statements(ask: Ask, links: Sequence[LinkInfo], newest: int, seconds: int) -> dict[tuple[int, int], Statement]:
     by_key = {link.link_key: link for link in links}
     ahead = [newest + horizon * seconds for horizon in range(1, HORIZONS + 1)]
-    connection = session.connection()
-    if connection.dialect.name == "postgresql":
-        asked = connection.exec_driver_sql(_ISSUED_POSTGRESQL, (list(by_key), *ahead))
-    else:
-        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(list(by_key)), *ahead))
     parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    with asked:
-        assert asked.cursor is not None  # asked itself, for rows made of what it gives would cost as much again
-        while some := asked.cursor.fetchmany(AT_ONCE):
+    with ask(list(by_key), ahead) as cursor:
+        while some := cursor.fetchmany(AT_ONCE):
             for row in some:
                 parts.setdefault((row[0], row[3]), []).append(row)
             give_way()

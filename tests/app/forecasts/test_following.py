@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from starlette.testclient import TestClient
 
 from app.counts.ingest import Batch, check_batch, store_counts
@@ -39,6 +40,22 @@ def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other
         assert elsewhere.ready(still) is before
         path = f"/v1/links/{moved}/forecast?horizon=4"
         assert other.get(path).content == client.get(path).content  # as it was issued there and is stored
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_others_are_followed_over_one_connection_and_over_a_new_one_once_that_is_cut(client, settings, city):
+    link_id = next(iter(city.counts))
+    with TestClient(create_app(settings), headers=KEY) as other:
+        first_slot(other, link_id)
+        backends = []
+        for step in range(3):
+            post(client, rows(city, NOW + step, NOW + step + 1, [link_id]))
+            wait_for(other, link_id, slot_start(city, NOW + step + 1))
+            backends.append(other.app.state.runtime.board._elsewhere._driver.info.backend_pid)
+            if step == 1:
+                with client.app.state.runtime.engine.connect() as connection:
+                    connection.exec_driver_sql("SELECT pg_terminate_backend(%s)", (backends[-1],))
+        assert backends[0] == backends[1] != backends[2]
 
 
 def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):
