@@ -226,6 +226,7 @@ class PostgreSQLChanges:
                     asked = monotonic()
                 for told in connection.notifies(timeout=0):
                     self._hear_of(read(told.payload))
+                    asked = monotonic()  # what is heard is a sign of life, too
 
     def _ask(self, connection: Any) -> None:
         """Ask the server for a sign of life; whoever waits for one that gives none waits no longer."""
