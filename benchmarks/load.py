@@ -50,7 +50,7 @@ from benchmarks.running_service import Running, running
 FIRST_SLOT = 100  # the city comes with a day of counts
 WARM_SLOTS = 2
 UNLOADED_SECONDS = 2.0  # of every round
-BUSY_TIMES, BUSY_TURNS = 4, 3  # as fast as the mix, and how often after a round
+BUSY_TIMES, BUSY_TURNS = 4, 4  # as fast as the mix, and how often after a round
 FULL_SECONDS, OVERLOAD_SECONDS, RECOVERY_SECONDS = 8.0, 10.0, 20.0
 COMPARED_SECONDS, SHORT_SECONDS = 60.0, 20.0  # of mixed load at most, for one worker and for other numbers of them
 
@@ -192,15 +192,16 @@ def station(workers: int, city: City, folder: Path) -> Iterator[Station]:
 def take_turns(stations: Sequence[Station], rounds: Sequence[int]) -> None:
     """Give each service as many rounds as it is to have, in turn while several have any left."""
     with Progress(console=notes, transient=True) as progress:
-        task = progress.add_task("mixed load", total=sum(rounds))
+        compared = min(rounds) if len(stations) > 1 else 0
+        task = progress.add_task("mixed load", total=sum(rounds) + compared * BUSY_TURNS * len(stations))
         for number in range(max(rounds)):
             for one, most in zip(stations, rounds, strict=True):
                 if number < most:
                     one.go_round()
                     progress.advance(task)
-            compared = len(stations) > 1 and number < min(rounds)
-            for one in [*stations] * BUSY_TURNS * compared:
+            for one in [*stations] * BUSY_TURNS * (number < compared):
                 one.be_busy()
+                progress.advance(task)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

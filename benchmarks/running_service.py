@@ -91,8 +91,8 @@ def _pss_kilobytes(pid: int) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # Linux numbers the CPU clocks of processes so; /proc tells the same in hundredths of a second.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def free_port() -> int:
