@@ -16,6 +16,7 @@ from zoneinfo import available_timezones
 
 import pytest
 import schemathesis
+import schemathesis.specs.openapi.schemas  # before a service has threads: Python 3.11 cannot always compile in several
 from fastapi import FastAPI
 from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
