@@ -80,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         while True:  # each process counts its answers half a second later at most
             with urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
                 told = str(answer.read().decode())
-            if len(re.findall(r'^flowcast_requests_total\{.*route="/v1/', told, re.MULTILINE)) == 3:
+            if len(re.findall(r'^flowcast_requests_total\{.*route="/v1/.* 1\.0$', told, re.MULTILINE)) == 3:
                 return told
             assert time.monotonic() < until, told
             time.sleep(0.1)
