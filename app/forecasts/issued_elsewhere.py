@@ -2,7 +2,7 @@
 
 With several processes, forecasts of each other's are read all the time, by each of them. A session would ask
 whether its connection is alive, begin, ask and roll back; here there is one question, and numbers come as they are
-instead of as text: a third of the CPU.
+instead of as text.
 """
 
 from __future__ import annotations
