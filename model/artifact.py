@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import stat
 import time
@@ -228,24 +229,22 @@ def _read_array(folder: Path, name: str, entry: Any, verify: bool) -> AnyArray:
         start = opened.read(npy.MAGIC_LEN)
         if not start.startswith(npy.MAGIC_PREFIX):
             raise DamagedArtifact(folder, f"{file} is not a NumPy array file")
-        if start != NPY_1_0:  # later ones may have a header of 4 GB, which NumPy makes room for before it reads it
+        if start != NPY_1_0:
             raise DamagedArtifact(folder, f"{file} is not a NumPy array file of format 1.0")
+        header = opened.read(int.from_bytes(opened.read(2), "little"))
+        offset = opened.tell()
         opened.seek(0)
         if verify and hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
             raise DamagedArtifact(folder, f"{file} was changed: its SHA-256 is not the one it was written with")
-    return _map(folder, entry)
-
-
-def _map(folder: Path, entry: dict[str, Any]) -> AnyArray:
-    file = entry["file"]
-    try:
-        array: np.memmap[Any, np.dtype[Any]] = np.load(folder / file, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header can be malformed in more ways than NumPy documents
-        raise DamagedArtifact(folder, f"{file} is refused: {error}") from error
-    if array.dtype.str != entry["dtype"]:
-        raise DamagedArtifact(folder, f"{file} has dtype {array.dtype.str}; the manifest says {entry['dtype']}")
-    if list(array.shape) != entry["shape"]:
-        raise DamagedArtifact(folder, f"{file} has shape {list(array.shape)}; the manifest says {entry['shape']}")
-    if not array.flags.c_contiguous or array.offset + array.nbytes != entry["bytes"]:
-        raise DamagedArtifact(folder, f"{file} is not one array in C order and nothing else")
-    return array
+        dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+        # Compared and not parsed: NumPy parses headers with ``ast``, which may fail when two threads use it at once
+        # (python/cpython#106905, CPython before 3.11.8), and a sound artifact would be reported as damaged.
+        if header.strip() != f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}".encode():
+            described = f"dtype {dtype.str}, shape {list(shape)} and C order"
+            raise DamagedArtifact(folder, f"{file} does not have the header of an array of {described}")
+        if offset + math.prod(shape) * dtype.itemsize != size:
+            raise DamagedArtifact(folder, f"{file} is not one array of shape {list(shape)} and nothing else")
+        try:
+            return np.memmap(opened, dtype, "r", offset, shape)
+        except (OSError, OverflowError, ValueError) as error:  # a side larger than any array's beside one of 0
+            raise DamagedArtifact(folder, f"{file} is refused: {error}") from error

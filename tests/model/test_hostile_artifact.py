@@ -18,9 +18,9 @@ from model.artifact_manifest import LARGEST_MANIFEST
 from model.network.stored import load_network, save_network, save_network_model
 from model.network.training import train_network
 from model.stored_model import load_model
-from tests.app.registry.artifacts import city_series, trained
-from tests.little_memory import little_memory
-from tests.model.network.made_up import QUICK, made_up_network
+from tests.support.artifacts import city_series, trained
+from tests.support.memory import little_memory
+from tests.support.networks import QUICK, made_up_network
 
 SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MEGABYTE = 1 << 20
@@ -157,6 +157,7 @@ ARRAYS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("kind", ["network", "in a network", "alone"])
 @settings(SHARED, max_examples=70)
 @given(st.data())
