@@ -112,8 +112,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,  # one address for one thing
         telemetry=NO_TELEMETRY,
     )
-    for router in ROUTERS:
-        app.include_router(router)
+    # The routers' own routes: include_router would make every route anew, when it is first asked for.
+    app.router.routes.extend(route for router in ROUTERS for route in router.routes)
     app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
     document(app)
     add_problem_handlers(app)
@@ -176,6 +176,7 @@ def _save_last_use(runtime: Runtime) -> None:
 def _take_note(runtime: Runtime) -> None:
     try:
         runtime.board.take_note()
+        log.debug("forecasts remembered", extra={"links": len(runtime.board.remembered() or ())})
     except SQLAlchemyError as problem:  # what is remembered stays
         log.warning("forecasts were not taken note of", extra={"reason": type(problem).__name__})
 
