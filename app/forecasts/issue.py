@@ -94,7 +94,9 @@ class Issuer:
         active = active_models(session, [link.link_key for link in links])
         self.models.prepare(active.values())
         looked: Looked = {}
-        chosen = {link.link_key: self._model(session, active.get(link.link_key), looked) for link in in_turns(links)}
+        chosen = {
+            link.link_key: self.choose_model(session, active.get(link.link_key), looked) for link in in_turns(links)
+        }
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         issued_at = time.time_ns() // 1000
         asked, reasons = self._ask(links, as_of, chosen, windows)
@@ -175,7 +177,7 @@ class Issuer:
                     versions[key], model.algorithm, reasons[key], said.filled, level, said.said, said.usual
                 )
 
-    def _model(self, session: Session, place: Place | None, looked: Looked | None = None) -> Chosen:
+    def choose_model(self, session: Session, place: Place | None, looked: Looked | None = None) -> Chosen:
         """Find a sound model: the active one, or the last before it, with the reason for the second best."""
         if place is None:
             return None, NO_MODEL
@@ -194,7 +196,7 @@ class Issuer:
     def model_of(self, session: Session, said: Statement) -> Loaded | None:
         """Give the model that made a statement; None where no model spoke."""
         key = said.link.link_key
-        loaded, _ = self._model(session, active_models(session, [key]).get(key))
+        loaded, _ = self.choose_model(session, active_models(session, [key]).get(key))
         silent = loaded is None or loaded.version != said.model_version or said.method == PROFILE
         return None if silent else loaded
 
@@ -217,7 +219,7 @@ class Issuer:
     def state_late(self, session: Session, said: Statement, minutes: int) -> Statement:
         """State what is usual in place of a forecast whose newest count is too old by now."""
         place = active_models(session, [said.link.link_key]).get(said.link.link_key)
-        loaded, _ = self._model(session, place)
+        loaded, _ = self.choose_model(session, place)
         reason = f"no count has come for more than {minutes} minutes"
         spoken = self._without_window(session, said.link, said.as_of, loaded, reason)
         return _statement(said.link, said.as_of, spoken, time.time_ns() // 1000)

@@ -58,7 +58,7 @@ class NetworkAsker:
         """Give the rows of context of one link; with too many gaps there are none."""
         link, model, newest = question
         rows = rows_of(session, self.pulses, [link], [model], newest)
-        if (reason := _too_many_gaps(rows.filled[0])) is not None:
+        if (reason := too_many_gaps(rows.filled[0])) is not None:
             raise TooManyGaps(reason)
         return rows
 
@@ -87,7 +87,7 @@ class NetworkAsker:
         center = np.array([model.center for model in models])[:, None]
         usual = np.maximum(rows.usual * scale + center, 0.0)
         for i, question in enumerate(group):
-            reason = _too_many_gaps(rows.filled[i])
+            reason = too_many_gaps(rows.filled[i])
             if reason is None and not np.isfinite(forecasts.expected[i]).all():
                 reason = "its network has no profile of it"
             if reason is None:
@@ -107,7 +107,8 @@ def _alike(questions: Sequence[Question]) -> list[list[Question]]:
     return list(groups.values())
 
 
-def _too_many_gaps(filled: int) -> str | None:
+def too_many_gaps(filled: int) -> str | None:
+    """Return the reason not to use a model where too many recent counts are filled in; None where few are."""
     most = int(MOST_FILLED * RECENT)
     if filled <= most:
         return None

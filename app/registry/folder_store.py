@@ -132,10 +132,11 @@ def is_old(folder: Path, seconds: float) -> bool:
 def _copy_artifact(source: Path, target: Path, fingerprint: str) -> None:
     artifact = read_artifact(source, fingerprint=fingerprint)
     for name in (MANIFEST, *(entry["file"] for entry in artifact.manifest["arrays"].values())):
-        _copy(source / name, target / name)
+        copy_file(source / name, target / name)
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file and have it on disk before returning."""
     with source.open("rb") as original, target.open("xb") as copy:
         shutil.copyfileobj(original, copy, COPIED_AT_ONCE)
         copy.flush()

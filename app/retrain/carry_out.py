@@ -41,11 +41,11 @@ def carry_out(work: Work, heartbeat: Heartbeat) -> str:
         closing(trained_links(work, heartbeat, folder)) as trained,  # whatever happens, training ends here
     ):
         for outcome, link in trained:
-            _settle(work, link, outcome, folder)
+            settle(work, link, outcome, folder)
     return _finish(work)
 
 
-def _settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
+def settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
     """Settle a link; what cannot be shelved is that link's failure and no other's."""
     try:
         _settle_whole(work, link, outcome, folder)

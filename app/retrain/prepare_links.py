@@ -34,12 +34,12 @@ def prepared_links(
 ) -> Iterator[Prepared]:
     """Mark links as training and read their counts, for as long as the run should go on."""
     for link in links:
-        if heartbeat.over or not _mark(work, link):
+        if heartbeat.over or not mark_training(work, link):
             return
         yield _prepared(work, link, phases.get(link.link_id))
 
 
-def _mark(work: Work, link: LinkInfo) -> bool:
+def mark_training(work: Work, link: LinkInfo) -> bool:
     """Mark a link as training; False when the run is another worker's, who may have settled it long since."""
     with writing(work.engine, derived=True, served=False) as session:
         now = database_now(session)

@@ -49,6 +49,10 @@ class Worker:
         """End after what is under way is put down; another worker will take it up."""
         self._stop.set()
 
+    def close(self) -> None:
+        """Release the connection that watches for changes."""
+        self._changes.close()
+
     def work(self) -> None:
         """Carry out runs as they come."""
         os.nice(NICENESS)
@@ -76,7 +80,7 @@ class Worker:
             self._stop.set()
             delivery.join(timeout=10.0)
             schedule.join(timeout=10.0)
-            self._changes.close()
+            self.close()
 
     def work_once(self) -> bool:
         """Claim a run and carry it out; False when there is none."""

@@ -32,7 +32,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 
 
-class _Histogram(Histogram):
+class BatchHistogram(Histogram):
     """A histogram that takes many values at once: where processes share their figures, each step costs."""
 
     def observe_all(self, values: Sequence[float]) -> None:
@@ -45,7 +45,7 @@ class _Histogram(Histogram):
 _requests = Counter(
     "flowcast_requests", "Requests answered", ("method", "route", "status"), registry=REGISTRY
 )  # shown with _total at its end
-_durations = _Histogram(
+_durations = BatchHistogram(
     "flowcast_request_duration_seconds",
     "Time to answer",
     ("method", "route", "status"),
@@ -54,7 +54,7 @@ _durations = _Histogram(
 )
 _refusals = Counter("flowcast_requests_refused", "Requests refused, by status code", ("code",), registry=REGISTRY)
 _counts = Counter("flowcast_counts_stored", "Counts stored, new and corrected", registry=REGISTRY)
-_lags = _Histogram(
+_lags = BatchHistogram(
     "flowcast_ingest_lag_seconds",
     "From the end of a slot to the arrival of a count that moved its link forward",
     buckets=LAG_SECONDS,
@@ -83,7 +83,7 @@ class _Answers(NamedTuple):
     """Answers of one kind: where they are counted, and how long those took that are not counted yet."""
 
     answers: Counter
-    durations: _Histogram
+    durations: BatchHistogram
     refusals: Counter | None
     waiting: list[float]
 
