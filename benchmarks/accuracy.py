@@ -31,10 +31,10 @@ from app.counts.series import LinkSeries, gather
 from app.evaluation.protocol import PaperModel
 from app.evaluation.span import Span
 from benchmarks import network_accuracy
-from benchmarks.data import MissingData, data_directory
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
 from model.training import train
 from model.training_plan import TrainingPlan
+from tests.support.data import MissingData, data_directory
 
 Array = NDArray[np.float64]
 

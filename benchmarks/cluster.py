@@ -27,8 +27,8 @@ from app.retrain.queries import run_with, tally
 from app.retrain.request import Order, request_run
 from app.retrain.worker import Worker
 from app.settings import Settings
-from benchmarks.dask_cluster import DaskCluster
 from benchmarks.while_training import fill
+from tests.support.dask_cluster import DaskCluster
 
 WORKERS = 2
 IN_A_RUN = 20

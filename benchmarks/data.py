@@ -1,40 +1,23 @@
-"""Where tests and benchmarks find their data, which is never part of the project."""
+"""The paper's regression sets and how it splits them."""
 
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.data import MissingData
+
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-DEFAULT = Path(__file__).parents[1] / ".." / "shared" / "data"
 DELVE_BLOCK = 1024
 UCI_SPLITS = 10
 UCI_SHARE = 0.7
 UCI_MOST = 1500
-
-
-class MissingData(Exception):
-    """The data is not where it was looked for."""
-
-
-def running_in_ci() -> bool:
-    """Tell whether this is a CI run, where nothing may be skipped."""
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
-def data_directory(name: str, given: Path | None = None) -> Path:
-    """Find a folder of data: as given, or below ``FLOWCAST_TEST_DATA``, or beside the project."""
-    folder = given or Path(os.environ.get("FLOWCAST_TEST_DATA") or DEFAULT).resolve() / name
-    if not folder.is_dir():
-        raise MissingData(f"no data at {folder}; set FLOWCAST_TEST_DATA to the folder that holds {name}/")
-    return folder
 
 
 def load_set(folder: Path, name: str) -> tuple[Array, Array]:

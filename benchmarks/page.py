@@ -25,9 +25,9 @@ from app.database import open_database, writing
 from app.demo.city import links_geojson, sample_city
 from app.schema import upgrade_schema
 from app.settings import Settings
-from benchmarks.browser import NoBrowser, chromium, signed_in
 from benchmarks.model_city import ModelCity
 from benchmarks.running_service import KEY, Running, running
+from tests.support.browser import NoBrowser, chromium, signed_in
 
 ROUNDS = 5
 HISTORY_SLOTS = 768  # eight days, which detector health looks at

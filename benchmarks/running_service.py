@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.http_load import Connection, request
+from tests.support.services import free_port
 
 KEY = "a-key-for-benchmarks-only"
 START_SECONDS = 60.0
@@ -93,13 +93,6 @@ def _pss_kilobytes(pid: int) -> int:
 def _cpu_seconds(pid: int) -> float:
     # Linux numbers the CPU clocks of processes so; /proc tells the same in hundredths of a second.
     return time.clock_gettime(~pid << 3 | 2)
-
-
-def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait(service: Running, process: subprocess.Popen[bytes], path: str, log: Path) -> None:

@@ -20,7 +20,7 @@ from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed, counts_of
 from app.demo.service_process import free_port, running_service
 from app.schema import upgrade_schema
-from benchmarks.browser import NoBrowser, chromium, signed_in
+from tests.support.browser import NoBrowser, chromium, signed_in
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 LINKS = 40

@@ -9,22 +9,19 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import insert
 
-from app.counts.tables import Count
-from app.database import open_database, writing
+from app.database import open_database
 from app.demo.city import sample_city
-from app.links.tables import Link
 from app.schema import upgrade_schema
 from benchmarks.http_load import Connection, request
 from benchmarks.running_service import KEY, Running, running
+from tests.support.stored import store_city
 
 DAYS = 25
 IDLE_SECONDS = 10.0
@@ -117,18 +114,10 @@ def measure_while_training(links: int) -> dict[str, Any]:
 
 
 def fill(url: str, links: int, days: int = DAYS) -> list[str]:
-    """Put the city's links and counts into a new database."""
-    city, engine, now = sample_city(links=links, days=days), open_database(url), datetime.now(UTC)
+    """Store a sample city in a new database; return the ids of its links."""
+    city, engine = sample_city(links=links, days=days), open_database(url)
     upgrade_schema(engine)
-    with writing(engine) as session:
-        for link_id, counts in city.counts.items():
-            link = Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
-            session.add(link)
-            session.flush()
-            known = np.flatnonzero(~np.isnan(counts))
-            names = ("link_key", "slot_start", "count", "quality")
-            rows = [(link.link_key, 900 * (city.first_slot + i), int(counts[i]), 0) for i in known.tolist()]
-            session.execute(insert(Count), [dict(zip(names, row, strict=True)) for row in rows])
+    store_city(engine, city)
     engine.dispose()
     return list(city.counts)
 

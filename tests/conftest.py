@@ -1,7 +1,8 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the marker ``journey``."""
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,56 +18,80 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from benchmarks.browser import NoBrowser, chromium
-from benchmarks.data import MissingData, data_directory, running_in_ci
-from tests.databases import RUN, database_url, postgresql, remove_servers, sqlite_template
+from app.settings import settings_from_environment
+from tests.support.browser import NoBrowser, chromium
+from tests.support.data import MissingData, data_directory, running_in_ci
+from tests.support.databases import RUN, database_url, new_database, postgresql, remove_server, sqlite_template
 
-__all__ = ["database_url", "postgresql", "sqlite_template"]  # one server for all tests of a process
+__all__ = ["database_url", "new_database", "postgresql", "sqlite_template"]
 
-LONG = (
-    "tests/journeys/",
-    "tests/test_readme_examples.py",
-    "tests/app/demo/test_replay.py",
-    "tests/app/test_openapi.py",
-    "tests/app/test_train.py",
-    "tests/benchmarks/test_faults.py",
-    "tests/model/test_memory.py",
-)
+JOURNEYS = Path(__file__).parent / "journeys"
+SERVERS = {"postgresql", "browser"}  # fixtures that start one
+STARTS = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}  # audit events
+running: list[pytest.Item] = []  # the test that runs, if any
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the run, before its workers start, and let Ctrl-C reach what tests start."""
     # A shell starts what it puts into the background with Ctrl-C ignored, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.addaudithook(require_journey)
     if not hasattr(config, "workerinput"):
         os.environ[RUN] = uuid.uuid4().hex[:12]
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop and remove the PostgreSQL that tests have started."""
+    if not hasattr(config, "workerinput"):
+        remove_server()
+
+
+def require_journey(event: str, given: Any) -> None:
+    """Fail a test that starts a process or a server and is not marked as a journey: ``make quick`` runs it."""
+    if event in STARTS and running and not running[-1].get_closest_marker("journey"):
+        raise AssertionError(f"{running[-1].nodeid} starts a process or a server ({event}): mark it journey")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note which test runs, with its fixtures."""
+    running.append(item)
+    try:
+        return (yield)
+    finally:
+        running.pop()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let every process begin with its share of the long tests: at the end, they would leave the others idle.
+    """Mark tests that start a server by their fixtures, and deal out the long ones among the processes."""
+    long = {item.path for item in items if JOURNEYS in item.path.parents or item.get_closest_marker("journey")}
+    for item in items:
+        given = getattr(item, "callspec", None)
+        database = None if given is None else given.params.get("database_url")
+        used = SERVERS.intersection(getattr(item, "fixturenames", ()))
+        if JOURNEYS in item.path.parents or used or database == "postgresql":
+            item.add_marker(pytest.mark.journey)
+    items[:] = dealt_out(items, long, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt_out(items: list[pytest.Item], long: set[Path], processes: int) -> list[pytest.Item]:
+    """Let every process begin with its share of the long modules: at the end, they would leave the others idle.
 
     Each gets an equal part of the list in turn, and what it has not come to is taken over by those who are done. A
-    module's tests stay together, for they share what they start.
+    module's tests stay together, because they share what they start.
     """
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long: dict[str, list[pytest.Item]] = {}
+    modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        if item.nodeid.startswith(LONG):
-            long.setdefault(item.nodeid.split("::")[0], []).append(item)
-    shares = [[item for module in list(long.values())[i::processes] for item in module] for i in range(processes)]
-    rest = [item for item in items if not item.nodeid.startswith(LONG)]
+        if item.path in long:
+            modules.setdefault(item.path, []).append(item)
+    shares = [[item for module in list(modules.values())[i::processes] for item in module] for i in range(processes)]
+    rest = [item for item in items if item.path not in long]
     ordered: list[pytest.Item] = []
     for i, share in enumerate(shares):
         n = len(items) * (i + 1) // processes - len(ordered) - len(share)
         ordered += share + rest[: max(0, n)]
         rest = rest[max(0, n) :]
-    items[:] = ordered + rest
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop and remove the servers of workers that ended too early to do it themselves."""
-    if not hasattr(config, "workerinput"):
-        remove_servers()
+    return ordered + rest
 
 
 @pytest.fixture
@@ -74,14 +99,28 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20021225)
 
 
+@pytest.fixture
+def fresh_settings() -> Iterator[None]:
+    """Read the settings from the environment anew, during the test and after it."""
+    settings_from_environment.cache_clear()
+    yield
+    settings_from_environment.cache_clear()
+
+
+def absent(problem: object) -> None:
+    """Skip a test for which something is not installed or not there; in CI, where nothing is skipped, fail it."""
+    if running_in_ci():
+        pytest.fail(str(problem))
+    pytest.skip(str(problem))
+
+
 def data_or_skip(name: str) -> Path:
-    """A folder of data that is no part of the project; absent, a test skips on a laptop and fails in CI."""
+    """Return a folder of data that is no part of the project."""
     try:
         return data_directory(name)
-    except MissingData as absent:
-        if running_in_ci():
-            pytest.fail(str(absent))
-        pytest.skip(str(absent))
+    except MissingData as problem:
+        absent(problem)
+        raise
 
 
 @pytest.fixture(scope="session")
@@ -99,11 +138,9 @@ def real_file() -> Path:
 # A module's browser ends with the module: while it runs, its event loop would be in the way of other tests' own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The system's Chromium; absent, a test skips on a laptop and fails in CI."""
+    """The system's Chromium."""
     try:
         with chromium() as running:
             yield running
-    except NoBrowser as absent:
-        if running_in_ci():
-            pytest.fail(str(absent))
-        pytest.skip(str(absent))
+    except NoBrowser as problem:
+        absent(problem)

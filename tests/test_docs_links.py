@@ -1,7 +1,6 @@
 """Links in the documentation: files and headings that are there, outside addresses that can be ones."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,16 +15,8 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the project, committed or about to be."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
-    names = listed or [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]]
-    return [ROOT / name for name in names if (ROOT / name).exists()]
+    """The Markdown files of the project."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def prose(page: Path) -> str:

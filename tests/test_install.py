@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 INSTALL = runpy.run_path(str(ROOT / "requirements" / "install.py"), run_name="install")
 
 
+@pytest.mark.journey
 def test_no_network_for_packages_is_said_in_one_line(tmp_path):
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)  # whichever pip is the first to fail, it is for want of an index
@@ -85,6 +86,7 @@ def python(tmp_path, monkeypatch):
     return script
 
 
+@pytest.mark.journey
 def test_when_one_of_several_pips_fails_the_others_are_stopped_and_its_reason_is_told(python, tmp_path, capsys):
     started = tmp_path / "started"
     python.write_text(f"""#!/bin/sh
@@ -106,6 +108,7 @@ exit 1
     assert capsys.readouterr().out.splitlines()[0] == "installing 2 packages"
 
 
+@pytest.mark.journey
 def test_packages_that_do_not_go_together_are_told(python):
     python.write_text("#!/bin/sh\necho a 1 has requirement b==2, but you have b 3.\nexit 1\n")
     with pytest.raises(SystemExit, match=r"^make: packages do not go together: a 1 has requirement b==2, but"):

@@ -4,20 +4,19 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from app.counts.routes import router as counts_router
 from app.forecasts.routes import router as forecasts_router
-from benchmarks.data import running_in_ci
-from tests.journeys.service import running_service
+from tests.support.data import running_in_ci
+from tests.support.services import running_service
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 MONITORING = ROOT / "monitoring"
@@ -76,14 +75,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
         assert service.ask("POST", "/v1/counts", {"counts": [count]})[0] == 200
         assert service.ask("GET", "/v1/links/A/forecast")[0] == 200
-        until = time.monotonic() + 60
-        while True:  # each process counts its answers half a second later at most
-            with urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
-                told = str(answer.read().decode())
-            if len(re.findall(r'^flowcast_requests_total\{.*route="/v1/.* 1\.0$', told, re.MULTILINE)) == 3:
-                return told
-            assert time.monotonic() < until, told
-            time.sleep(0.1)
+
+        def all_counted() -> str | None:  # each process counts its answers half a second later at most
+            told = service.metrics()
+            counted = re.findall(r'^flowcast_requests_total\{.*route="/v1/.* 1\.0$', told, re.MULTILINE)
+            return told if len(counted) == 3 else None
+
+        return wait_until(all_counted, explain=service.metrics)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +90,7 @@ def exposed(page: str) -> dict[str, str]:
     return dict(re.findall(r"^# TYPE (flowcast_\w+) (\w+)$", page, re.MULTILINE))
 
 
+@pytest.mark.journey
 class TestRules:
     def test_configuration_and_rules_are_sound(self, promtool):
         checked = promtool("check", "config", "prometheus.yml")
@@ -132,6 +131,7 @@ class TestRules:
         assert named <= routes
 
 
+@pytest.mark.journey
 class TestFigures:
     def test_prometheus_finds_nothing_to_complain_of(self, promtool, page):
         checked = promtool("check", "metrics", input=page)
@@ -161,6 +161,7 @@ class TestFigures:
 
 
 class TestDashboard:
+    @pytest.mark.journey
     def test_every_expression_can_be_read(self, promtool, tmp_path):
         rules = [{"record": f"panel:{i}", "expr": one} for i, one in enumerate(expressions())]
         assert rules

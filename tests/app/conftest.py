@@ -8,12 +8,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from app.demo.city import City
 from app.settings import Settings
-
-ADMIN_KEY = "an-admin-key-for-tests-only"
-
-# For tests of what is refused before a database is asked: a second one would add time and nothing else.
-on_one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, small_city, train_city
+from tests.support.city_databases import FilledDatabases
+from tests.support.services import ADMIN_KEY
 
 
 @pytest.fixture
@@ -61,3 +60,48 @@ def put_link(client: TestClient) -> Callable[..., dict[str, Any]]:
         return dict(answer.json())
 
     return put
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Path]:
+    """A small city, and a folder with a trained model of each link."""
+    city, folder = small_city(), tmp_path_factory.mktemp("trained")
+    train_city(city, folder)
+    return city, folder
+
+
+@pytest.fixture(scope="session")
+def city_databases(
+    trained: tuple[City, Path], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> FilledDatabases:
+    """Databases with the city's links, fifteen days of counts, active models and forecasts."""
+    city, models = trained
+
+    def fill(client: TestClient) -> None:
+        put_city(client, city)
+        shelve_models(client, models, list(city.counts))
+        post(client, rows(city, 0, TRAINED_DAYS * SLOTS))
+
+    return FilledDatabases(request, tmp_path_factory.mktemp("city"), fill)
+
+
+@pytest.fixture
+def stored_city(trained: tuple[City, Path]) -> City:
+    """The city that is in the database when the service opens it."""
+    return trained[0]
+
+
+@pytest.fixture
+def database_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database, or of one with the city where a test asks for it."""
+    if "stored_city" not in request.fixturenames:
+        return database_url
+    kind = database_url.partition(":")[0]
+    databases: FilledDatabases = request.getfixturevalue("city_databases")
+    return str(request.getfixturevalue("new_database")(kind, databases.copied(kind, tmp_path / "models")))
+
+
+@pytest.fixture
+def city(stored_city: City, client: TestClient) -> City:
+    """The city in the service, with fifteen days of counts and active models."""
+    return stored_city

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.csv_cells import FORMULA, as_cell, from_cell
-from tests.app.counts.importers.reading import read_all
+from tests.support.count_files import read_all
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"])

@@ -1,81 +1,33 @@
 """``flowcast db copy``: between SQLite and a real PostgreSQL, with rows that are hard to carry."""
 
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 
-import psycopg
 import pytest
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import func, select, text
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.counts.tables import Count
-from app.database import open_database, reading, writing
+from app.database import reading, writing
 from app.links.tables import Link
-from app.maintenance.copy_database import all_tables
-from app.maintenance.stored_rows import BATCH, rows_of
-from app.monthly_tables import ensure_months
 from app.schema import upgrade_schema
-from app.settings import Settings, settings_from_environment
-from app.tables import (
-    Activation,
-    ApiKey,
-    AuditEntry,
-    CountCorrection,
-    Forecast,
-    RetrainLink,
-    RetrainRun,
-    ShelvedModel,
-    Upkeep,
-    UpstreamLink,
-    Webhook,
-)
-from tests.app.stored import put_rows
+from app.settings import settings_from_environment
+from app.tables import CountCorrection, RetrainRun
+from tests.support.databases import create_database
+from tests.support.every_table import AT, contents, engine_of, fill
 
-AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # on the eve of a change of clocks, to the microsecond
-NAME = "Straße „Łódź“ \N{SNOWMAN}\t\\N 'quoted' \"twice\"\nnext line \N{GRINNING FACE}"
-
-
-@pytest.fixture(autouse=True)
-def fresh_settings() -> Iterator[None]:
-    settings_from_environment.cache_clear()
-    yield
-    settings_from_environment.cache_clear()
-
-
-@pytest.fixture
-def new_database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
-    """Give addresses of databases with nothing in them, not even tables, or like another one of their kind."""
-    made: list[str] = []
-
-    def new(kind: str, like: str | None = None) -> str:
-        name = f"copy_{uuid.uuid4().hex}"
-        if kind == "sqlite":
-            file = tmp_path / f"{name}.db"
-            if like is not None:
-                shutil.copy(like, file)
-            return f"sqlite:///{file}"
-        made.append(name)
-        return create_in_postgresql(request, name, like)
-
-    yield new
-    for name in made:
-        drop_in_postgresql(request, name)
+pytestmark = [pytest.mark.journey, pytest.mark.usefixtures("fresh_settings")]
 
 
 @pytest.fixture(scope="module")
-def original(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Callable[[str], str]]:
-    """Give a database of a kind with rows in every table, filled once: its file, or its name."""
+def original(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Return a database of a kind with rows in every table, filled once: its file, or its name."""
     made: dict[str, str] = {}
 
     def of(kind: str) -> str:
@@ -84,12 +36,10 @@ def original(
             fill(f"sqlite:///{made[kind]}")
         elif kind not in made:
             made[kind] = f"original_{uuid.uuid4().hex}"
-            fill(create_in_postgresql(request, made[kind]))
+            fill(create_database(request.getfixturevalue("postgresql"), made[kind]))
         return made[kind]
 
-    yield of
-    if "postgresql" in made:
-        drop_in_postgresql(request, made["postgresql"])
+    return of
 
 
 @pytest.fixture
@@ -98,120 +48,8 @@ def filled_database(new_database: Callable[..., str], original: Callable[[str], 
     return lambda kind: new_database(kind, original(kind))
 
 
-def create_in_postgresql(request: pytest.FixtureRequest, name: str, like: str | None = None) -> str:
-    address = request.getfixturevalue("postgresql")
-    with psycopg.connect(address("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {like}" if like else ""))
-    return str(address(name))
-
-
-def drop_in_postgresql(request: pytest.FixtureRequest, name: str) -> None:
-    with psycopg.connect(request.getfixturevalue("postgresql")("postgres"), autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def engine_of(url: str):
-    return open_database(Settings(database_url=url).database_url)
-
-
 def copy(source: str, target: str) -> Result:
     return CliRunner().invoke(cli, ["db", "copy", "--from", source, "--to", target])
-
-
-def fill(url: str) -> None:
-    """Put a row or more into every table, none of them easy."""
-    engine = engine_of(url)
-    upgrade_schema(engine)
-    with writing(engine) as session:
-        for key, link_id in ((1, "A"), (7, "b:._-"), (9, "gone")):
-            geometry = {"type": "LineString", "coordinates": [[0.1, 1e-7], [1.0, 2]], "π": NAME}
-            row = {"slot_minutes": 15, "zone": "Europe/Berlin", "created_at": AT, "updated_at": AT}
-            session.execute(
-                insert(Link).values(
-                    link_key=key,
-                    link_id=link_id,
-                    name=NAME,
-                    capacity=0.1 + 0.2 if key == 1 else None,
-                    geometry=geometry if key == 1 else None,
-                    **row,
-                )
-            )
-        session.execute(insert(UpstreamLink).values(link_key=1, upstream_key=7))
-        slots = [
-            {"link_key": key, "slot_start": 900 * i, "count": i % 7, "quality": i % 3}
-            for key, n in ((1, BATCH + 100), (7, 100))  # of the second, all in another batch
-            for i in range(n)
-        ]
-        far = {"link_key": 7, "slot_start": 4_000_000_000, "count": 2_147_483_647, "quality": 0}
-        put_rows(session, Count, [*slots, far])
-        session.execute(
-            insert(CountCorrection).values(id=41, link_key=1, slot_start=0, count=3, quality=2, replaced_at=AT)
-        )
-        ensure_months(session, "forecasts", [900])
-        forecast = {"link_key": 1, "slot_start": 900, "horizon": 1, "level": 0.9, "method": 0, "filled_lags": 0}
-        session.execute(
-            insert(Forecast).values(
-                **forecast, model_version=1, expected=1 / 3, lower=5e-324, upper=1.7e308, usual=None,
-                degraded_reason=NAME, issued_at=1_774_749_599_999_999,
-            )
-        )  # fmt: skip
-        session.execute(
-            insert(Forecast).values(
-                **forecast, model_version=0, expected=0.0, lower=None, upper=None, usual=2.5,
-                degraded_reason=None, issued_at=1,
-            )
-        )  # fmt: skip
-        for key_id in ("b-", "B_", "a", "Ä", "z"):  # in another order where the language has a say
-            session.execute(
-                insert(ApiKey).values(key_id=key_id, name=NAME, hash="0" * 64, scopes="read", created_at=AT)
-            )
-        session.execute(
-            insert(ShelvedModel).values(
-                id=5, link_key=1, version=1, state="active", algorithm="KR_SML", folder="A/1", fingerprint="f" * 64,
-                rank=3, size_bytes=5_000_000_000, trained_from=AT - timedelta(days=22), trained_to=AT,
-                about={"held_out": {"rmse": 1e-300, "n": 10**20, "text": NAME}, "none": None}, created_at=AT,
-            )
-        )  # fmt: skip
-        session.execute(
-            insert(Upkeep).values(
-                kind="prune", moment=AT, worker="w", started_at=AT, heartbeat_at=AT, figures={"counts_removed": 10**20}
-            )
-        )
-        session.execute(
-            insert(Activation).values(
-                id=3, link_key=1, version=1, activated_at=AT, activated_by="schedule", figures={"rmse": None}
-            )
-        )
-        session.execute(
-            insert(RetrainRun).values(
-                id=12, state="succeeded", algorithm="KR_SML", parameters={}, activate="never", requested_by="someone",
-                requested_at=AT, cancel_requested=True,
-            )
-        )  # fmt: skip
-        session.execute(insert(RetrainLink).values(run_id=12, link_key=1, state="done", figures=None))
-        session.execute(text("UPDATE retrain_links SET figures = NULL"))  # beside JSON's own null
-        session.execute(insert(RetrainLink).values(run_id=12, link_key=7, state="failed", figures=None))
-        session.execute(
-            insert(AuditEntry).values(
-                id=2, at=AT, key_id="k", key_name=NAME, method="PUT", path="/v1/links/ä", status=201, request_id="r",
-                client="::1",
-            )
-        )  # fmt: skip
-        session.execute(
-            insert(Webhook).values(url="https://h/ü", events="forecast", secret="s", created_at=AT, created_by="k",
-                                   last_activation=3, failures=0)
-        )  # fmt: skip
-    with writing(engine) as session:
-        session.execute(text("DELETE FROM links WHERE link_id = 'gone'"))
-    engine.dispose()
-
-
-def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
-    engine = engine_of(url)
-    with engine.connect() as connection:
-        found = {table.name: [tuple(row) for row in rows_of(connection, table)] for table in all_tables()}
-    engine.dispose()
-    return found
 
 
 KINDS = [("sqlite", "postgresql"), ("postgresql", "sqlite"), ("sqlite", "sqlite"), ("postgresql", "postgresql")]
@@ -374,6 +212,25 @@ def test_a_row_that_gets_lost_is_named(filled_database, new_database, kind):
     assert "table counts, link_key=7, slot_start=1800: missing in the target" in failed.stderr
 
 
+# A copy that is killed once the first rows of counts are on their way.
+KILLED = """
+import os, signal, sys
+from app.database import open_database
+from app.maintenance.copy_database import copy_database, prepare, snapshot
+from app.settings import Settings
+
+def kill_at_counts(table, n):
+    if table == "counts":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+old, new = (open_database(Settings(database_url=url).database_url) for url in sys.argv[1:])
+prepare(old, new)
+with snapshot(old) as connection:
+    copy_database(connection, new, kill_at_counts)
+"""
+
+
+@pytest.mark.journey
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_copy_killed_in_the_middle_leaves_nothing_and_can_be_made_again(filled_database, new_database, kind):
     source, target = filled_database("sqlite"), new_database(kind)
@@ -381,44 +238,14 @@ def test_a_copy_killed_in_the_middle_leaves_nothing_and_can_be_made_again(filled
     with writing(engine) as session:
         # SQLite writes nothing before the commit while all fits into 2 MB. This does not, and comes before counts.
         session.execute(text("UPDATE audit SET path = hex(zeroblob(2000000))"))
-        session.execute(
-            text(
-                "WITH RECURSIVE n(i) AS (SELECT 100000 UNION ALL SELECT i + 1 FROM n WHERE i < 220000) "
-                "INSERT INTO counts SELECT 1, 60 * i, 5, 0 FROM n"
-            )
-        )
     engine.dispose()
-    command = [sys.executable, "-m", "app", "db", "copy", "--from", source, "--to", target]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while not being_written(target, kind):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 60
-    while kind == "postgresql" and being_written(target, kind):  # the server notices in its own time
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    killed = subprocess.run([sys.executable, "-c", KILLED, source, target], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    if kind == "sqlite":
+        assert Path(target.removeprefix("sqlite:///") + "-wal").stat().st_size > 2_000_000
     assert not any(contents(target).values())
     assert copy(source, target).exit_code == 0
     assert contents(target) == contents(source)
-
-
-def being_written(url: str, kind: str) -> bool:
-    """Tell whether rows are on their way into a database."""
-    if kind == "sqlite":
-        log = Path(url.removeprefix("sqlite:///") + "-wal")
-        return log.exists() and log.stat().st_size > 1_000_000
-    with psycopg.connect(url, autocommit=True) as connection:
-        question = (
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY counts%'"
-        )
-        return bool(connection.execute(question).fetchone()[0])
 
 
 def test_what_is_written_meanwhile_is_not_in_the_copy(filled_database, new_database):

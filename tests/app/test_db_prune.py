@@ -1,10 +1,7 @@
 """``flowcast db prune``: what goes, what stays, and a service that goes on meanwhile."""
 
-import os
 import re
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,8 +20,9 @@ from app.monthly_tables import ensure_months
 from app.runtime import open_runtime
 from app.settings import Settings, settings_from_environment
 from app.tables import Activation, AuditEntry, RetrainLink, RetrainRun, ShelvedModel
-from tests.app.stored import put_rows
-from tests.journeys.service import running_service
+from tests.support.services import FLOWCAST, run_flowcast, running_service
+from tests.support.stored import put_rows
+from tests.support.waiting import wait_until
 
 DAY = 86_400
 NEWEST = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp())  # start of the newest slot
@@ -207,6 +205,7 @@ def test_old_records_go_but_what_the_schedule_and_the_shelf_go_by_stays(engine):
     assert left(engine, Count) == 24  # slots were not asked for
 
 
+@pytest.mark.journey
 def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(engine, database_url, tmp_path):
     fill(engine)
     runtime = open_runtime(Settings(database_url=database_url, model_store=tmp_path / "models", clock="feed"))
@@ -214,15 +213,9 @@ def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(eng
         shown = runtime.board.look_up()
         assert shown["L3"].stated is not None
         stays = shown["L1"].stated.body(4, 0)
-        environment = os.environ | {"FLOWCAST_DATABASE_URL": database_url, "FLOWCAST_CLOCK": "feed"}
-        command = [sys.executable, "-m", "app", "db", "prune", "--older-than", "60"]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-        deadline = threading.Event()
-        for _ in range(200):  # a notification takes its milliseconds
-            if runtime.board.ready("L3") is None:
-                break
-            deadline.wait(0.05)
-        assert runtime.board.ready("L3") is None
+        pruned = run_flowcast("db", "prune", "--older-than", 60)
+        assert pruned.returncode == 0, pruned.stderr
+        wait_until(lambda: runtime.board.ready("L3") is None)
         shown = runtime.board.look_up()
         assert shown["L3"].stated is None
         assert shown["L1"].stated.body(4, 0) == stays
@@ -230,6 +223,7 @@ def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(eng
         runtime.close()
 
 
+@pytest.mark.journey
 def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine, tmp_path):
     with writing(engine) as session:
         for key in range(1, 6):
@@ -245,9 +239,8 @@ def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine,
         session.execute(text(old.format(series=series, newest=NEWEST)))
     assert left(engine, Count) == 50_000
     with running_service(database_url, tmp_path) as service:
-        environment = os.environ | {"FLOWCAST_DATABASE_URL": database_url, "FLOWCAST_CLOCK": "feed"}
-        command = [sys.executable, "-m", "app", "db", "prune", "--older-than", "60"]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        command = [*FLOWCAST, "db", "prune", "--older-than", "60"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         sent = 0
         while process.poll() is None or sent < 5:
             start = datetime.fromtimestamp(NEWEST + 900 * sent, UTC).isoformat()

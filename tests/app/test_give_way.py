@@ -1,11 +1,11 @@
 """Threads that compute, and whom they let have a turn."""
 
 import threading
-from time import perf_counter
 
 import pytest
 
 from app import give_way as turns
+from tests.support.virtual_time import SteppedTime
 
 
 @pytest.fixture
@@ -28,33 +28,33 @@ def in_a_thread(work) -> threading.Thread:
     return thread
 
 
-def busy_for(seconds: float) -> None:
-    until = perf_counter() + seconds
-    while perf_counter() < until:
-        pass
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves."""
+    stepped = SteppedTime()
+    monkeypatch.setattr(turns, "perf_counter", stepped.monotonic)
+    return stepped
 
 
-def test_a_thread_pauses_after_each_turn_and_not_within_one(pauses, monkeypatch):
+def test_a_thread_pauses_after_each_turn_and_not_within_one(pauses, clock):
     def work() -> None:
         turns.give_way()  # the first turn begins here
         pauses.clear()
-        monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
         for _ in range(100):
             turns.give_way()
         assert pauses == []
-        monkeypatch.setattr(turns, "TURN_SECONDS", 0.001)
         for _ in range(3):
-            busy_for(0.0011)
+            clock.now += turns.TURN_SECONDS
             turns.give_way()
 
     thread = in_a_thread(work)
     assert pauses == [thread] * 3
 
 
-def test_the_main_thread_waits_for_nobody(pauses):
+def test_the_main_thread_waits_for_nobody(pauses, clock):
     assert threading.current_thread() is threading.main_thread()
     for _ in turns.in_turns(range(3)):
-        busy_for(2 * turns.TURN_SECONDS)
+        clock.now += 2 * turns.TURN_SECONDS
     assert pauses == []
 
 

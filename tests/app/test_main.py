@@ -1,36 +1,66 @@
 import subprocess
 import sys
 import threading
-import time
+from contextlib import asynccontextmanager
 
+import pytest
 from starlette.testclient import TestClient
 
 from app import main
-from tests.app.conftest import on_one_database
+from app.runtime import Runtime
+from tests.support.databases import on_sqlite
+from tests.support.waiting import WAIT_SECONDS
 
 
+@pytest.mark.journey
 def test_a_process_that_serves_carries_no_library_that_only_others_need():
-    heavy = ("sklearn", "scipy", "joblib", "pandas", "matplotlib", "plotly", "lightgbm", "alembic")
+    heavy = (
+        "sklearn",
+        "scipy",
+        "joblib",
+        "pandas",
+        "matplotlib",
+        "plotly",
+        "lightgbm",
+        "alembic",
+        "dask",
+        "distributed",
+    )
     code = f"import sys, app.main; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-@on_one_database
+@on_sqlite
 def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(settings, monkeypatch):
     monkeypatch.setattr(main, "UPKEEP_SECONDS", 0.01)
-    begun, ended = threading.Event(), []
+    begun, ending, closed, order = threading.Event(), threading.Event(), threading.Event(), []
     service = main.create_app(settings)
+    whole = service.router.lifespan_context
+
+    @asynccontextmanager
+    async def noted(app):
+        async with whole(app) as state:
+            yield state
+            ending.set()
+
+    service.router.lifespan_context = noted
     with TestClient(service):
         runtime = service.state.runtime
+        close = Runtime.close
 
         def take_note() -> None:
             begun.set()
-            time.sleep(0.5)  # long enough for the service to have closed the database meanwhile, if it did not wait
-            ended.append(runtime.engine.pool is before)
+            assert ending.wait(WAIT_SECONDS)
+            closed.wait(0.5)  # which must not happen; a service that does not wait closes within this time
+            order.append("upkeep ended")
 
-        before = runtime.engine.pool
+        def close_noted(self: Runtime) -> None:
+            order.append("closed")
+            closed.set()
+            close(self)
+
         monkeypatch.setattr(runtime.board, "take_note", take_note)
-        assert begun.wait(60)
-    assert ended == [True]
-    assert runtime.engine.pool is not before  # now it is closed: an engine makes itself a new pool then
+        monkeypatch.setattr(Runtime, "close", close_noted)
+        assert begun.wait(WAIT_SECONDS)
+    assert order == ["upkeep ended", "closed"]

@@ -27,11 +27,11 @@ from app.monthly_tables import ensure_months, months_there
 from app.months import month_begin, month_name, month_named, month_of, months_of
 from app.schema import check_schema, downgrade_schema, upgrade_schema
 from app.settings import Settings
-from benchmarks.history import reads
-from benchmarks.query_plans import plan_of, questions_of
-from tests.app.stored import put_rows
+from tests.support.databases import on_postgresql
+from tests.support.stored import put_rows
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
-pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+pytestmark = on_postgresql
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400
@@ -155,6 +155,7 @@ from app.counts.ingest import Checked, store_counts
 from app.database import open_database, writing
 from app.links.queries import link_or_404
 from app.settings import Settings
+from tests.support.databases import on_postgresql
 slots = np.arange(0, 3 * 365 * 86_400, 86_400)
 with writing(open_database(Settings().database_url)) as session:
     link = link_or_404(session, sys.argv[1])
@@ -173,11 +174,9 @@ class TestWriting:
                 for link in ("L1", "L2")
             ]
             waiting = text("SELECT count(*) FROM pg_locks WHERE relation = 'links'::regclass AND NOT granted")
-            deadline = time.monotonic() + 60
-            while connection.execute(waiting).scalar_one() < 2 and time.monotonic() < deadline:
-                time.sleep(0.02)
+            wait_until(lambda: connection.execute(waiting).scalar_one() == len(writers))
             connection.rollback()  # and both go
-        said = [writer.communicate(timeout=60)[1] for writer in writers]
+        said = [writer.communicate(timeout=WAIT_SECONDS)[1] for writer in writers]
         assert [writer.returncode for writer in writers] == [0, 0], said
         wanted = list(range(0, 3 * 365 * DAY, DAY))
         assert stored_slots(engine, 1) == stored_slots(engine, 2) == wanted
@@ -230,38 +229,6 @@ class TestWriting:
                 other.execute(text("SET lock_timeout = '50ms'"))
                 with pytest.raises(Exception, match="lock timeout"):
                     other.execute(text("DROP TABLE counts_1970_01"))
-
-
-def test_what_the_service_reads_looks_into_few_of_many_months(engine):
-    put_links(engine, 1)
-    last = int(time.time()) // 900 * 900 - 900
-    slots = [last - i * DAY for i in range(3 * 365)]  # a slot a day, and the last half day in full
-    slots += [last - 900 * i for i in range(1, 48)]
-    with writing(engine) as session:
-        put_rows(session, Count, [{"link_key": 1, "slot_start": s, "count": 1, "quality": 0} for s in slots])
-        put_rows(session, Forecast, [forecast(1, s + 900 * h, h) for s in slots for h in (1, 2, 3, 4)])
-        links = all_links(session)
-    assert len(months_of_counts(engine)) >= 36
-    looked: dict[tuple[str, str], int] = {}
-    with reading(engine) as session:
-        for name, read in reads(links, last, 12).items():
-            with questions_of(engine) as asked:
-                assert read(session, links[0]) is not None
-            assert asked
-            plans = [plan_of(session.connection(), *question) for question in asked]
-            for table in ("counts", "forecasts"):
-                months = {month for plan in plans for month in plan.months if month.startswith(table)}
-                looked[name, table] = len(months)
-            for _ in range(8):  # the driver prepares what it sees for the sixth time
-                read(session, links[0])
-        plans_for_any_slot = """
-            SELECT sum(generic_plans), sum(custom_plans) > 0 FROM pg_prepared_statements
-            WHERE statement ~ 'counts|forecasts'
-        """
-        assert tuple(session.execute(text(plans_for_any_slot)).one()) == (0, True)
-    # This month and the last, the first for the oldest slot, and the next for what is forecast at the end of this one.
-    assert {name: n for name, n in looked.items() if n > 3} == {}
-    assert sum(looked.values()) > len(looked) / 2
 
 
 def test_links_that_fell_silent_or_never_counted_are_answered_for_as_before(engine):

@@ -31,8 +31,10 @@ from model.network.series import NetworkSeries
 from model.network.stored import save_network, save_network_model
 from model.network.training import NetworkResult, train_network
 from model.stored_model import load_model
-from tests.app.city import PLAN, SLOTS, post, put_city, rows, shelve_models, slot_start
-from tests.app.conftest import ADMIN_KEY, on_one_database
+from tests.support.city import PLAN, SLOTS, post, put_city, rows, shelve_models, slot_start
+from tests.support.city_databases import FilledDatabases
+from tests.support.databases import on_sqlite
+from tests.support.services import ADMIN_KEY
 
 TRAINED_DAYS = 15
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
@@ -103,13 +105,16 @@ def _save_link(city: City, model: NetworkModel, network: str, folder: Path, **ab
     save_network_model(folder / folder_name(link_id), model, network, told)
 
 
-@pytest.fixture
-def city(trained: Trained, client: TestClient) -> City:
-    """The city in the service, with nine days of counts and active models."""
-    put_city(client, trained.city)
-    shelve_models(client, trained.folder, list(trained.city.counts))
-    post(client, rows(trained.city, KNOWN, NOW))
-    return trained.city
+@pytest.fixture(scope="module")
+def city_databases(trained: Trained, request: Any, tmp_path_factory: pytest.TempPathFactory) -> FilledDatabases:
+    """Databases with the city's links, nine days of counts and active models."""
+
+    def fill(client: TestClient) -> None:
+        put_city(client, trained.city)
+        shelve_models(client, trained.folder, list(trained.city.counts))
+        post(client, rows(trained.city, KNOWN, NOW))
+
+    return FilledDatabases(request, tmp_path_factory.mktemp("network-city"), fill)
 
 
 def forecast(client: TestClient, link_id: str, **query: Any) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def assert_says(said: dict[str, Any], expected: Any) -> None:
 
 
 class TestForecasts:
-    @on_one_database
+    @on_sqlite
     def test_serving_and_training_are_one_path(self, client, city, trained):
         for link_id in city.counts:
             said = forecast(client, link_id)
@@ -150,7 +155,7 @@ class TestForecasts:
                 assert (one["slot_start"], one["as_of_slot"]) == (slot_start(city, NOW + h), slot_start(city, NOW - 1))
                 assert one["lower"] <= one["expected_count"] <= one["upper"]
 
-    @on_one_database
+    @on_sqlite
     def test_it_is_so_to_the_last_digits(self, client, city, trained):  # of single precision, in which memories are
         runtime = client.app.state.runtime
         with reading(runtime.engine) as session:
@@ -202,7 +207,7 @@ class TestForecasts:
         assert forecast(client, late)["forecasts"][0]["as_of_slot"] == slot_start(city, NOW)
         assert_says(forecast(client, late), said_in_training(trained, late, NOW + 1, counts))
 
-    @on_one_database
+    @on_sqlite
     def test_few_gaps_are_filled_by_rule(self, client, trained):
         city, link_id = trained.city, list(trained.city.counts)[2]
         put_city(client, city)
@@ -219,7 +224,7 @@ class TestForecasts:
         assert said["forecasts"][0]["method"] == "NETWORK"
         assert_says(said, said_in_training(trained, link_id, NOW, counts))
 
-    @on_one_database
+    @on_sqlite
     def test_many_gaps_are_the_profiles(self, client, city, trained):
         link_id = list(city.counts)[2]
         post(client, rows(city, NOW + 10, NOW + 11, [link_id]))
@@ -233,7 +238,7 @@ class TestForecasts:
             model.profile.at(calendar.weekday, calendar.slot_of_day)[0], abs=6e-4
         )
 
-    @on_one_database
+    @on_sqlite
     def test_a_feed_that_went_silent_is_the_profiles(self, client, city):
         late = next(iter(city.counts))
         post(client, rows(city, NOW, NOW + 20, list(city.counts)[1:]))
@@ -268,7 +273,7 @@ class TestForecasts:
 
 class TestExplain:
     @pytest.mark.parametrize("place", [0, 1, 2, 4])
-    @on_one_database
+    @on_sqlite
     def test_parts_add_up_and_neighbours_name_link_and_slot(self, client, city, trained, place):
         link_id = list(city.counts)[place]
         said = forecast(client, link_id, explain=True)
@@ -295,7 +300,7 @@ class TestExplain:
             assert one["counts"] == [None if np.isnan(count) else count for count in came]
             assert len(one["missed"]) == 4
 
-    @on_one_database
+    @on_sqlite
     def test_as_of_a_past_slot(self, client, city):
         said = forecast(client, next(iter(city.counts)), explain=True, as_of=slot_start(city, NOW - 30))
         parts = [one["vehicles"] for one in said["explanation"]["context"]]
@@ -326,7 +331,7 @@ class TestStore:
         assert [folder.name for folder in (settings.model_store / ".networks").iterdir()] == [trained.network]
 
     @pytest.mark.parametrize("harm", [_damage, _cut_short, shutil.rmtree])
-    @on_one_database
+    @on_sqlite
     def test_a_harmed_network_is_noticed_while_it_is_in_memory(self, client, city, trained, settings, harm):
         assert forecast(client, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
         harm(settings.model_store / ".networks" / trained.network)
@@ -344,7 +349,7 @@ class TestStore:
             post(fresh, rows(city, NOW + 1, NOW + 2))
             assert forecast(fresh, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
 
-    @on_one_database
+    @on_sqlite
     def test_a_damaged_network_is_not_shelved(self, client, trained, settings, tmp_path):
         put_city(client, trained.city)
         folder = shutil.copytree(trained.folder, tmp_path / "copy")
@@ -378,7 +383,7 @@ class TestStore:
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]
         assert store.networks() == [trained.network]
 
-    @on_one_database
+    @on_sqlite
     def test_sweeping_for_another_database_keeps_networks_of_artifacts(self, client, city, trained, settings, tmp_path):
         other = open_database(f"sqlite:///{tmp_path / 'other.db'}")
         upgrade_schema(other)
@@ -387,7 +392,7 @@ class TestStore:
         assert sweep_store(other, FolderStore(settings.model_store)) == []
         other.dispose()
 
-    @on_one_database
+    @on_sqlite
     def test_a_link_that_its_network_knows_by_another_name_is_refused(self, client, city, result, trained, tmp_path):
         model = result[1].models[0]
         assert model is not None

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from dataclasses import replace
 from datetime import date
 from typing import get_args
@@ -32,8 +31,9 @@ from model.network.stored import load_network
 from model.network.training import train_network
 from model.stored_model import load_model
 from model.training_plan import TrainingPlan
-from tests.app.city import SLOTS, post, rows
-from tests.app.conftest import on_one_database
+from tests.support.city import SLOTS, post, rows
+from tests.support.databases import on_sqlite
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
 DAYS, HELD_OUT, YOUNG = 15, 4, 3
 SMALL = NetworkPlan(metric_rows=300, network_rows=1500, max_iter=1, mu=(1e-3,), ridge=(3000.0,), own_ridge=(10000.0,))
@@ -159,6 +159,7 @@ def network(tmp_path_factory):
     return folder, links, whereabouts, outcomes, phases
 
 
+@pytest.mark.journey
 class TestNetwork:
     def test_one_network_and_a_small_artifact_a_link(self, network):
         folder, links, _, outcomes, phases = network
@@ -244,6 +245,7 @@ def best(tmp_path_factory):
     return folder, links, whereabouts, first, left, phases, {o.link_id: o for o in rest}
 
 
+@pytest.mark.journey
 class TestBest:
     def test_resume_goes_on_with_the_network_that_was_learnt(self, best):
         folder, links, whereabouts, first, left, phases, rest = best
@@ -344,7 +346,7 @@ CONTEXT = ["lags", "last_week", "profile", "deviations", "day_type", "network"]
 def worker(client, settings):
     worker = Worker(client.app.state.runtime.engine, settings.model_copy(update={"retrain_jobs": 1}))
     yield worker
-    worker._changes.close()
+    worker.close()
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
@@ -379,7 +381,7 @@ class TestRequests:
             ),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_does_not_concern_a_network_is_refused_by_name(self, client, put_link, body, message):
         put_link("A")
         assert message in ask(client, 422, **body)["detail"]
@@ -395,7 +397,8 @@ class TestRequests:
         assert ask(client, algorithm="best", parameters=given)["parameters"] == given
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.journey
+@on_sqlite
 class TestRuns:
     @pytest.fixture
     def city(self, client):
@@ -451,13 +454,10 @@ class TestRuns:
         number = ask(client, algorithm="NETWORK", parameters=slow)["run_id"]
         thread = threading.Thread(target=worker.work_once)
         thread.start()
-        deadline = time.monotonic() + 60
-        while not list(settings.model_store.glob(".training-*/.network-*/series.json")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: list(settings.model_store.glob(".training-*/.network-*/series.json")))
         assert client.delete(f"/v1/admin/retrain/{number}").status_code == 200
-        thread.join(timeout=60)
-        assert not thread.is_alive()
+        thread.join(timeout=WAIT_SECONDS)
+        assert not thread.is_alive()  # what is under way takes minutes, and is not waited for
         shown = client.get(f"/v1/admin/retrain/{number}").json()
         assert (shown["state"], shown["progress"]["cancelled"]) == ("cancelled", 3)
         assert not list(settings.model_store.glob(".training-*"))

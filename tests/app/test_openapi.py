@@ -16,7 +16,8 @@ from zoneinfo import available_timezones
 
 import pytest
 import schemathesis
-import schemathesis.specs.openapi.schemas  # before a service has threads: Python 3.11 cannot always compile in several
+import schemathesis.engine.core  # before a service has threads: Python 3.11 cannot always compile in several
+import schemathesis.specs.openapi.schemas
 from fastapi import FastAPI
 from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
@@ -28,8 +29,22 @@ from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.settings import Settings
 from app.web.document_links import FOLLOWS
-from tests.app.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, small_city, train_city
-from tests.app.conftest import ADMIN_KEY
+from tests.support.city import (
+    SLOTS,
+    TRAINED_DAYS,
+    post,
+    put_city,
+    rows,
+    shelve_models,
+    slot_start,
+    small_city,
+    train_city,
+)
+from tests.support.databases import on_postgresql, on_sqlite
+from tests.support.services import ADMIN_KEY
+
+pytestmark = pytest.mark.journey
+
 
 EXAMPLES = 6  # drawn for each operation, beside the examples of the document and every boundary of its schema
 WALKS, STEPS = 40, 8  # of calls that follow each other
@@ -299,7 +314,7 @@ class Run:
 
 
 # On PostgreSQL, which refuses more; what follows is asked of SQLite.
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 @pytest.mark.parametrize(
     ("ways", "paths", "share"),
     [(BOUNDARIES, "^/v1/links", 0.5), (BOUNDARIES, "^(?!/v1/links)", 0.5), (PHASES - BOUNDARIES, "", 0.9)],
@@ -315,7 +330,7 @@ def test_every_answer_is_as_documented(city: FastAPI, ways: set[str], paths: str
     assert len([operation for operation in run.asked if run.good[operation]]) >= share * len(run.asked)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # what follows what is no matter of the database
+@on_sqlite  # what follows what is no matter of the database
 def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
     run = Run(city, configuration({"stateful"}, for_longer=True))
     assert not run.failures, run.told()
@@ -324,7 +339,7 @@ def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
     assert len({(follows.call, follows.then) for follows in FOLLOWS} & run.followed) >= len(FOLLOWS) // 2
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
     operations = {
         operation["operationId"]: (method.upper(), path, operation)

@@ -10,6 +10,7 @@ from sqlalchemy import inspect
 from app.database import open_database
 from app.schema import MIGRATIONS, NEWEST_STEP, check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
 from app.tables import Table
+from tests.support.waiting import WAIT_SECONDS
 
 
 @pytest.fixture
@@ -36,12 +37,13 @@ def test_upgrading_what_is_up_to_date_changes_nothing(engine):
     assert schema_step(engine) == newest_step()
 
 
+@pytest.mark.journey
 def test_several_processes_may_upgrade_at_once(engine, settings):
     downgrade_schema(engine, "base")
     environment = os.environ | {"FLOWCAST_DATABASE_URL": settings.database_url}
     command = [sys.executable, "-m", "app", "db", "upgrade"]
     upgrades = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [upgrade.communicate(timeout=60)[1] for upgrade in upgrades]
+    said = [upgrade.communicate(timeout=WAIT_SECONDS)[1] for upgrade in upgrades]
     assert [upgrade.returncode for upgrade in upgrades] == [0, 0, 0], said
     assert schema_step(engine) == newest_step()
 

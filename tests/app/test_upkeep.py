@@ -1,10 +1,6 @@
 """Old rows removed by schedule, months dropped as a whole, months made ahead."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +27,10 @@ from app.months import month_begin, month_of
 from app.retrain.request import DEFAULT_DAYS
 from app.retrain.tables import RetrainRun
 from app.settings import Settings, settings_from_environment
-from tests.app.stored import put_rows
+from tests.support.databases import on_sqlite
+from tests.support.services import running_worker
+from tests.support.stored import put_rows
+from tests.support.waiting import wait_until
 
 DAY = 86_400
 NOW = datetime.now(UTC)
@@ -153,7 +152,7 @@ class TestSchedule:
         assert row.figures is not None
         assert row.figures["counts_removed"] == before - rows_of(engine, Count) > 0
 
-    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    @on_sqlite
     def test_days_that_something_needs_are_kept_and_the_refusal_is_told(self, engine, database_url, caplog):
         fill(engine)
         put_upkeep(engine)
@@ -199,9 +198,7 @@ class TestSchedule:
             for thread in threads:
                 thread.start()
             waiting = text("SELECT count(*) FROM pg_locks WHERE relation = 'upkeep'::regclass AND NOT granted")
-            deadline = time.monotonic() + 30
-            while connection.execute(waiting).scalar_one() < 4 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: connection.execute(waiting).scalar_one() == len(keepers))
             with writing(engine) as session:
                 session.execute(text("CREATE TABLE begun (worker text)"))
                 session.execute(
@@ -218,7 +215,7 @@ class TestSchedule:
             )
             connection.commit()
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join()
         with engine.connect() as connection:
             begun = connection.execute(text("SELECT worker FROM begun")).scalars().all()
         row = upkeep_row(engine)
@@ -232,25 +229,23 @@ def test_the_worker_prunes_by_schedule_once_of_two_and_makes_months_ahead(engine
     fill(engine)
     put_upkeep(engine)
     before, newer = rows_of(engine, Count), rows_of(engine, Count, Count.slot_start > time.time() - 60 * DAY)
-    environment = os.environ | {
-        "FLOWCAST_DATABASE_URL": database_url,
-        "FLOWCAST_MODEL_STORE": str(tmp_path / "models"),
+    settings = {
+        "FLOWCAST_CLOCK": "wall",
         "FLOWCAST_PRUNE_SCHEDULE": f"{NOW:%M %H %d %m} *",  # once: the last moment it names has just been
         "FLOWCAST_PRUNE_DAYS": "60",
     }
-    command = [sys.executable, "-m", "app", "worker"]
-    workers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    try:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            row = upkeep_row(engine)
-            if row is not None and row.finished_at not in (None, NOW) and THIS_MONTH + 2 in months(engine, "forecasts"):
-                break
-            time.sleep(0.05)
-    finally:
-        for worker in workers:
-            worker.send_signal(signal.SIGTERM)
-        said = [json.loads(line) for worker in workers for line in worker.communicate(timeout=120)[0].splitlines()]
+
+    def is_done() -> bool:
+        row = upkeep_row(engine)
+        pruned = row is not None and row.finished_at not in (None, NOW)
+        return pruned and THIS_MONTH + 2 in months(engine, "forecasts")
+
+    with (
+        running_worker(database_url, tmp_path, **settings),
+        running_worker(database_url, tmp_path, **settings),
+    ):
+        wait_until(is_done, explain=(tmp_path / "worker.log").read_text)
+    said = [json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines()]
     pruned = [line for line in said if line["message"] == "pruned"]
     assert [line["counts_removed"] for line in pruned] == [before - rows_of(engine, Count)]
     assert rows_of(engine, Count, Count.slot_start < NOW.timestamp() - 60 * DAY) == 0

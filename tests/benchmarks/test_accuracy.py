@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.accuracy import main, summarise
 
+pytestmark = pytest.mark.journey
+
 
 def test_measures_every_method_on_the_same_slots_of_a_real_link(real_file, capsys):
     assert main(["--data", str(real_file), "--links", "0970-1", "--jobs", "1", "--json"]) == 0

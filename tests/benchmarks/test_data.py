@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.data import MissingData, data_directory, load_set, paper_splits, running_in_ci
+from benchmarks.data import load_set, paper_splits
+from tests.support.data import MissingData, data_directory, running_in_ci
 
 
 def test_absent_data_is_said_with_the_setting_that_names_it(tmp_path, monkeypatch):

@@ -1,8 +1,12 @@
 """The benchmark of faults, in short: every kind of kill once, and nothing is lost."""
 
+import pytest
 from rich.console import Console
 
 from benchmarks.faults import PLANNED, run, table
+
+pytestmark = pytest.mark.journey
+
 
 KILLS = sorted(set(PLANNED))
 

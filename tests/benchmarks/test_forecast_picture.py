@@ -6,8 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from app.demo.city import sample_city
-from benchmarks.data import MissingData
 from benchmarks.forecast_picture import draw
+from tests.support.data import MissingData
+
+pytestmark = pytest.mark.journey
+
 
 MOST_BYTES = 60_000
 IN_THE_TREE = Path(__file__).parents[2] / "docs" / "pictures" / "forecast.svg"

@@ -23,6 +23,8 @@ from model.network.plan import NetworkPlan
 from model.network.training import train_network
 from model.profile import Profile
 
+pytestmark = pytest.mark.journey
+
 
 @pytest.fixture(scope="module")
 def trial(real_file):

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.paper_table import METHODS, PAPER, main
 
+pytestmark = pytest.mark.journey
+
 
 def test_beats_the_papers_kr_sml_and_its_siblings_on_housing(regression_data, tmp_path, capsys):
     arguments = ["--data", str(regression_data), "--sets", "housing", "--quick", "--jobs", "1", "--json"]

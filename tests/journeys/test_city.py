@@ -2,15 +2,13 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city, write_csv
-from tests.journeys.service import KEY, running_service
+from tests.support.databases import on_postgresql
+from tests.support.services import environment, run_flowcast, running_service
 
 DAYS, TRAINED_DAYS, SLOTS = 15, 14, 96
 LINKS = 2
@@ -21,30 +19,19 @@ def city() -> City:
     return sample_city(links=LINKS, days=DAYS, seed=11)
 
 
-def flowcast(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "app", *arguments]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 # The README's examples and the demo go the same way on SQLite.
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
-    environment = {
-        "FLOWCAST_DATABASE_URL": database_url,
-        "FLOWCAST_MODEL_STORE": str(tmp_path / "models"),
-        "FLOWCAST_ADMIN_KEY": KEY,
-        "FLOWCAST_CLOCK": "feed",
-    }
     history = tmp_path / "history.csv.gz"
     cut = TRAINED_DAYS * SLOTS
     first = {link_id: counts[:cut] for link_id, counts in city.counts.items()}
     write_csv(City(**{**city.__dict__, "counts": first}), history)
     with running_service(database_url, tmp_path) as service:
         assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
-        flowcast(environment, "import", str(history))
-        flowcast(environment, "train", str(history), "--zone", city.zone, "--register", "--activate", "--jobs", "1")
+        train = ("train", history, "--zone", city.zone, "--lags", 12, "--register", "--activate", "--jobs", "1")
+        for command in (("import", history), train):
+            done = run_flowcast(*command, **environment(database_url, tmp_path))
+            assert done.returncode == 0, done.stdout + done.stderr
         said = {link_id: [] for link_id in city.counts}
         for i in range(cut, DAYS * SLOTS):
             start = city.grid.start(city.first_slot + i).strftime("%Y-%m-%dT%H:%M:%SZ")

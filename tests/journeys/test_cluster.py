@@ -3,10 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.database import open_database, reading, writing
+from app.demo.city import sample_city
 from app.links.queries import links_by_id
 from app.registry.folder_store import FolderStore
 from app.registry.queries import shelved_model
@@ -26,18 +24,20 @@ from app.retrain.schemas import RunDetail
 from app.retrain.show import show_run
 from app.retrain.worker import Worker
 from app.settings import Settings
-from benchmarks.dask_cluster import DaskCluster
-from benchmarks.while_training import fill
 from model.artifact_folder import MANIFEST
-from tests.journeys.workers import PATIENCE
+from tests.support.dask_cluster import DaskCluster
+from tests.support.databases import on_sqlite
+from tests.support.services import running_worker
+from tests.support.stored import store_city
+from tests.support.waiting import TRAINING_SECONDS, wait_until
 
 LINKS, DAYS = 2, 14
 QUICK = {"held_out_days": 3, "max_iter": 2, "mu": [1e-3]}
-SLOW = {"lags": 100, "n_neighbors": 50, "max_iter": 100, "held_out_days": 4, "mu": [1e-2, 1e-3]}  # a second
+SLOW = {"lags": 100, "n_neighbors": 50, "max_iter": 30, "held_out_days": 4, "mu": [1e-2, 1e-3]}  # a second
 MINUTES = SLOW | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
 FAILURES = 1  # that a link may survive; one more and it is the link's fault
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = on_sqlite
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,12 @@ class Runs:
         with reading(self.engine) as session:
             return show_run(session, run_id)
 
-    def when(self, run_id: int, what: Callable[[RunDetail], bool], seconds: float = PATIENCE) -> RunDetail:
-        deadline = time.monotonic() + seconds
-        while not what(shown := self.shown(run_id)):
-            assert time.monotonic() < deadline, (shown, self.log())
-            time.sleep(0.05)
-        return shown
+    def when(self, run_id: int, what: Callable[[RunDetail], bool]) -> RunDetail:
+        def shown() -> RunDetail | None:
+            now = self.shown(run_id)
+            return now if what(now) else None
+
+        return wait_until(shown, seconds=TRAINING_SECONDS, explain=lambda: (self.shown(run_id), self.log()))
 
     def ended(self, run_id: int) -> RunDetail:
         return self.when(run_id, lambda run: run.state not in ("queued", "running"))
@@ -93,29 +93,16 @@ class Runs:
 
 @pytest.fixture
 def runs(database_url: str, tmp_path: Path) -> Iterator[Runs]:
-    link_ids = fill(database_url, LINKS, DAYS)
-    engine = open_database(database_url)
-    yield Runs(engine, tmp_path, link_ids)
+    engine, city = open_database(database_url), sample_city(links=LINKS, days=DAYS)
+    store_city(engine, city)
+    yield Runs(engine, tmp_path, list(city.counts))
     engine.dispose()
 
 
 @contextmanager
 def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
-    environment = os.environ | {
-        "FLOWCAST_DATABASE_URL": runs.engine.url.render_as_string(),
-        "FLOWCAST_MODEL_STORE": str(runs.folder / "models"),
-        "FLOWCAST_CLOCK": "feed",
-        "FLOWCAST_RETRAIN_JOBS": "1",
-        **settings,
-    }
-    with (runs.folder / "worker.log").open("ab") as log:
-        command = [sys.executable, "-m", "app", "worker"]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
+    with running_worker(runs.engine.url.render_as_string(), runs.folder, **settings) as process:
         yield
-    finally:
-        process.terminate()
-        process.wait(timeout=PATIENCE)
     assert process.returncode == 0, runs.log()
 
 
@@ -145,14 +132,6 @@ class Inside:
             return [task.key for task in dask_worker.state.all_running_tasks], os.getpid()
 
         return {key: process for keys, process in self._client.run(asked, on_error="ignore").values() for key in keys}
-
-
-def eventually(what: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
 
 
 def test_a_run_gives_the_same_on_the_cluster_as_here(cluster, runs, database_url, tmp_path, monkeypatch):
@@ -205,30 +184,30 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
     finally:
         over.set()
         worker.stop()
-        thread.join(timeout=60)
+        thread.join(timeout=TRAINING_SECONDS)
     assert not thread.is_alive()
     assert not went_wrong
 
 
 def test_dask_workers_that_die_cost_time_and_a_cancelled_run_frees_the_others(cluster, runs):
     with Inside(cluster.address) as inside, working(runs, dask_scheduler=cluster.address):
-        eventually(lambda: inside.workers() == 2)
+        wait_until(lambda: inside.workers() == 2)
         run_id = runs.ask("KR_SML", SLOW)
         # The worker that a link was first given to dies: the link is trained elsewhere.
-        os.kill(next(iter(eventually(inside.executing).values())), signal.SIGKILL)
+        os.kill(next(iter(wait_until(inside.executing).values())), signal.SIGKILL)
         ended = runs.ended(run_id)
         assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
         assert {link.version for link in ended.links} == {1}
-        eventually(lambda: inside.workers() == 1)
+        wait_until(lambda: inside.workers() == 1)
 
         # One worker after another dies of the same link: it is that link's failure.
         run_id = runs.ask("KR_SML", MINUTES, links=1)
         keys = set()
         for _ in range(FAILURES + 1):
-            [(key, process)] = eventually(inside.executing).items()
+            [(key, process)] = wait_until(inside.executing).items()
             keys.add(key)
             os.kill(process, signal.SIGKILL)
-            eventually(lambda: not inside.workers())
+            wait_until(lambda: not inside.workers())
             cluster.start_workers(1)
         ended = runs.ended(run_id)
         assert len(keys) == 1
@@ -236,11 +215,11 @@ def test_dask_workers_that_die_cost_time_and_a_cancelled_run_frees_the_others(cl
         assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
 
         run_id = runs.ask("KR_SML", MINUTES, links=1)
-        eventually(inside.executing)
+        wait_until(inside.executing)
         with writing(runs.engine) as session:
             cancel_run(session, run_id)
         assert runs.ended(run_id).state == "cancelled"
-        eventually(lambda: not inside.executing())  # what was under way would have taken minutes
+        wait_until(lambda: not inside.executing())  # what was under way would have taken minutes
         assert inside.workers() == 1
 
 

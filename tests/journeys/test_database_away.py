@@ -1,16 +1,16 @@
 """The database goes away, refuses, hangs and comes back under a running service."""
 
+import json
 import threading
-import time
 
 import psycopg
 import pytest
 
-from benchmarks.postgresql_server import PostgreSQL, own_postgresql
-from tests.journeys.service import Service, running_service
-from tests.journeys.test_kill import slot, stored
+from tests.support.postgresql import PostgreSQL, own_postgresql
+from tests.support.services import ADMIN_KEY, Service, running_service, slot_start
+from tests.support.waiting import wait_until
 
-OUTAGE_SECONDS = 30.0
+OUTAGE_SECONDS = 30
 FULL = """
     CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
@@ -31,15 +31,13 @@ class Feed:
     def send(self) -> None:
         i = 0
         while not self.over.is_set():
-            row = {"link_id": self.link_id, "slot_start": slot(i), "count": i}
-            status, _, headers = self.service.ask_as(
-                "an-admin-key-for-tests-only", "POST", "/v1/counts", {"counts": [row]}
-            )
+            row = {"link_id": self.link_id, "slot_start": slot_start(i), "count": i}
+            status, _, headers = self.service.ask_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": [row]})
             self.answers.append((status, headers.get("Retry-After")))
             if status == 200:
-                self.acknowledged[slot(i)] = i
+                self.acknowledged[slot_start(i)] = i
                 i += 1
-            time.sleep(0.1)
+            self.over.wait(0.1)
 
     def __enter__(self) -> "Feed":
         self.thread.start()
@@ -50,11 +48,10 @@ class Feed:
         self.thread.join()
 
 
-def wait_for(holds) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+def remembers(service: Service, links: int) -> bool:
+    """Return whether the service has the forecasts of so many links in memory, should the database go away."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if "forecasts remembered" in line]
+    return bool(lines) and lines[-1]["links"] == links
 
 
 @pytest.fixture
@@ -65,10 +62,12 @@ def database():
 
 def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(database: PostgreSQL, tmp_path):
     url = database.create("away")
-    with running_service(url, tmp_path, "--no-worker") as service:
+    with running_service(url, tmp_path, FLOWCAST_LOG_LEVEL="debug") as service:
         for link_id in "ABC":
             service.ask("PUT", f"/v1/links/{link_id}", {})
-        counts = [{"link_id": link_id, "slot_start": slot(i), "count": i} for link_id in "AB" for i in range(860, 900)]
+        counts = [
+            {"link_id": link_id, "slot_start": slot_start(i), "count": i} for link_id in "AB" for i in range(860, 900)
+        ]
         assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
         key = service.ask("POST", "/v1/admin/keys", {"name": "control centre", "scopes": ["read"]})[1]["key"]
         idle = service.ask("POST", "/v1/admin/keys", {"name": "idle", "scopes": ["read"]})[1]["key"]
@@ -77,15 +76,14 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
         tag = service.ask_as(key, "GET", "/v1/forecasts?links=A,B")[2]["ETag"]
 
         with Feed(service, "C") as feed:
-            wait_for(lambda: len(feed.acknowledged) > 70)  # long enough for all forecasts to be taken note of
+            wait_until(lambda: remembers(service, 3))
             database.kill()
-            wait_for(lambda: service.ask_as(key, "GET", "/v1/links/A/forecast")[1]["stale"])  # once it has noticed
-            until = time.monotonic() + OUTAGE_SECONDS
-            while time.monotonic() < until:
+            wait_until(lambda: service.ask_as(key, "GET", "/v1/links/A/forecast")[1]["stale"])  # once it has noticed
+            for _ in range(OUTAGE_SECONDS):
                 status, said, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
                 assert (status, said["stale"], headers["X-Flowcast-Stale"]) == (200, True, "true")
                 assert said["forecasts"] == before["forecasts"]
-                time.sleep(1.0)
+                feed.over.wait(1.0)
             status, said, headers = service.ask_as(key, "GET", "/v1/forecasts")
             assert (status, said["stale"], [one["link_id"] for one in said["links"]]) == (200, True, ["A", "B", "C"])
             assert headers["ETag"] != tag
@@ -105,8 +103,8 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
 
             database.start()
             known = len(feed.acknowledged)
-            wait_for(lambda: len(feed.acknowledged) > known)
-            wait_for(lambda: service.ask("GET", "/readyz")[0] == 200)
+            wait_until(lambda: len(feed.acknowledged) > known)
+            wait_until(lambda: service.ask("GET", "/readyz")[0] == 200)
             assert service.ask_as(idle, "GET", "/v1/links/A/forecast")[0] == 200
             status, said, headers = service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")
             assert (status, said["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
@@ -114,23 +112,22 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
             # It takes statements and answers none: nobody waits for ever, and forecasts do not wait at all.
             database.hang()
             n = len(feed.answers)
-            wait_for(lambda: 503 in [status for status, _ in feed.answers[n:]])
-            wait_for(lambda: service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")[1]["stale"])
+            wait_until(lambda: 503 in [status for status, _ in feed.answers[n:]])
+            wait_until(lambda: service.ask_as(key, "GET", "/v1/links/A/forecast?horizon=4")[1]["stale"])
             assert service.ask("GET", "/v1/links")[0] == 503
             database.go_on()
             known = len(feed.acknowledged)
-            wait_for(lambda: len(feed.acknowledged) > known)
+            wait_until(lambda: len(feed.acknowledged) > known)
 
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(FULL)
                 n = len(feed.answers)
-                wait_for(lambda: len(feed.answers) > n + 2)
-                assert feed.answers[-1][0] == 503
+                wait_until(lambda: 503 in [status for status, _ in feed.answers[n:]])
                 connection.execute("DROP TRIGGER no_space ON counts")
             known = len(feed.acknowledged)
-            wait_for(lambda: len(feed.acknowledged) > known)
+            wait_until(lambda: len(feed.acknowledged) > known)
 
-        there = stored(service, "C")
+        there = service.counts("C")
         assert {place: there.get(place) for place in feed.acknowledged} == feed.acknowledged
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT count(*) FROM count_corrections").fetchone() == (0,)

@@ -3,11 +3,9 @@
 import json
 import random
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from app.counts.series import LinkSeries
 from app.database import open_database, writing
@@ -21,8 +19,10 @@ from app.slots import zone_named
 from app.train import train_link
 from model.artifact_folder import MANIFEST
 from model.training_plan import TrainingPlan
-from tests.journeys.service import Service, running_service
-from tests.journeys.workers import rows
+from tests.support.databases import on_sqlite
+from tests.support.services import Service, running_service
+from tests.support.stored import select_rows
+from tests.support.waiting import wait_until
 
 DAY, WEEK = 96, 7 * 96
 
@@ -38,7 +38,7 @@ def post(service: Service, city: City, link_id: str, slots) -> dict:
     return said
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_day_twice_out_of_order_or_a_week_late_is_stored_once_and_forecast_once(database_url, tmp_path):
     city, rng = sample_city(links=3, days=2, seed=4), random.Random(7)
     twice, shuffled, late = sorted(city.counts)
@@ -65,15 +65,15 @@ def test_a_day_twice_out_of_order_or_a_week_late_is_stored_once_and_forecast_onc
         assert service.ask("GET", f"/v1/links/{late}/forecast?horizon=4")[1] == said  # as it was said, bit for bit
         assert post(service, city, late, range(WEEK, WEEK + DAY))["unchanged"] == DAY
 
-    stored = rows(
+    stored = select_rows(
         engine,
         "SELECT link_id, count(*), count(DISTINCT slot_start) FROM counts JOIN links USING (link_key) GROUP BY 1",
     )
     assert sorted(stored) == [(twice, DAY, DAY), (shuffled, DAY, DAY), (late, 2 * DAY, 2 * DAY)]
-    assert rows(engine, "SELECT count(*) FROM count_corrections") == [(0,)]
+    assert select_rows(engine, "SELECT count(*) FROM count_corrections") == [(0,)]
     halves = """SELECT 1 FROM forecasts GROUP BY link_key, model_version, slot_start - horizon * 900
                 HAVING count(*) <> 4 OR count(DISTINCT issued_at) <> 1"""
-    assert rows(engine, halves) == []
+    assert select_rows(engine, halves) == []
     engine.dispose()
 
 
@@ -94,7 +94,7 @@ def make_newer(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest | {"format_version": manifest["format_version"] + 1}))
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_damaged_artifact_is_noticed_named_and_stood_in_for_by_the_last_sound_one(database_url, tmp_path):
     city = sample_city(links=3, days=12, seed=4)
     harm = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
@@ -127,9 +127,11 @@ def test_a_damaged_artifact_is_noticed_named_and_stood_in_for_by_the_last_sound_
             status, problem = service.ask("POST", f"/v1/admin/links/{link_id}/models/2/activate", {"reason": "again"})
             assert (status, "its artifact is damaged" in problem["detail"]) == (409, True)
         assert {one["status"] for one in service.ask("GET", "/v1/forecasts")[1]["links"]} == {"degraded"}
-        deadline = time.monotonic() + 60  # an answer about readiness is kept for a while
-        while (told := service.ask("GET", "/readyz")[1])["status"] != "degraded" or told["models"]["n_damaged"] != 3:
-            assert time.monotonic() < deadline, told
-            time.sleep(0.05)
+
+        def is_degraded() -> bool:  # an answer about readiness is kept for a while
+            told = service.ask("GET", "/readyz")[1]
+            return bool(told["status"] == "degraded" and told["models"]["n_damaged"] == 3)
+
+        wait_until(is_degraded)
         assert service.process.poll() is None
     engine.dispose()

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from tests.journeys.service import KEY, running_service
+from tests.support.services import ADMIN_KEY, ANSWER_SECONDS, running_service
+from tests.support.waiting import WAIT_SECONDS
 
 N = 40  # requests at once; four are worked on, one more may wait
 FIRST = 1_757_894_400  # a slot of September 2025, in Unix seconds
@@ -28,13 +29,13 @@ class Post(threading.Thread):
         super().__init__()
         self.i, self.refused, self.status, self.retry_after = i, refused, 0, ""
         self.problem: dict[str, Any] = {}
-        headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
+        headers = {"X-API-Key": ADMIN_KEY, "Content-Type": "application/json"}
         body = json.dumps({"counts": [count(i)]}).encode()
         self.question = Request(f"http://127.0.0.1:{port}/v1/counts", body, headers)
 
     def run(self) -> None:
         try:
-            with urlopen(self.question, timeout=60) as answer:
+            with urlopen(self.question, timeout=ANSWER_SECONDS) as answer:
                 self.status = answer.status
         except HTTPError as problem:
             self.status, self.retry_after = problem.code, problem.headers["Retry-After"]
@@ -58,13 +59,12 @@ def test_an_overloaded_service_refuses_with_retry_after_stores_what_it_acknowled
         posts = [Post(service.port, i, refused) for i in range(1, N)]
         for post in posts:
             post.start()
-        assert refused.wait(60)
+        assert refused.wait(WAIT_SECONDS)
         status, problem = service.ask("GET", "/v1/links/A/accuracy")
         assert (status, problem["type"]) == (503, "/problems/overloaded")
         assert service.ask("GET", "/v1/links/A/forecast") == forecast  # it lies ready, and is given
         assert [service.ask("GET", path)[0] for path in ("/livez", "/readyz")] == [200, 200]
-        with urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as metrics:
-            assert 'flowcast_requests_shed_total{what="write"}' in metrics.read().decode()
+        assert 'flowcast_requests_shed_total{what="write"}' in service.metrics()
         busy.execute("ROLLBACK")
         busy.close()
 

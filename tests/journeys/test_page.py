@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +12,8 @@ import axe_playwright_python
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.journeys.service import KEY, Service, running_service
-from tests.journeys.workers import PATIENCE
+from tests.support.services import ADMIN_KEY, Service, running_service
+from tests.support.waiting import TRAINING_SECONDS, wait_until
 
 SLOTS, DAYS, POSTED = 96, 16, 14
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
@@ -66,11 +65,13 @@ class Town:
 
     def retrain(self, **body: Any) -> None:
         run = self.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
-        deadline = time.monotonic() + PATIENCE
-        while (shown := self.ask("GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] != "succeeded":
-            assert time.monotonic() < deadline, shown
+
+        def is_over() -> bool:
+            shown = self.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
             assert shown["state"] not in ("failed", "cancelled"), shown
-            time.sleep(0.1)
+            return bool(shown["state"] == "succeeded")
+
+        wait_until(is_over, seconds=TRAINING_SECONDS)
 
     def version(self, link_id: str) -> int | None:
         return self.ask("GET", f"/v1/links/{link_id}/forecast")["forecasts"][0]["model_version"]
@@ -123,7 +124,7 @@ def visit(browser: Any, town: Town) -> Iterator[Callable[..., Visit]]:
     visits = []
 
     def open_page(
-        key: str | None = KEY, *, address: str = f"http://127.0.0.1:{town.service.port}/", **options: Any
+        key: str | None = ADMIN_KEY, *, address: str = f"http://127.0.0.1:{town.service.port}/", **options: Any
     ) -> Visit:
         visits.append(Visit(browser, address, key, **options))
         return visits[-1]
@@ -156,13 +157,13 @@ class TestSignIn:
         page.get_by_text("This key is unknown, expired or revoked.").wait_for()
         assert [error for error in visitor.errors if "401" not in error] == []
         visitor.errors.clear()  # the browser's own word for the refusal
-        page.get_by_label("API key").fill(KEY)
+        page.get_by_label("API key").fill(ADMIN_KEY)
         page.get_by_label("API key").press("Enter")
         row(page, town.ids[0]).wait_for()
         kept = page.evaluate(
             "[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie, location.href]"
         )
-        assert [KEY in text for text in kept] == [True, False, False, False]
+        assert [ADMIN_KEY in text for text in kept] == [True, False, False, False]
         page.reload()
         row(page, town.ids[0]).wait_for()  # the session goes on
         other = visitor.context.new_page()
@@ -344,7 +345,7 @@ class TestRetrain:
         for name, value in (("Lags", "6"), ("Neighbours", "6"), ("Held-out days", "3"), ("Most steps", "2")):
             page.get_by_label(name, exact=True).fill(value)
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
         run_id = page.url.rsplit("/", 1)[1]
         figures = row(page, link_id).locator("td").all_inner_texts()
         assert float(figures[1]) > 0
@@ -390,7 +391,7 @@ class TestRetrain:
             page.get_by_label(name, exact=True).fill(value)
         page.get_by_label("Activate a candidate").select_option("always")
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
 
         page.goto(f"{visitor.address}#/links/{link_id}")
         answer = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")
@@ -421,7 +422,7 @@ class TestRetrain:
         page.get_by_label("Algorithm").select_option("NETWORK")
         refresh.check()
         page.get_by_role("button", name="Start the run").click()
-        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * PATIENCE)
+        page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
         assert "NETWORK, refreshed" in page.locator(".summary").inner_text()
         assert town.version(link_id) == version + 1
 

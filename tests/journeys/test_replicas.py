@@ -1,39 +1,23 @@
 """Several services and workers on one PostgreSQL, as on several machines: their models in a bucket, copies apart."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
-import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.bucket_server import SECRET, bucket_server
-from tests.journeys.service import KEY, Service, running_service
-from tests.journeys.workers import PATIENCE
+from tests.support.buckets import SECRET, bucket_server
+from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
+from tests.support.waiting import TRAINING_SECONDS, wait_until
 
 SLOTS = 96
 DAYS = 14  # of counts before the first forecast
 GOOD = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
 WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
-
-
-@pytest.fixture
-def empty_database(postgresql):
-    """The address of a database without a table."""
-    name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgresql("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield postgresql(name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Town:
@@ -93,12 +77,8 @@ class Town:
 OPEN = ("queued", "running")
 
 
-def wait_for(question: Any) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (answer := question()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer
+def wait_for(question: Callable[[], Any]) -> Any:
+    return wait_until(question, seconds=TRAINING_SECONDS)
 
 
 class Reader:
@@ -120,7 +100,7 @@ class Reader:
                 except OSError as problem:
                     self.wrong.append(problem)
                 self.answers += 1
-            time.sleep(0.01)
+            self.over.wait(0.01)
 
     def __enter__(self) -> "Reader":
         self.thread.start()
@@ -131,21 +111,8 @@ class Reader:
         self.thread.join()
 
 
-def start_worker(stack: ExitStack, database: str, folder: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"FLOWCAST_DATABASE_URL": database, "FLOWCAST_CLOCK": "feed"} | settings
-    with (folder / "worker.log").open("ab") as log:
-        command = [sys.executable, "-m", "app", "worker"]
-        worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-
-    def stop() -> None:
-        worker.terminate()
-        worker.wait(timeout=PATIENCE)
-
-    stack.callback(stop)
-    return worker
-
-
-def test_replicas_are_one_service(empty_database, tmp_path):
+def test_replicas_are_one_service(new_database, tmp_path):
+    empty_database = new_database("postgresql")
     city = sample_city(links=2, days=DAYS + 4, seed=5)
     with ExitStack() as stack:
         server = stack.enter_context(bucket_server(tmp_path))
@@ -173,11 +140,10 @@ def test_replicas_are_one_service(empty_database, tmp_path):
         nightly = {
             "FLOWCAST_RETRAIN_SCHEDULE": "0 0 * * *",
             "FLOWCAST_RETRAIN_ALGORITHM": "KR",
-            "FLOWCAST_RETRAIN_JOBS": "1",
         }
-        workers = [start_worker(stack, empty_database, tmp_path / "two", machines[1] | nightly)]
+        workers = [stack.enter_context(running_worker(empty_database, tmp_path / "two", **machines[1], **nightly))]
         assert town.retrain(0, algorithm="KR", parameters=GOOD)["progress"]["done"] == len(town.ids)
-        workers.append(start_worker(stack, empty_database, tmp_path / "one", machines[0] | nightly))
+        workers.append(stack.enter_context(running_worker(empty_database, tmp_path / "one", **machines[0], **nightly)))
         town.retrain(1, algorithm="KR", parameters=WORSE)
         assert town.versions(0) == [2, 2]
         with Reader(town, of=1) as reader:
@@ -232,4 +198,4 @@ def test_replicas_are_one_service(empty_database, tmp_path):
     assert not list(tmp_path.rglob(".training-*"))
     for log in tmp_path.rglob("*.log"):
         assert SECRET not in log.read_text()
-        assert KEY not in log.read_text()
+        assert ADMIN_KEY not in log.read_text()

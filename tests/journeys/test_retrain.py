@@ -3,32 +3,31 @@
 import http.client
 import json
 import signal
-import subprocess
 import threading
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.journeys.service import KEY, Service, running_service
-from tests.journeys.workers import PATIENCE, start_worker
+from tests.support.databases import on_postgresql, on_sqlite
+from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
+from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 
 SLOTS, DAYS = 96, 16
 GOOD = {"lags": 12, "n_neighbors": 8, "max_iter": 4, "held_out_days": 4, "mu": [1e-3]}
 WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
+T = TypeVar("T")
 ONE_JOB = {"FLOWCAST_RETRAIN_JOBS": "1"}  # in the worker itself: processes that train take longer to start than that
 
 
 @pytest.fixture(scope="module")
 def city() -> City:
-    """Four roads so restless that their last hours say more than the calendar, as after an opening or on event days."""
-    quiet, rng = sample_city(links=4, days=DAYS, seed=3), np.random.default_rng(3)
+    """Three roads so restless that their last hours say more than the calendar."""
+    quiet, rng = sample_city(links=3, days=DAYS, seed=3), np.random.default_rng(3)
     n = len(next(iter(quiet.counts.values())))
     day = 100 + 40 * np.sin(np.arange(n) / SLOTS * 2 * np.pi)
     counts = {}
@@ -61,18 +60,33 @@ def put_city(service: Service, city: City) -> None:
     assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
 
 
-def retrain(service: Service, wait: float = PATIENCE, **body: object) -> dict:
-    """Ask for a run, read its progress while it runs, and give how it ended."""
+def queue(service: Service, **body: object) -> str:
+    """Queue a run and return its path."""
     status, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
     assert status == 202, run
-    seen, deadline = set(), time.monotonic() + wait
-    while True:
-        _, shown = service.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
-        seen.add((shown["state"], shown["progress"]["done"]))
-        if shown["state"] in ("succeeded", "failed", "cancelled"):
-            return shown | {"seen": seen}
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.05)
+    return f"/v1/admin/retrain/{run['run_id']}"
+
+
+def ended(service: Service, path: str) -> dict:
+    """Wait until a run is over and return it."""
+
+    def shown() -> dict | None:
+        run = service.ask("GET", path)[1]
+        return run if run["state"] in ("succeeded", "failed", "cancelled") else None
+
+    return wait_until(shown, seconds=TRAINING_SECONDS, explain=lambda: service.ask("GET", path)[1])
+
+
+def retrain(service: Service, **body: object) -> dict:
+    return ended(service, queue(service, **body))
+
+
+def progress(service: Service, path: str) -> dict:
+    return service.ask("GET", path)[1]["progress"]
+
+
+def wait_for(condition: Callable[[], T]) -> T:
+    return wait_until(condition, seconds=TRAINING_SECONDS)
 
 
 class Asking:
@@ -94,7 +108,7 @@ class Asking:
                 self.answers += 1
                 if status != 200 or len({(f["model_version"], f["issued_at"]) for f in said["forecasts"]}) != 1:
                     self.wrong.append((status, said))
-                time.sleep(0.01)  # a stream, not a flood: what trains needs the cores, too
+                self.over.wait(0.01)  # a stream, not a flood: what trains needs the cores, too
 
     def __enter__(self) -> "Asking":
         self.thread.start()
@@ -109,7 +123,7 @@ def version(service: Service, link_id: str) -> int | None:
     return service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_url, tmp_path, city):
     ids = sorted(city.counts)
     with running_service(database_url, tmp_path, "--workers", "2", worker=True, **ONE_JOB) as service:
@@ -120,7 +134,6 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_
             assert {link["outcome"] for link in first["links"]} == {"activated"}
             better = retrain(service, parameters=GOOD, activate="if_better")
             assert better["state"] == "succeeded"
-            assert any(state == "running" for state, _ in better["seen"])
             activated = [link for link in better["links"] if link["outcome"] == "activated"]
             assert activated, better["links"]
             for link in better["links"]:
@@ -129,17 +142,14 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_
             assert {link["outcome"] for link in worse["links"]} == {"refused"}
             assert all("held-out" in link["reason"] for link in worse["links"])
             link = activated[0]
-            started = time.monotonic()
             path = f"/v1/admin/links/{link['link_id']}/models/1/activate"
             assert service.ask("POST", path, {"reason": "rolled back"})[0] == 200
-            while {version(service, link["link_id"]) for _ in range(10)} != {1}:
-                assert time.monotonic() < started + 60.0
-                time.sleep(0.02)
+            wait_until(lambda: {version(service, link["link_id"]) for _ in range(10)} == {1})
             history = service.ask("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"]
             assert [one["version"] for one in history] == [1, 2, 1]
             assert history[1]["figures"]["candidate"]["rmse"] < history[1]["figures"]["active"]["rmse"]
+            wait_until(lambda: asking.answers > 50)
         assert asking.wrong == []
-        assert asking.answers > 50
 
 
 def test_events_and_progress_come_as_they_happen(service, city):
@@ -147,9 +157,8 @@ def test_events_and_progress_come_as_they_happen(service, city):
     ready = threading.Event()
 
     def listen() -> None:
-        question = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/events", headers={"X-API-Key": KEY})
         name = ""
-        with urllib.request.urlopen(question, timeout=PATIENCE) as answer:
+        with service.stream("/v1/events") as answer:
             for raw in answer:
                 line = raw.decode().strip()
                 if line.startswith("event: "):
@@ -162,24 +171,17 @@ def test_events_and_progress_come_as_they_happen(service, city):
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    assert ready.wait(60)
+    assert ready.wait(WAIT_SECONDS)
     link_id = sorted(city.counts)[0]
     start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
     service.ask("POST", "/v1/counts", {"counts": [{"link_id": link_id, "slot_start": start, "count": 9}]})
-    status, run = service.ask(
-        "POST", "/v1/admin/retrain", {"links": [link_id], "parameters": GOOD, "activate": "always"}
-    )
-    assert status == 202
-    question = urllib.request.Request(
-        f"http://127.0.0.1:{service.port}/v1/admin/retrain/{run['run_id']}",
-        headers={"X-API-Key": KEY, "Accept": "text/event-stream"},
-    )
-    with urllib.request.urlopen(question, timeout=PATIENCE) as answer:  # ends by itself when the run does
+    path = queue(service, links=[link_id], parameters=GOOD, activate="always")
+    with service.stream(path, Accept="text/event-stream") as answer:  # ends by itself when the run does
         lines = answer.read().decode().splitlines()
     states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
     assert states[-1] == "succeeded"
     assert "running" in states
-    listener.join(timeout=PATIENCE)
+    listener.join(timeout=WAIT_SECONDS)
     kinds = [name for name, _ in heard]
     assert kinds[0] == "ready"
     assert ("forecast", link_id) in [(name, data.get("link_id")) for name, data in heard]
@@ -187,28 +189,15 @@ def test_events_and_progress_come_as_they_happen(service, city):
     assert heard[-1][1]["link_id"] == link_id
 
 
-@contextmanager
-def running_worker(database_url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    worker = start_worker(database_url, folder)
-    try:
-        yield worker
-    finally:
-        worker.terminate()
-        worker.wait(timeout=PATIENCE)
-
-
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_path, city):
     ids = sorted(city.counts)
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
         slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
-        _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "always"})
-        path, deadline = f"/v1/admin/retrain/{run['run_id']}", time.monotonic() + PATIENCE
+        path = queue(service, parameters=slow, activate="always")
         with running_worker(database_url, tmp_path) as worker:
-            while service.ask("GET", path)[1]["progress"]["done"] < 1:
-                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-                time.sleep(0.02)
+            wait_for(lambda: progress(service, path)["done"] >= 1)
             worker.send_signal(signal.SIGKILL)
             worker.wait()
         before = service.ask("GET", path)[1]
@@ -216,10 +205,7 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
         assert before["progress"]["done"] < len(ids)
         done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
         with running_worker(database_url, tmp_path):
-            deadline = time.monotonic() + PATIENCE
-            while (after := service.ask("GET", path)[1])["state"] == "running":
-                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-                time.sleep(0.1)
+            after = ended(service, path)
         assert after["state"] == "succeeded"
         for link in after["links"]:
             assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and shelved twice
@@ -235,57 +221,44 @@ def children_of(process: int) -> list[int]:
     return [int(child) for tasks in found for child in tasks.read_text().split()]
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and_the_next_begins_anew(
     database_url, tmp_path, city
 ):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
         quick = {"held_out_days": 4, "max_iter": 2, "mu": [1e-3]}
-        asked = {"links": "all", "algorithm": "NETWORK", "parameters": quick, "activate": "always"}
-        _, run = service.ask("POST", "/v1/admin/retrain", asked)
-        path = f"/v1/admin/retrain/{run['run_id']}"
-        deadline = time.monotonic() + PATIENCE
+        path = queue(service, algorithm="NETWORK", parameters=quick, activate="always")
         with running_worker(database_url, tmp_path) as worker:
-            while not (children := children_of(worker.pid)) or not list(tmp_path.glob("models/.training-*/.network-*")):
-                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-                time.sleep(0.02)
+            wait_for(lambda: list(tmp_path.glob("models/.training-*/.network-*")))
+            children = wait_for(lambda: children_of(worker.pid))
             worker.send_signal(signal.SIGKILL)
             worker.wait()
-        assert service.ask("GET", path)[1]["progress"]["done"] == 0
+        assert progress(service, path)["done"] == 0
         with running_worker(database_url, tmp_path):
-            deadline = time.monotonic() + PATIENCE
-            while (after := service.ask("GET", path)[1])["state"] == "running":
-                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
-                time.sleep(0.1)
+            after = ended(service, path)
         assert after["state"] == "succeeded"
         assert {(link["outcome"], link["version"]) for link in after["links"]} == {("activated", 1)}
         assert len(list((tmp_path / "models" / ".networks").iterdir())) == 1
         for link_id in city.counts:
             said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
             assert {one["method"] for one in said} == {"NETWORK"}
-        assert not [child for child in children if Path(f"/proc/{child}").exists()]
+        wait_until(lambda: not any(is_alive(child) for child in children))
 
 
 def test_a_running_run_can_be_cancelled(service):
     minutes = GOOD | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
-    _, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": minutes})
-    path, deadline = f"/v1/admin/retrain/{run['run_id']}", time.monotonic() + PATIENCE
-    while not service.ask("GET", path)[1]["progress"]["training"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    path = queue(service, parameters=minutes)
+    wait_for(lambda: progress(service, path)["training"])
     assert service.ask("DELETE", path)[1]["cancel_requested"]
-    deadline = time.monotonic() + 60  # a link takes longer: what is under way is not waited for
-    while (shown := service.ask("GET", path)[1])["state"] == "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    shown = ended(service, path)  # a link takes minutes: what is under way is not waited for
     assert shown["state"] == "cancelled"
     one = sorted(link["link_id"] for link in shown["links"])[:1]
     assert retrain(service, links=one, parameters=GOOD, activate="never")["state"] == "succeeded"
 
 
 def started_by(parent: int) -> list[int]:
-    """Give the processes a process started, from what the kernel says."""
+    """Return the processes that a process has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -305,9 +278,15 @@ def is_alive(process: int) -> bool:
 
 
 def trains(worker: int) -> list[int]:
-    """Give what a worker has started once a process that trains is among it."""
+    """Return what a worker has started once a process that trains is among it."""
     children = started_by(worker)
     return children if any(b"LokyProcess" in command_of(child) for child in children) else []
+
+
+def training_processes(service: int) -> list[int]:
+    """Return the worker of a service and what it has started, once it trains."""
+    found = [pid for worker in started_by(service) for pid in (worker, *trains(worker))]
+    return found if len(found) > 1 else []
 
 
 def command_of(process: int) -> bytes:
@@ -319,39 +298,27 @@ def command_of(process: int) -> bytes:
 
 def test_nothing_outlives_a_service_that_ends_while_it_trains(tmp_path, city):
     url, path = f"sqlite:///{tmp_path}/flowcast.db", ""
-    slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 200, "mu": [1e-2, 1e-3, 1e-4]}
+    slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
     for how in (signal.SIGTERM, signal.SIGKILL):  # one after the other, of the same run
         with running_service(url, tmp_path, worker=True, FLOWCAST_RETRAIN_JOBS="2") as service:
             if not path:
                 put_city(service, city)
                 two = {"links": sorted(city.counts)[:2], "parameters": slow, "activate": "never"}
-                path = f"/v1/admin/retrain/{service.ask('POST', '/v1/admin/retrain', two)[1]['run_id']}"
-            question = urllib.request.Request(f"http://127.0.0.1:{service.port}/v1/events", headers={"X-API-Key": KEY})
-            with urllib.request.urlopen(question, timeout=60):  # a stream, which must not hold the service up
-                deadline, left = time.monotonic() + PATIENCE, []
-                while not left:
-                    assert time.monotonic() < deadline, service.ask("GET", path)[1]
-                    time.sleep(0.05)
-                    left = [pid for worker in started_by(service.process.pid) for pid in (worker, *trains(worker))]
-                    left = left if len(left) > 1 else []
-                began = time.monotonic()
+                path = queue(service, **two)
+            with service.stream("/v1/events"):  # which must not hold the service up
+                left = wait_for(lambda: training_processes(service.process.pid))
                 service.process.send_signal(how)
-                service.process.wait(timeout=60)
-            while any(is_alive(process) for process in left):
-                assert time.monotonic() < began + 60.0
-                time.sleep(0.05)
+                service.process.wait(timeout=WAIT_SECONDS)
+            wait_until(lambda left=left: not any(is_alive(process) for process in left))
     with running_service(url, tmp_path, worker=True) as service:
-        deadline = time.monotonic() + PATIENCE
-        while (shown := service.ask("GET", path)[1])["state"] in ("queued", "running"):
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.05)
+        shown = ended(service, path)
         assert (shown["state"], {link["version"] for link in shown["links"]}) == ("succeeded", {1})
 
 
 def test_a_head_of_a_stream_ends(service):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_SECONDS)
     for path in ("/v1/events", "/livez"):  # over one connection
-        connection.request("HEAD", path, headers={"X-API-Key": KEY})
+        connection.request("HEAD", path, headers={"X-API-Key": ADMIN_KEY})
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"")
     connection.close()

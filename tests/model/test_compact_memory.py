@@ -3,7 +3,7 @@ import pytest
 
 from model.compact_memory import nearest_rows, square_norms
 from model.fixed_point import FixedPoint
-from tests.model.oracles import slow_neighbors
+from tests.support.oracles import slow_neighbors
 
 
 @pytest.mark.parametrize("k", [1, 7, 40])

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from model import KR, KR_PCA, KR_SML, MLKR
-from tests.model.oracles import slow_kr
+from tests.support.oracles import slow_kr
 
 ALL = [KR, KR_PCA, MLKR, KR_SML]
 SML = partial(KR_SML, mu=1e-3)  # to choose mu takes many fits, and is looked at elsewhere
@@ -28,7 +28,7 @@ def wave(rng: np.random.Generator, n: int = 120, d: int = 5) -> tuple[np.ndarray
 
 
 # Two candidates and two folds: which mu wins is not at stake, and the suite fits hundreds of times.
-@parametrize_with_checks([KR(), KR_PCA(), MLKR(), KR_SML(mu=(1e-2, 1e-3), cv=2)])
+@parametrize_with_checks([KR(), KR_PCA(), MLKR(), KR_SML(mu=(1e-2, 1e-3), cv=2, tol=1e-2)])
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
 

@@ -6,7 +6,7 @@ import pytest
 from model.forecast_each import forecast_each
 from model.training import train
 from model.training_plan import TrainingPlan
-from tests.model.test_training import QUICK, link
+from tests.support.link_series import QUICK, link
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from model import kernel
 from model.kernel import Barred, Memory, Neighborhood, gaussian_weights, leave_one_out_loss, scatter
-from tests.model.oracles import slow_leave_one_out, slow_neighbors
+from tests.support.oracles import slow_leave_one_out, slow_neighbors
 
 
 def own_rows(n: int, exclusion: int = 0) -> Barred:

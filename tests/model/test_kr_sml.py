@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from model import KR, KR_SML
 from model.learnt_metric import MU_CANDIDATES, MU_FOR_FEW_ROWS
-from tests.model.oracles import paper_listing
+from tests.support.oracles import paper_listing
 
 
 def ridge_of(rng: np.random.Generator, n: int = 200, d: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -108,6 +108,7 @@ class TestPaperSolverGoneWrong:
             assert KR_SML(n_neighbors=5, mu=10.0, solver="paper", alpha=0.5).fit(*ridge_of(rng, 40)).rank_ == 0
 
 
+@pytest.mark.journey
 class TestChoiceOfMu:
     def test_tells_each_fold_when_verbose(self, rng, capsys):
         KR_SML(n_neighbors=10, mu=[1e-2, 1e-3], cv=3, verbose=True).fit(*ridge_of(rng, 60))

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.journey
+
 FIT = r"""
 import re
 import warnings
 from pathlib import Path
 import numpy as np
 from model import KR_SML
-
 warnings.simplefilter("ignore")  # the one evaluation of a fit without steps is what is measured
 rng = np.random.default_rng(0)
 X, y = rng.standard_normal((20_000, 45)), rng.standard_normal(20_000)

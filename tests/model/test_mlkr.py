@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from model import KR, MLKR
-from tests.model.oracles import slow_leave_one_out
+from tests.support.oracles import slow_leave_one_out
 
 
 def test_objective_never_rises(rng):

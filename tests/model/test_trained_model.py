@@ -7,7 +7,7 @@ from model.kernel import Neighborhood
 from model.trained_model import FEW, mean_weights, neighborhood_sizes
 from model.training import train
 from model.training_plan import TrainingPlan
-from tests.model.test_training import QUICK, SLOTS, link
+from tests.support.link_series import QUICK, SLOTS, link
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from app.counts.tables import Count
 from app.database import writing
 from app.forecasts.tables import Forecast
 from app.links.queries import link_keys
-from tests.app.conftest import on_one_database
-from tests.app.stored import MONDAY, SLOT, correct_count, put_counts, put_forecasts, put_rows, utc
+from tests.support.databases import on_sqlite
+from tests.support.stored import MONDAY, SLOT, correct_count, put_counts, put_forecasts, put_rows, utc
 
 MEASURES = [
     "rmse",
@@ -211,6 +211,7 @@ class TestLinkAccuracy:
         assert answer["rmse"] == pytest.approx(math.sqrt(2))
         assert answer["coverage"] is answer["skill_profile"] is None
 
+    @pytest.mark.journey
     def test_a_span_of_centuries_answers(self, client, put_link):
         put_link("A", slot_minutes=1)
         put_counts(client, "A", {MONDAY: 3})
@@ -237,7 +238,7 @@ class TestLinkAccuracy:
             {"from": "2025-09-02T00:00:00Z", "to": "2025-09-01T00:00:00Z"},
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused(self, client, put_link, query):
         put_link("A")
         assert client.get("/v1/links/A/accuracy", params=query).status_code == 422
@@ -299,10 +300,11 @@ class TestNetworkAccuracy:
             assert status == (422 if cursor == "none~~" else 200), cursor
 
     @pytest.mark.parametrize("query", [{"window": "32d"}, {"sort": "name"}, {"order": "up"}, {"limit": 1001}])
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused(self, client, query):
         assert client.get("/v1/accuracy", params=query).status_code == 422
 
+    @pytest.mark.journey
     def test_hundreds_of_links_are_summed_up(self, client):
         client.post("/v1/links", json={"links": [{"link_id": f"L{i}"} for i in range(300)]})
         with writing(client.app.state.runtime.engine) as session:

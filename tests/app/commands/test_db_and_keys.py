@@ -10,7 +10,7 @@ from app.cli import cli
 from app.database import open_database
 from app.keys.ring import KeyRing
 from app.settings import settings_from_environment
-from tests.app.conftest import on_one_database
+from tests.support.databases import on_sqlite
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ class TestDb:
         assert refused.exit_code == 2
         assert "nowhere" in refused.stderr
 
-    @on_one_database
+    @on_sqlite
     def test_a_database_that_cannot_be_opened_is_said_in_one_line(self, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", "postgresql://someone:hidden@127.0.0.1:1/none")
         settings_from_environment.cache_clear()
@@ -62,7 +62,7 @@ class TestDb:
         assert len(failed.stderr.splitlines()) == 1
         assert "hidden" not in failed.stderr
 
-    @on_one_database
+    @on_sqlite
     def test_a_wrong_setting_is_named(self, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", "mysql://hidden")
         settings_from_environment.cache_clear()
@@ -115,7 +115,7 @@ class TestKeys:
             (["revoke", "none"], "key 'none' does not exist"),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused(self, arguments, said):
         refused = run("keys", *arguments)
         assert refused.exit_code == 2

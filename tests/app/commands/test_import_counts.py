@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from app.cli import cli
 from app.commands import import_counts
 from app.settings import settings_from_environment
-from tests.app.counts.importers.reading import (
+from tests.support.count_files import (
     SIGNALS_HEADER,
     SURVEY_HEADER,
     WEBTRIS_HEADER,
@@ -216,6 +216,7 @@ class TestEnds:
         monkeypatch.setattr(import_counts, "read_file", interrupted)
         assert run("--dry-run", own).exit_code == 130
 
+    @pytest.mark.journey
     def test_the_installed_command_does_it_too(self, own):
         done = subprocess.run([FLOWCAST, "import", "--dry-run", own], capture_output=True, text=True, check=False)
         assert done.returncode == 0
@@ -223,6 +224,7 @@ class TestEnds:
         assert not done.stderr
 
 
+@pytest.mark.journey
 class TestLongFiles:
     def test_progress_is_shown_on_a_terminal(self, tmp_path, monkeypatch):
         file = tmp_path / "long.csv"

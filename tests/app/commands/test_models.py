@@ -19,7 +19,7 @@ from app.registry.queries import shelved_models
 from app.schema import upgrade_schema
 from app.settings import settings_from_environment
 from model.network.stored import load_network
-from tests.app.registry.artifacts import city_series, retold, trained
+from tests.support.artifacts import city_series, retold, trained
 
 LINKS = ("Ba", "Cf")
 
@@ -170,6 +170,7 @@ class TestTrainRegister:
         [again] = json.loads(run("train", *options, "--output", tmp_path / "kept", "--resume").stdout)
         assert (again["state"], again["shelf"]["state"]) == ("kept", "there")
 
+    @pytest.mark.journey
     def test_a_network_is_learnt_from_all_links_and_shelved_for_those_asked_for(self, engine, counts, tmp_path):
         with open_counts(counts) as reader:
             import_file(engine, reader, FeedClock(lambda: None, lambda: 0))

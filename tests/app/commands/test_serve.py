@@ -9,21 +9,19 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 
+from tests.support.services import free_port, listens
+from tests.support.waiting import WAIT_SECONDS, wait_until
+
+pytestmark = pytest.mark.journey
+
 FLOWCAST = Path(sys.executable).with_name("flowcast")
-START_SECONDS = 60
 ADMIN_KEY = "a-key-from-the-environment"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Served:
@@ -42,20 +40,17 @@ class Served:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.1)
+        wait_until(self._answers, explain=self.log.read_text)
 
     def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
         with contextlib.suppress(httpx.HTTPError):
             return httpx.get(f"{self.url}/livez").status_code == 200
         return False
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(WAIT_SECONDS)
 
     def logged(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -67,7 +62,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
         def start(*options: str, **environment: str) -> Served:
             served = Served(tmp_path, *options, **environment)
-            stack.callback(served.process.wait, 30)
+            stack.callback(served.process.wait, WAIT_SECONDS)
             stack.callback(served.process.terminate)
             return served
 
@@ -99,16 +94,17 @@ def test_sigterm_finishes_what_is_under_way(serve):
     body = json.dumps({"name": "slow", "scopes": ["read"]}).encode()
     head = (
         f"POST /v1/admin/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", served.port)) as connection:
-        connection.sendall(head.encode() + body[:5])
-        time.sleep(0.3)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=WAIT_SECONDS) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100")  # the body is waited for
+        connection.sendall(body[:5])
         served.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        wait_until(lambda: not listens(served.port))
         connection.sendall(body[5:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 201")
-    served.process.wait(30)
+    served.process.wait(WAIT_SECONDS)
 
 
 def test_a_port_in_use_is_said_in_one_line(tmp_path):
@@ -137,12 +133,8 @@ def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
     for thread in threads:
         thread.join()
     expected = 'flowcast_requests_total{method="GET",route="/v1/links",status="2xx"} 40.0'
-    until = time.monotonic() + 60
-    while expected not in (
-        told := httpx.get(f"{served.url}/metrics").text
-    ):  # each process counts its own, half a second later at most
-        assert time.monotonic() < until, told
-        time.sleep(0.2)
+    # Each process counts its own, half a second later at most.
+    wait_until(lambda: expected in httpx.get(f"{served.url}/metrics").text)
     assert httpx.get(f"{served.url}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]
     assert served.stop() == 0
     assert not shared.exists()

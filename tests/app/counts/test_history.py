@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.app.conftest import on_one_database
-from tests.app.stored import MONDAY, SLOT, correct_count, put_counts, utc
+from tests.support.databases import on_sqlite
+from tests.support.stored import MONDAY, SLOT, correct_count, put_counts, utc
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ class TestGetCounts:
             ("9990-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-14:00", []),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_times_carry_any_offset(self, client, link, begin, end, expected):
         page = read(client, link, **{"from": begin, "to": end})
         assert [slot["count"] for slot in page["counts"]] == expected
@@ -67,7 +67,7 @@ class TestGetCounts:
             {"cursor": "9" * 30},
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused_by_name(self, client, link, query):
         answer = client.get(link, params=query)
         assert answer.status_code == 422

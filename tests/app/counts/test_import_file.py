@@ -21,8 +21,8 @@ from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.links.tables import Link
 from app.slots import SlotGrid, zone_named
-from tests.app.conftest import on_one_database
-from tests.app.counts.importers.reading import SURVEY_HEADER, survey_row
+from tests.support.count_files import SURVEY_HEADER, survey_row
+from tests.support.databases import on_sqlite
 
 HEADER = "link_id,slot_start,count,quality\n"
 MIDNIGHT = datetime(2025, 9, 1, tzinfo=UTC)
@@ -207,7 +207,7 @@ class TestPostImport:
         assert forecast["forecasts"][0]["as_of_slot"] == "2025-09-01T00:15:00Z"
 
     @pytest.mark.parametrize("packing", ["gzip", "zip", "content-encoding"])
-    @on_one_database
+    @on_sqlite
     def test_packed_files_are_welcome(self, client, put_link, packing):
         put_link("A")
         body, headers = (HEADER + row()).encode(), {}
@@ -257,7 +257,7 @@ class TestPostImport:
             ("?dry_run=perhaps", b"x", "perhaps"),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_cannot_be_read_is_refused_with_the_reason(self, client, query, body, message):
         answer = client.post(f"/v1/import{query}", content=body)
         assert answer.status_code == 422, answer.text

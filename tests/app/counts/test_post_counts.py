@@ -8,7 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.main import create_app
-from tests.app.conftest import ADMIN_KEY, on_one_database
+from tests.support.databases import on_sqlite
+from tests.support.services import ADMIN_KEY
 
 START = datetime(2025, 9, 1, tzinfo=UTC)
 
@@ -99,7 +100,7 @@ class TestPostCounts:
             ("A", "row", "object"),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_a_bad_count_is_refused_by_name_and_nothing_is_stored(self, client, bad, field, rule):
         answer = post(client, row(1), bad, row(2))
         assert answer.status_code == 422
@@ -135,7 +136,7 @@ class TestPostCounts:
     @pytest.mark.parametrize(
         "body", [b"", b"[]", b"{", b'{"counts": {}}', b'{"counts": [], "more": 1}', b"\xff", b"NaN"]
     )
-    @on_one_database
+    @on_sqlite
     def test_a_body_that_is_no_batch_is_refused(self, client, body):
         answer = client.post("/v1/counts", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 422
@@ -183,7 +184,7 @@ class TestLanguages:
         assert answer.status_code == 422
 
     @pytest.mark.parametrize("body", ["", "{}", "link_id,slot_start\n", "link;slot_start;count\n"])
-    @on_one_database
+    @on_sqlite
     def test_a_csv_whose_header_lacks_a_column_is_refused_even_without_rows(self, client, body):
         answer = client.post("/v1/counts?partial=true", content=body, headers={"Content-Type": "text/csv"})
         assert answer.status_code == 422

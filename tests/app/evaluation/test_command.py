@@ -5,14 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.demo.city import sample_city, write_csv
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
 FLOWCAST = Path(sys.executable).with_name("flowcast")
 README = (Path(__file__).parents[3] / "README.md").read_text()
@@ -22,6 +23,7 @@ def evaluate(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["evaluate", *map(str, arguments), "--jobs", "1"])
 
 
+@pytest.mark.journey
 def test_prints_a_table_and_where_the_report_is(city_file, tmp_path):
     done = evaluate(city_file, "--train-days", 8, "--test-days", 1, "--links", "Cf", "--output", tmp_path, "--lags", 8)
     assert done.exit_code == 0, done.output
@@ -37,6 +39,7 @@ def test_prints_a_table_and_where_the_report_is(city_file, tmp_path):
     ]
 
 
+@pytest.mark.journey
 def test_json_is_the_report(city_file, tmp_path):
     options = ["--train-days", 8, "--test-days", 2, "--sample", 1, "--seed", 3, "--lags", 8, "--protocol", "product"]
     done = evaluate(city_file, *options, "--from", "2025-09-02", "--output", tmp_path, "--json")
@@ -49,6 +52,7 @@ def test_json_is_the_report(city_file, tmp_path):
     assert {method["protocol"] for method in said["links"][0]["methods"]} == {"product"}
 
 
+@pytest.mark.journey
 def test_links_that_cannot_be_evaluated_are_listed(tmp_path):
     city, file = sample_city(links=3, days=10), tmp_path / "counts.csv"
     city.counts["Ba"][3 * 96 : 4 * 96] = float("nan")
@@ -120,16 +124,17 @@ def test_what_draws_the_report_must_be_there(city_file, tmp_path, monkeypatch):
     assert "matplotlib and plotly must be installed" in done.stderr
 
 
+@pytest.mark.journey
 def test_ctrl_c_leaves_no_report(tmp_path):
     file, report = tmp_path / "city.csv", tmp_path / "report"
     write_csv(sample_city(links=24, days=20), file)
-    command = [FLOWCAST, "evaluate", file, "--train-days", "18", "--test-days", "2", "--output", report]
+    command = [FLOWCAST, "evaluate", file, "--train-days", "18", "--test-days", "2", "--jobs", "2", "--output", report]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr
         assert "flowcast-csv" in process.stderr.readline()
-        time.sleep(2.0)
+        wait_until(lambda: psutil.Process(process.pid).children())  # it has begun to train
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
     assert "interrupted: no report was written" in said
     assert list(report.iterdir()) == []
@@ -143,6 +148,7 @@ def test_the_readme_documents_every_option():
     assert not [option for option in options if f"`{option}`" not in section]
 
 
+@pytest.mark.journey
 def test_real_links_are_forecast_best_by_kr_sml(real_file, tmp_path):
     done = evaluate(real_file, "--links", "0970-1,4043-5", "--test-days", 9, "--output", tmp_path, "--json")
     assert done.exit_code == 0, done.output

@@ -7,7 +7,7 @@ import pytest
 from app.evaluation.days import cut_out, first_whole_day
 from app.evaluation.plan import EvaluationPlan
 from model.training import NotEnoughCounts
-from tests.app.evaluation.samples import PLAN, steady_link, with_counts
+from tests.support.evaluation import PLAN, steady_link, with_counts
 
 
 def test_takes_the_first_days_of_a_longer_link():

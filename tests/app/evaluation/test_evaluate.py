@@ -6,7 +6,7 @@ import pytest
 
 from app.evaluation.evaluate import Evaluated, evaluate_link, evaluate_links, figure_name
 from app.evaluation.report import NotEvaluated
-from tests.app.evaluation.samples import PLAN, steady_link, with_counts
+from tests.support.evaluation import PLAN, steady_link, with_counts
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,7 @@ def evaluated() -> Evaluated:
     return done
 
 
+@pytest.mark.journey
 def test_says_what_was_done_with_which_days(evaluated):
     result = evaluated.result
     assert (result.train_from, result.train_to) == ("2025-09-01", "2025-09-08")

@@ -18,7 +18,11 @@ from app.evaluation.numbers import Numbers
 from app.evaluation.page_tables import all_tables
 from app.evaluation.report import Forecasts, NotEvaluated, Slots
 from app.evaluation.write import write_report
-from tests.app.evaluation.samples import PLAN, steady_link
+from tests.support.evaluation import PLAN, steady_link
+from tests.support.waiting import WAIT_SECONDS
+
+pytestmark = pytest.mark.journey
+
 
 MARKUP = "</script><img src=x onerror=alert(1)>\"'&"
 
@@ -152,6 +156,7 @@ def watch(browser) -> Iterator[Any]:
     def open_page(file: Path, width: int = 1400, scheme: str = "light", **options: Any) -> Watched:
         size = {"width": width, "height": 900}
         contexts.append(browser.new_context(viewport=size, color_scheme=scheme, **options))
+        contexts[-1].set_default_timeout(1000 * WAIT_SECONDS)
         return Watched(contexts[-1].new_page(), file)
 
     yield open_page
@@ -166,7 +171,7 @@ class TestInTheBrowser:
         for control in ("link", "day", "metric-method"):
             for value in seen.page.eval_on_selector_all(f"#{control} option", "all => all.map(o => o.value)"):
                 seen.page.select_option(f"#{control}", value)
-        seen.page.wait_for_timeout(300)
+        seen.page.wait_for_load_state("networkidle")
         assert seen.requests == [file.as_uri()]
         assert seen.complaints == []
 
@@ -236,6 +241,7 @@ class TestInTheBrowser:
 
     def test_without_scripts_it_says_where_the_pictures_are(self, browser, city_report):
         context = browser.new_context(java_script_enabled=False)
+        context.set_default_timeout(1000 * WAIT_SECONDS)
         page = context.new_page()
         page.goto((city_report / "report.html").as_uri())
         assert "need JavaScript" in page.inner_text("main")

@@ -5,7 +5,7 @@ from app.evaluation.plan import METHODS, EvaluationPlan
 from app.evaluation.protocol import PaperModel, run
 from app.evaluation.span import Span
 from model import KR
-from tests.app.evaluation.samples import PLAN, city_links, steady_link, with_counts
+from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
 
 
 @pytest.fixture(scope="module")

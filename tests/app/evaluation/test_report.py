@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from app.evaluation.choice import Choice
 from app.evaluation.gathered import Asked, gather_report
-from tests.app.evaluation.samples import PLAN
+from tests.support.evaluation import PLAN
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
 
@@ -22,6 +24,7 @@ def keys_of(value: Any) -> Iterator[str]:
             yield from keys_of(inner)
 
 
+@pytest.mark.journey
 def test_every_key_is_documented(city_json):
     named = set(re.findall(r"`([a-z0-9_]+)`", DOCUMENT))
     keys = set(keys_of(city_json)) | {"link_id", "reason"}

@@ -3,7 +3,7 @@ import pytest
 
 from app.evaluation.span import Span
 from model.training import NotEnoughCounts
-from tests.app.evaluation.samples import steady_link, with_counts
+from tests.support.evaluation import steady_link, with_counts
 
 
 def test_a_gap_in_a_test_window_is_filled_with_the_profile_of_the_training_days():

@@ -5,7 +5,7 @@ import pytest
 from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.report import LinkResult, NotEvaluated
 from app.evaluation.summary import best_of, summarise
-from tests.app.evaluation.samples import PLAN, steady_link
+from tests.support.evaluation import PLAN, steady_link
 
 
 @pytest.mark.parametrize(

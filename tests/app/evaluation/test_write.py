@@ -12,7 +12,7 @@ from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
 from app.evaluation.write import write_report
-from tests.app.evaluation.samples import PLAN, steady_link
+from tests.support.evaluation import PLAN, steady_link
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,61 @@
 """Deliveries: signed, at least once, retried, to nobody else's delay; to a real server."""
 
+import contextlib
 import hashlib
 import hmac
-import time
+import socket
+import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from app.database import writing
-from app.events import backoff, messages
+from app.events import backoff, messages, send
 from app.events.deliver import Deliverer
 from app.events.tables import Webhook
 from app.links.queries import link_or_404
 from app.registry.activations import Activation
-from tests.app.stored import MONDAY, SLOT, utc
+from tests.support.databases import on_sqlite
+from tests.support.stored import MONDAY, SLOT, utc
+from tests.support.waiting import WAIT_SECONDS, wait_until
+from tests.support.webhook_receiver import Receiver
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECRET = "a-secret-for-tests"
+
+
+pytestmark = pytest.mark.journey  # deliveries go to a real server
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """On a busy machine a receiver may take long; tests of what is too slow set their own limit."""
+    monkeypatch.setattr(send, "TIMEOUT_SECONDS", WAIT_SECONDS)
+
+
+@pytest.fixture
+def open_receiver():
+    opened = []
+
+    def open_one(*statuses):
+        opened.append(Receiver(*statuses))
+        return opened[-1]
+
+    yield open_one
+    for receiver in opened:
+        receiver.close()
+
+
+@pytest.fixture
+def receiver(open_receiver):
+    return open_receiver()
+
+
+@pytest.fixture
+def settings(settings, receiver):
+    """Settings that allow the receiver."""
+    return settings.model_copy(update={"webhook_hosts": receiver.host})
 
 
 @pytest.fixture
@@ -168,12 +207,13 @@ class TestMessages:
 
 
 class TestSignature:
+    @on_sqlite
     def test_an_independent_hmac_agrees(self, client, receiver, links, hook, deliver):
         post(client, 0, "A")
         deliver()
         [came] = receiver.received
         timestamp = came.headers["X-Flowcast-Timestamp"]
-        assert abs(int(timestamp) - NOW.timestamp()) < 10
+        assert int(timestamp) >= NOW.timestamp()
         pad = SECRET.encode().ljust(64, b"\0")
         inner = hashlib.sha256(bytes(b ^ 0x36 for b in pad) + timestamp.encode() + b"." + came.body).digest()
         outer = hashlib.sha256(bytes(b ^ 0x5C for b in pad) + inner).hexdigest()
@@ -182,6 +222,7 @@ class TestSignature:
             outer, hmac.new(SECRET.encode(), f"{timestamp}.".encode() + came.body, "sha256").hexdigest()
         )
 
+    @on_sqlite
     def test_every_delivery_has_a_number_of_its_own(self, client, receiver, links, hook, deliver):
         for slot in range(2):
             post(client, slot, "A")
@@ -199,13 +240,12 @@ class TestRetries:
         told = state(client, hook)
         assert (told["state"], told["failures"], told["last_error"]) == ("failing", 1, "it answered 500")
         assert told["delivered_at"] is None
-        wait = datetime.fromisoformat(told["retry_at"]) - NOW
-        assert timedelta(seconds=1) <= wait < timedelta(seconds=6)
+        assert datetime.fromisoformat(told["retry_at"]) >= NOW + timedelta(seconds=1)
         deliver(0.5)  # too early
         assert len(receiver.received) == 1
-        deliver(10)
+        deliver(600)
         assert state(client, hook)["last_error"] == "it answered 503"
-        deliver(30)
+        deliver(1200)
         told = state(client, hook)
         assert (told["state"], told["failures"], told["last_error"], told["retry_at"]) == ("active", 0, None, None)
         assert told["delivered_at"] is not None
@@ -217,9 +257,10 @@ class TestRetries:
         post(client, 0, "A")
         deliver()
         assert state(client, hook)["failures"] == 1
-        deliver(10)
+        deliver(600)
         assert [came.event for came in receiver.received] == ["activations", "forecasts", "forecasts"]
 
+    @on_sqlite
     def test_redirects_are_not_followed(self, client, receiver, links, hook, deliver):
         receiver.statuses = [307]
         post(client, 0, "A")
@@ -227,12 +268,14 @@ class TestRetries:
         assert [came.path for came in receiver.received] == ["/hook?from=flowcast"]
         assert state(client, hook)["last_error"] == "it answered 307; redirects are not followed"
 
+    @on_sqlite
     def test_nobody_there(self, client, receiver, links, hook, deliver):
         receiver.close()
         post(client, 0, "A")
         deliver()
         assert "refused" in state(client, hook)["last_error"].lower()
 
+    @on_sqlite
     def test_an_address_that_is_allowed_no_more(self, client, receiver, links, runtime, hook, settings):
         post(client, 0, "A")
         strict = Deliverer(runtime.engine, settings.model_copy(update={"webhook_hosts": "hooks.example"}))
@@ -241,6 +284,7 @@ class TestRetries:
         assert receiver.received == []
         assert "FLOWCAST_WEBHOOK_HOSTS" in state(client, hook)["last_error"]
 
+    @on_sqlite
     def test_given_up_after_three_days(self, client, receiver, links, hook, deliver):
         receiver.statuses = [500]
         post(client, 0, "A")
@@ -273,11 +317,13 @@ class TestProcesses:
         assert [link_ids(came) for came in receiver.received] == [["A", "B"], ["A"]]
 
     def test_of_two_processes_one_delivers(self, client, receiver, links, runtime, settings, hook, deliverer):
-        receiver.delay = 0.3
+        receiver.answers.clear()  # the first delivery is under way while the other process looks
         post(client, 0, "A")
         other = Deliverer(runtime.engine, settings)
         for one in (deliverer, other):
             one.step(NOW)
+        wait_until(lambda: receiver.received)
+        receiver.answers.set()
         for one in (deliverer, other):
             one.wait()
             one.step(NOW + timedelta(seconds=1))
@@ -294,50 +340,44 @@ class TestProcesses:
         assert len(receiver.received) == 1
 
     def test_one_slow_address_delays_no_other(self, client, links, runtime, settings, open_receiver):
-        slow, quick = open_receiver(delay=3.0), open_receiver()
+        slow, quick = open_receiver(), open_receiver()
+        slow.answers.clear()
         allowed = settings.model_copy(update={"webhook_hosts": f"{slow.host},{quick.host}"})
         with writing(runtime.engine) as session:
             for one in (slow, quick):
                 row = {"url": one.url, "events": "forecasts", "secret": SECRET, "created_by": "tests"}
                 session.add(Webhook(**row, created_at=NOW, last_activation=0, failures=0))
         deliverer = Deliverer(runtime.engine, allowed)
-        began = time.monotonic()
+
+        def delivered(n):
+            deliverer.step(NOW)
+            return len(quick.received) == n
+
         for slot in range(3):
             post(client, slot, "A")
-            deliverer.step(NOW + timedelta(seconds=slot))
-            time.sleep(0.2)
-        assert len(quick.received) == 3
-        assert len(slow.received) == 1
-        assert time.monotonic() - began < 2.5
+            wait_until(partial(delivered, slot + 1))
+        wait_until(lambda: slow.received)
+        assert len(slow.received) == 1  # which is not answered yet
+        slow.answers.set()
         deliverer.close()
 
     def test_an_answer_that_comes_drop_by_drop_is_cut_off(self, monkeypatch):
-        import socket
-        import threading
-
-        from app.events import send
-
         monkeypatch.setattr(send, "TIMEOUT_SECONDS", 0.5)
-        listening = socket.create_server(("127.0.0.1", 0))
+        listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
         def drip():
             taken, _ = listening.accept()
-            with taken:
-                for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100:
-                    time.sleep(0.2)
-                    try:
-                        taken.sendall(bytes([letter]))
-                    except OSError:
-                        return
+            with taken, contextlib.suppress(OSError):
+                while not over.wait(0.05):  # for as long as somebody reads
+                    taken.sendall(b"x")
 
-        thread = threading.Thread(target=drip, daemon=True)
+        thread = threading.Thread(target=drip)
         thread.start()
-        began = time.monotonic()
         address = send.Address(False, "127.0.0.1", listening.getsockname()[1], "/")
         with pytest.raises(send.NotDelivered):
             send.send(address, SECRET, "forecasts", b"{}", NOW)
-        assert time.monotonic() - began < 2
-        thread.join(timeout=5)
+        over.set()
+        thread.join()
         listening.close()
 
     def test_a_step_never_raises(self, deliverer, monkeypatch, links, hook):

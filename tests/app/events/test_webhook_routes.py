@@ -5,9 +5,15 @@ from pydantic import ValidationError
 
 from app.events.addresses import Address
 from app.settings import Settings
-from tests.app.conftest import on_one_database
+from tests.support.databases import on_sqlite
 
 HOOK = {"url": "https://hooks.example/flowcast", "events": ["activations", "forecasts"]}
+
+
+@pytest.fixture
+def settings(settings):
+    """Settings that allow one host."""
+    return settings.model_copy(update={"webhook_hosts": "hooks.example"})
 
 
 def make(client, **fields):
@@ -52,7 +58,7 @@ class TestPost:
             {"surprise": 1},
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule(self, client, fields):
         answer = make(client, **fields)
         assert answer.status_code == 422
@@ -72,7 +78,7 @@ class TestPost:
             "http://hooks.example:99999/",
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_addresses_that_nobody_allowed(self, client, url):
         answer = make(client, url=url)
         assert answer.status_code in (409, 422)
@@ -99,7 +105,7 @@ class TestDelete:
         assert client.delete("/v1/admin/webhooks/0").status_code == 422
 
 
-@on_one_database
+@on_sqlite
 def test_the_scope_admin_is_needed(client):
     made = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read", "ingest"]}).json()
     for method in ("GET", "POST"):

@@ -5,7 +5,7 @@ import pytest
 
 from app.forecasts.degraded import OTHER, PHRASES, reason_in_short, tally_reasons
 from app.forecasts.issue import NO_MODEL
-from app.forecasts.network_ask import _too_many_gaps
+from app.forecasts.network_ask import too_many_gaps
 from app.web.metrics import DEGRADED
 from model.lag_window import LagWindow, TooManyGaps
 
@@ -22,7 +22,7 @@ def gaps(counts: list[float]) -> str:
         (NO_MODEL, "no_model"),
         (gaps([1.0, 2.0]), "gaps"),
         (gaps([np.nan, np.nan, np.nan, 1.0]), "gaps"),
-        (_too_many_gaps(10_000), "gaps"),
+        (too_many_gaps(10_000), "gaps"),
         ("the artifact of version 3 is damaged: its window failed: lags ; version 2 answers", "damaged_model"),
         ("its window failed: ValueError", "failed"),
         ("its context failed: KeyError", "failed"),

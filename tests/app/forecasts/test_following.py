@@ -1,16 +1,16 @@
 """How forecasts in memory follow what is written, here and by other processes."""
 
-import time
-
-import pytest
+import psycopg
 from starlette.testclient import TestClient
 
 from app.counts.ingest import Batch, check_batch, store_counts
 from app.database import concerns, open_database, writing
 from app.main import create_app
 from app.notices import Kind
-from tests.app.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
-from tests.app.conftest import ADMIN_KEY
+from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
+from tests.support.databases import on_postgresql
+from tests.support.services import ADMIN_KEY
+from tests.support.waiting import wait_until
 
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
 KEY = {"X-API-Key": ADMIN_KEY}
@@ -21,15 +21,13 @@ def first_slot(client, link_id):
 
 
 def wait_for(client, link_id, slot):
-    until = time.monotonic() + 20
-    while first_slot(client, link_id) != slot:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: first_slot(client, link_id) == slot)
 
 
 def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other_links_alone(client, settings, city):
     moved, still = list(city.counts)[:2]
     board = client.app.state.runtime.board
+    assert first_slot(client, still) == slot_start(city, NOW)
     with TestClient(create_app(settings), headers=KEY) as other:
         assert first_slot(other, moved) == first_slot(other, still) == slot_start(city, NOW)
         elsewhere = other.app.state.runtime.board
@@ -42,20 +40,23 @@ def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other
         assert other.get(path).content == client.get(path).content  # as it was issued there and is stored
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_others_are_followed_over_one_connection_and_over_a_new_one_once_that_is_cut(client, settings, city):
+@on_postgresql
+def test_others_are_followed_also_after_all_connections_were_cut(client, settings, city, database_url):
     link_id = next(iter(city.counts))
     with TestClient(create_app(settings), headers=KEY) as other:
-        first_slot(other, link_id)
-        backends = []
-        for step in range(3):
-            post(client, rows(city, NOW + step, NOW + step + 1, [link_id]))
-            wait_for(other, link_id, slot_start(city, NOW + step + 1))
-            backends.append(other.app.state.runtime.board._elsewhere._driver.info.backend_pid)
-            if step == 1:
-                with client.app.state.runtime.engine.connect() as connection:
-                    connection.exec_driver_sql("SELECT pg_terminate_backend(%s)", (backends[-1],))
-        assert backends[0] == backends[1] != backends[2]
+        assert first_slot(other, link_id) == slot_start(city, NOW)
+        post(client, rows(city, NOW, NOW + 1, [link_id]))
+        wait_for(other, link_id, slot_start(city, NOW + 1))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            cut = connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            ).fetchall()
+        assert len(cut) > 2
+        batch = {"counts": rows(city, NOW + 1, NOW + 2, [link_id])}
+        wait_until(lambda: client.post("/v1/counts", json=batch).status_code == 200)  # 503 until it has noticed
+        wait_until(lambda: other.get(f"/v1/links/{link_id}/forecast").status_code == 200)
+        wait_for(other, link_id, slot_start(city, NOW + 2))
 
 
 def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):

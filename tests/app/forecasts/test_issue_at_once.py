@@ -3,19 +3,19 @@
 import threading
 from datetime import UTC, datetime
 
-import pytest
-
 from app.database import open_database, reading, writing
 from app.forecasts.issue import Statement
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.windows import HORIZONS
 from app.links.queries import all_links
 from app.links.tables import Link
+from tests.support.databases import on_postgresql
+from tests.support.waiting import WAIT_SECONDS
 
 LINKS, ROUNDS = 150, 25
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circle(database_url):
     engine = open_database(database_url.replace("postgresql://", "postgresql+psycopg://"))
     now = datetime.now(UTC)
@@ -34,7 +34,7 @@ def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circl
                 Statement(link, turn * 900, 1, "KR", None, 0, 0.9, numbers, numbers, numbers, numbers, issued_at)
                 for link in links[:: 1 if issued_at else -1]
             ]
-            together.wait(timeout=60)
+            together.wait(timeout=WAIT_SECONDS)
             try:
                 with writing(engine, derived=True) as session:
                     save_forecasts(session, said)

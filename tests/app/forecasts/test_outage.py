@@ -10,10 +10,11 @@ from app.clock import FeedClock
 from app.forecasts.answer import SaidOfAll, link_forecast
 from app.forecasts.outage import latest
 from app.line import line_of
-from tests.app.city import SLOTS, post, put_city, rows, small_city
+from tests.support.city import SLOTS, post, put_city, rows, small_city
+from tests.support.databases import on_postgresql
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_past_the_limit_the_profile_answers_from_memory_and_without_an_interval(client, monkeypatch):
     city = small_city()
     put_city(client, city)

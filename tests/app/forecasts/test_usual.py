@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.stored import MONDAY, SLOT, put_counts, utc
+from tests.support.stored import MONDAY, SLOT, put_counts, utc
 
 DAY = 96
 

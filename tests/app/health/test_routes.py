@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.app.stored import MONDAY, SLOT, put_counts, utc
+from tests.support.stored import MONDAY, SLOT, put_counts, utc
 
 DAY = 86_400
 

@@ -6,8 +6,8 @@ import pytest
 from app.database import reading
 from app.demo.city import links_geojson, sample_city
 from app.links.queries import link_boxes, link_keys, upstream_of
-from tests.app.conftest import on_one_database
-from tests.app.stored import MONDAY, SLOT, put_counts
+from tests.support.databases import on_sqlite
+from tests.support.stored import MONDAY, SLOT, put_counts
 
 GEOJSON = "application/geo+json"
 LINE = {"type": "LineString", "coordinates": [[7.0, 54.5], [7.01, 54.52, 3.0]]}
@@ -94,7 +94,7 @@ class TestPutLink:
             ({"geometry": {"type": "GeometryCollection", "geometries": []}}, "geometry"),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused_by_name(self, client, fields, name):
         answer = client.put("/v1/links/A", content=json.dumps(fields), headers={"Content-Type": "application/json"})
         assert answer.status_code == 422, answer.text
@@ -103,7 +103,7 @@ class TestPutLink:
         assert client.get("/v1/links/A").status_code == 404
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-    @on_one_database
+    @on_sqlite
     def test_numbers_that_are_none_are_refused(self, client, number):
         for body in (
             f'{{"capacity": {number}}}',
@@ -118,7 +118,7 @@ class TestPutLink:
         assert answer.status_code == 422
 
     @pytest.mark.parametrize("link_id", ["a b", "ä", "x" * 65, "a%00b", "a,b"])
-    @on_one_database
+    @on_sqlite
     def test_an_id_that_breaks_the_pattern_is_422(self, client, link_id):
         assert client.put(f"/v1/links/{link_id}", json={}).status_code == 422
         assert client.get(f"/v1/links/{link_id}").status_code == 422
@@ -233,7 +233,7 @@ class TestPostLinks:
             None,
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_is_neither_is_refused(self, client, body):
         assert client.post("/v1/links", json=body).status_code == 422
 
@@ -254,7 +254,7 @@ class TestGetLinks:
         assert geo.headers["link"] == '<?limit=3&cursor=L2>; rel="next"'
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=a+b", f"limit={10**30}", "cursor="])
-    @on_one_database
+    @on_sqlite
     def test_what_breaks_a_rule_is_refused(self, client, query):
         assert client.get(f"/v1/links?{query}").status_code == 422
 
@@ -278,7 +278,7 @@ class TestQueryParameters:
     @pytest.mark.parametrize(
         "path", ["/v1/links?limt=5", "/v1/links/A?x=1", "/v1/links/A/counts?form=1", "/v1/accuracy?=1", "/v1/health?x"]
     )
-    @on_one_database
+    @on_sqlite
     def test_one_that_is_not_known_is_refused_by_name(self, client, put_link, path):
         put_link("A")
         answer = client.get(path)

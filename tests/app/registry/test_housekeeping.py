@@ -15,7 +15,7 @@ from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.queries import shelf_size, shelved_models
 from app.registry.shelve import shelve
 from app.registry.training_folder import training_folder
-from tests.app.registry.artifacts import retold
+from tests.support.artifacts import retold
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 WEEK_AGO = time.time() - 7 * 86_400

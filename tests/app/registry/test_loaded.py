@@ -1,7 +1,5 @@
 """Trained models in memory: loaded ahead, before anybody asks for them."""
 
-import time
-
 import pytest
 
 from app.database import writing
@@ -10,6 +8,8 @@ from app.registry.loaded import LoadedModels
 from app.registry.queries import Place
 from app.registry.shelve import shelve
 from model.artifact import read_artifact
+from tests.support.databases import on_sqlite
+from tests.support.waiting import wait_until
 
 LINKS = 3
 
@@ -53,13 +53,10 @@ def test_it_ends_when_it_is_over(store, places):
     assert len(models) == 1
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_service_loads_the_active_models_by_itself(engine, store, link, artifact, request):
     with writing(engine) as session:
         shelve(session, store, link, artifact)
         activate(session, store, link, 1)
     client = request.getfixturevalue("client")  # not before: the model has to be there when the service starts
-    until = time.monotonic() + 30
-    while "flowcast_loaded_models 1.0" not in client.get("/metrics").text:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: "flowcast_loaded_models 1.0" in client.get("/metrics").text)

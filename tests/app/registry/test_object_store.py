@@ -19,9 +19,10 @@ from app.network_training import NetworkTraining
 from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
+from app.registry.folder_store import FolderStore
 from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.loaded import LoadedModels
-from app.registry.object_store import ObjectStore
+from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import Place
 from app.registry.shelve import shelve
 from app.registry.store import ArtifactAway, StoreAway
@@ -30,8 +31,12 @@ from model.artifact import DamagedArtifact, read_artifact
 from model.artifact_folder import MANIFEST
 from model.network.stored import network_folder, network_of
 from model.stored_model import load_model
-from tests.app.registry.artifacts import city_series, retold
-from tests.bucket_server import SECRET, bucket_server
+from tests.support.artifacts import city_series, retold
+from tests.support.buckets import SECRET, bucket_server
+from tests.support.databases import on_sqlite
+from tests.support.waiting import WAIT_SECONDS
+
+pytestmark = pytest.mark.journey  # the bucket is a server
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,7 @@ def address(server):
 def open_at(address, tmp_path):
     """The store as another machine sees it: with a cache of its own."""
     bucket = Bucket(address)
-    return lambda machine="one": ObjectStore(bucket, tmp_path / machine, 100)
+    return lambda machine="one", megabytes=100: ObjectStore(bucket, tmp_path / machine, megabytes)
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ class TestRoundTrip:
             process.stdin.write("go\n")
             process.stdin.flush()
         for process in both:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=WAIT_SECONDS)
             assert (process.returncode, said) == (0, "")
         assert [path.name for path in (tmp_path / "shared" / "Ba").iterdir()] == ["1"]
 
@@ -172,18 +177,18 @@ class TestAway:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         monkeypatch.setattr(bucket_module, "ATTEMPTS", 1)
 
-    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    @on_sqlite
     def test_copies_are_served_and_others_are_out_of_reach(
         self, artifact, fingerprint, open_at, nobody, caplog, engine
     ):
         store = open_at()
-        store._cache.add(artifact, "Ba/1", fingerprint)
+        FolderStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
         models = LoadedModels(store, most=10)
         assert models.get(Place(1, 1, "Ba/1", fingerprint)).version == 1
         with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
             models.get(Place(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
-            loaded, reason = Issuer(models)._model(session, Place(1, 2, "Ba/2", fingerprint))
+            loaded, reason = Issuer(models).choose_model(session, Place(1, 2, "Ba/2", fingerprint))
         assert loaded is None
         assert reason.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
@@ -197,7 +202,7 @@ class TestAway:
         with pytest.raises(StoreAway, match=told):
             store.fetch("Ba/1", fingerprint)
 
-    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    @on_sqlite
     def test_nothing_is_shelved_activated_or_swept(
         self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
     ):
@@ -213,7 +218,7 @@ class TestAway:
         assert sweep_store(engine, away) == []
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 class TestShelf:
     def test_row_and_objects_go_together(
         self, engine, link, artifact, second_artifact, open_at, server, address, tmp_path
@@ -309,18 +314,16 @@ class TestCache:
         store = open_at()
         for version in (1, 2, 3, 4):
             store.add(artifact, f"Ba/{version}", fingerprint)
-        two = open_at("two")
-        two._most = int(1.5 * store.size("Ba/1"))
+        megabytes = 1.5 * store.size("Ba/1") / MEGABYTE
         now = time.time()
         for version in (1, 2, 3):
-            folder = two.fetch(f"Ba/{version}", fingerprint)
+            folder = open_at("two").fetch(f"Ba/{version}", fingerprint)
             os.utime(folder, (now, now - 86_400 / version))  # the third asked for last
-        kept = read_artifact(two.path("Ba/1"))
-        two._trim_at = 0.0
+        kept = read_artifact(open_at("two").path("Ba/1"))
+        two = open_at("two", megabytes)  # each one looks when it first fetches something
         two.fetch("Ba/4", fingerprint)
         assert sorted(path.name for path in two.root.glob("Ba/*")) == ["4"]
         assert len(kept.arrays["memory"].tobytes()) > 0  # whoever had it mapped has it still
-        two._trim_at = 0.0
         for version in (1, 2):
-            two.fetch(f"Ba/{version}", fingerprint)
+            open_at("two", megabytes).fetch(f"Ba/{version}", fingerprint)
         assert sorted(path.name for path in two.root.glob("Ba/*")) == ["1", "2", "4"]

@@ -10,7 +10,7 @@ from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.shelve import shelve
 from model.stored_model import load_model
-from tests.app.conftest import on_one_database
+from tests.support.databases import on_sqlite
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class TestGetModels:
         assert client.get("/v1/links/A/models").json() == {"link_id": "A", "models": [], "next_cursor": None}
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "cursor=0", "cursor=x", "cursor=-1"])
-    @on_one_database
+    @on_sqlite
     def test_bad_pages_are_refused(self, client, shelf, query):
         assert client.get(f"/v1/links/Ba/models?{query}").status_code == 422
 

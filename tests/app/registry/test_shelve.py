@@ -18,9 +18,9 @@ from app.registry.shelve import LEAST_HORIZONS, shelve
 from app.registry.tables import ShelvedModel
 from model.artifact import read_artifact
 from model.stored_model import load_model, save_model
-from tests.app.conftest import on_one_database
-from tests.app.registry.artifacts import retold
-from tests.app.registry.conftest import add_link
+from tests.support.artifacts import retold
+from tests.support.databases import on_sqlite
+from tests.support.stored import add_link
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
@@ -88,7 +88,7 @@ class TestRefused:
             ({"plan": None}, "about.plan='None' is refused"),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_the_artifact_says_must_fit_the_link(self, engine, store, link, artifact, tmp_path, about, message):
         with pytest.raises(Invalid, match=message.replace(".", r"\.")):
             put(engine, store, link, retold(artifact, tmp_path / "other", **about))
@@ -153,7 +153,7 @@ class TestNeitherHalf:
         def no_space(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("app.registry.folder_store._copy", no_space)
+        monkeypatch.setattr("app.registry.folder_store.copy_file", no_space)
         with pytest.raises(OSError, match="No space"):
             put(engine, store, link, artifact)
         TestRefused().nothing_is_there(engine, store)

@@ -1,9 +1,9 @@
 import threading
-import time
 
 import pytest
 
 from app.retrain.abandoned import Abandoned, ended_when_abandoned
+from tests.support.waiting import WAIT_SECONDS
 
 
 def work_for_ever(begun: threading.Event) -> None:
@@ -27,7 +27,7 @@ def test_work_that_is_wanted_comes_to_its_end_and_what_follows_is_left_alone(mon
         return wanted
 
     with ended_when_abandoned(look):
-        assert asked.wait(10)
+        assert asked.wait(WAIT_SECONDS)
     wanted = False
-    for _ in range(10):
-        time.sleep(0.01)  # nobody looks any more
+    asked.clear()
+    assert not asked.wait(0.2)  # nobody looks any more

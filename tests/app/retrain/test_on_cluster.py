@@ -1,7 +1,5 @@
 """A scheduler that is away, as far as it shows without one."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,11 +14,12 @@ from app.retrain.on_cluster import reached
 from app.retrain.queries import run_with
 from app.retrain.tables import RetrainRun
 from app.retrain.work import Work
-from benchmarks.running_service import free_port
+from tests.support.databases import on_sqlite
+from tests.support.services import free_port
 
 NOWHERE = "tcp://dask-scheduler.invalid:8786"  # a name that never has an address
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = on_sqlite
 
 
 @pytest.fixture
@@ -53,13 +52,8 @@ def test_a_host_that_never_was_is_no_cluster_and_one_that_is_missing_is_said(wor
     assert "dask-scheduler.invalid has no address" in said
 
 
+@pytest.mark.journey
 def test_a_host_where_nobody_listens_is_said_the_first_time(work):
     address = f"tcp://127.0.0.1:{free_port()}"
     said = detail_of(work, address, known=False)
     assert said == f"trained in local processes, for want of the Dask scheduler {address}: Connection refused"
-
-
-def test_neither_service_nor_worker_load_dask_unless_told_of_a_scheduler(database_url):
-    asked = "import sys, app.main, app.retrain.worker; print(sorted({'dask', 'distributed'} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert told.stdout == "[]\n"

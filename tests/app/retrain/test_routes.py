@@ -9,8 +9,8 @@ from app.retrain import carry_out, prepare_links
 from app.retrain.queries import claim_run, still_mine, waiting_links
 from app.retrain.work import Work
 from app.retrain.worker import Worker
-from tests.app.city import PLAN
-from tests.app.conftest import on_one_database
+from tests.support.city import PLAN
+from tests.support.databases import on_postgresql, on_sqlite
 
 KR = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
 QUICK = {"lags": 12, "n_neighbors": 8, "max_iter": 3, "held_out_days": 4, "mu": [1e-3]}
@@ -23,11 +23,23 @@ def retrain(client, status=202, **body):
 
 
 @pytest.fixture
-def worker(client, settings):
-    """A worker in this process; tests of the process itself are among the journeys."""
-    worker = Worker(client.app.state.runtime.engine, settings.model_copy(update={"retrain_jobs": 1}))
-    yield worker
-    worker._changes.close()
+def open_worker(client, settings):
+    """Open workers in this process; tests of the process itself are among the journeys."""
+    opened = []
+
+    def open_one(**changed):
+        changed = {"retrain_jobs": 1} | changed
+        opened.append(Worker(client.app.state.runtime.engine, settings.model_copy(update=changed)))
+        return opened[-1]
+
+    yield open_one
+    for worker in opened:
+        worker.close()
+
+
+@pytest.fixture
+def worker(open_worker):
+    return open_worker()
 
 
 class TestRetrain:
@@ -62,7 +74,7 @@ class TestRetrain:
             ({"parameters": {"speed": 1}}, 422),
         ],
     )
-    @on_one_database
+    @on_sqlite
     def test_what_cannot_be_is_refused(self, client, city, body, status):
         retrain(client, status, **body)
 
@@ -91,8 +103,9 @@ class TestRetrain:
         assert client.delete("/v1/admin/retrain/999").status_code == 404
 
 
+@pytest.mark.journey
 class TestWorker:
-    def test_trains_compares_and_tells(self, client, city, worker):
+    def test_trains_compares_and_tells(self, client, city, worker, settings):
         run = retrain(client, activate="always").json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
@@ -106,7 +119,9 @@ class TestWorker:
             assert [(one["version"], one["previous_version"]) for one in history] == [(2, 1), (1, None)]
             assert history[0]["activated_by"].startswith(f"run {run}")
         assert not worker.work_once()
+        assert not list(settings.model_store.glob(".training-*"))
 
+    @on_sqlite
     def test_the_same_counts_and_plan_are_not_better_and_are_refused(self, client, city, worker):
         run = retrain(client).json()["run_id"]
         worker.work_once()
@@ -118,6 +133,7 @@ class TestWorker:
             assert shelved["held_out"].keys() >= {"candidate", "active", "KR", "profile"}
             assert client.get(f"/v1/links/{link['link_id']}/forecast").json()["forecasts"][0]["model_version"] == 1
 
+    @on_sqlite
     def test_a_link_that_cannot_be_trained_fails_alone(self, client, city, worker, put_link):
         put_link("new")
         run = retrain(client).json()["run_id"]
@@ -143,7 +159,7 @@ class TestWorker:
             claim_run(session, "alive", datetime.now(UTC), timedelta(seconds=10))
         assert not worker.work_once()
 
-    @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+    @on_postgresql
     def test_a_host_whose_clock_is_ahead_takes_no_run_from_one_that_lives(self, client, city, worker, monkeypatch):
         class Ahead(datetime):
             @classmethod
@@ -161,15 +177,15 @@ class TestWorker:
         with writing(engine) as session:
             assert still_mine(session, run, "alive", database_now(session))
 
-    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    @pytest.mark.journey
+    @on_sqlite
     def test_a_store_that_is_away_is_named_with_what_could_not_be_shelved(
-        self, client, city, worker, settings, monkeypatch, tmp_path
+        self, client, city, open_worker, monkeypatch, tmp_path
     ):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
-        away = {"model_store": "s3://nowhere", "model_cache": tmp_path / "cache"}
-        worker._settings = worker._settings.model_copy(update=away)
+        worker = open_worker(model_store="s3://nowhere", model_cache=tmp_path / "cache")
         asked = {"links": sorted(city.counts)[:1], "algorithm": "KR", "parameters": KR}
         run = retrain(client, **asked).json()["run_id"]
         assert worker.work_once()
@@ -200,58 +216,54 @@ class TestWorker:
             thread.join()
         assert sum(run is not None for run in got) == 1
 
-    def test_no_training_folder_is_left(self, client, city, worker, settings):
-        retrain(client, activate="never")
-        worker.work_once()
-        assert not list(settings.model_store.glob(".training-*"))
-
+    @on_sqlite
     def test_told_to_stop_it_puts_the_run_down_and_the_next_one_takes_it_up_at_once(
-        self, client, city, worker, settings, monkeypatch
+        self, client, city, worker, open_worker, monkeypatch
     ):
         run = retrain(client, activate="never").json()["run_id"]
-        settle = carry_out._settle
+        settle = carry_out.settle
 
         def settle_and_stop(*given):
             settle(*given)
             worker.stop()
 
-        monkeypatch.setattr(carry_out, "_settle", settle_and_stop)
+        monkeypatch.setattr(carry_out, "settle", settle_and_stop)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert (shown["state"], shown["progress"]["done"]) == ("queued", 1)
         assert shown["progress"]["waiting"] == len(city.counts) - 1
         monkeypatch.undo()
-        worker._stop.clear()
-        assert worker.work_once()
+        assert open_worker().work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert (shown["state"], {link["version"] for link in shown["links"]}) == ("succeeded", {2})
 
-    def test_a_worker_that_lost_its_run_opens_no_settled_link_again(self, client, city, worker):
+    def test_a_worker_that_lost_its_run_opens_no_settled_link_again(self, client, city, worker, settings):
         run = retrain(client, activate="never").json()["run_id"]
         engine = client.app.state.runtime.engine
         with writing(engine) as session:
             lost = claim_run(session, "paused", datetime.now(UTC) - timedelta(minutes=1), timedelta(seconds=10))
             links = waiting_links(session, run)
         assert worker.work_once()
-        work = Work(engine, worker._settings, lost, "paused")
-        assert not any(prepare_links._mark(work, link) for link in links)
+        work = Work(engine, settings, lost, "paused")
+        assert not any(prepare_links.mark_training(work, link) for link in links)
         assert client.get(f"/v1/admin/retrain/{run}").json()["progress"]["done"] == len(city.counts)
 
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):
         gone, *others = sorted(city.counts)
         run = retrain(client, activate="never").json()["run_id"]
-        settle = carry_out._settle
+        settle = carry_out.settle
 
         def delete_and_settle(*given):
             client.delete(f"/v1/links/{gone}", params={"force": True})
             settle(*given)
 
-        monkeypatch.setattr(carry_out, "_settle", delete_and_settle)
+        monkeypatch.setattr(carry_out, "settle", delete_and_settle)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert shown["state"] == "succeeded"
         assert [link["link_id"] for link in shown["links"]] == others
 
+    @on_sqlite
     def test_what_cannot_be_shelved_is_its_links_failure_alone(self, client, city, worker, monkeypatch):
         first = sorted(city.counts)[0]
         shelve = carry_out.shelve

@@ -5,6 +5,7 @@ import pytest
 
 from app.database import open_database
 from app.retrain.scheduler import Turn
+from tests.support.databases import on_postgresql, on_sqlite
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def engine(database_url):
     opened.dispose()
 
 
-@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@on_postgresql
 def test_one_has_the_turn_until_it_ends_or_its_connection_does(engine, database_url):
     one, two = Turn(engine, "host:1:a"), Turn(engine, "host:2:b")
     assert [one.held(), two.held(), one.held()] == [True, False, True]
@@ -30,7 +31,7 @@ def test_one_has_the_turn_until_it_ends_or_its_connection_does(engine, database_
     one.end()
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@on_sqlite
 def test_in_sqlite_every_worker_may(engine):
     assert Turn(engine, "a").held()
     assert Turn(engine, "b").held()

@@ -16,7 +16,7 @@ from app.registry.tables import ShelvedModel
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.retrain.triggers import Triggers, Watch, make_due_runs
 from app.settings import Settings
-from tests.app.stored import put_rows
+from tests.support.stored import put_rows
 
 NIGHTLY = "0 3 * * *"
 SLOT = 900

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
-from tests.app.conftest import ADMIN_KEY
-from tests.little_memory import little_memory
+from tests.support.memory import little_memory
+from tests.support.services import ADMIN_KEY
 
 MEGABYTE = 1 << 20
 JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"

@@ -6,6 +6,8 @@ import pytest
 
 from app.web.one_write import OneWrite
 
+pytestmark = pytest.mark.journey
+
 
 class Answering(asyncio.Protocol):
     """Does what it was made with when something comes, and notes each write that reaches the kernel's door."""

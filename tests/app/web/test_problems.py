@@ -15,7 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.web.problem_handlers import field_error
 from app.web.problems import ProblemBody, problem_responses
-from tests.app.conftest import ADMIN_KEY
+from tests.support.services import ADMIN_KEY
 
 FIELDS = {"type", "title", "status", "detail", "instance", "errors", "request_id"}
 RAISED = {

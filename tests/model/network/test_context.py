@@ -10,7 +10,7 @@ from model.network.days import NetworkDays
 from model.network.deviations import mean_deviation
 from model.network.network import others_at_junction
 from model.network.series import NetworkCalendar
-from tests.model.network.made_up import QUICK, made_up_network
+from tests.support.networks import QUICK, made_up_network
 
 SERIES = made_up_network()
 DAYS = NetworkDays(SERIES, QUICK, lambda *_: None)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model.network.profile import NetworkProfile, scale_of
-from tests.model.network.made_up import made_up_network
+from tests.support.networks import made_up_network
 
 
 def learnt(series, days=None):

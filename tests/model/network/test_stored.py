@@ -8,7 +8,7 @@ from model.network.network import source_of
 from model.network.stored import NETWORKS, load_network, save_network, save_network_model
 from model.network.training import train_network
 from model.stored_model import load_model
-from tests.model.network.made_up import QUICK, made_up_network
+from tests.support.networks import QUICK, made_up_network
 
 SERIES = made_up_network(days=16)
 

@@ -10,7 +10,7 @@ from model.network.network import source_of
 from model.network.plan import NetworkPlan
 from model.network.training import refresh_network, train_network
 from model.training import NotEnoughCounts
-from tests.model.network.made_up import QUICK, made_up_network
+from tests.support.networks import QUICK, made_up_network
 
 SERIES = made_up_network(days=20)
 
@@ -130,6 +130,7 @@ def test_a_span_of_nothing_but_gaps_is_refused(when, held_out_days, slots):
         train_network(series, replace(QUICK, held_out_days=held_out_days))
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("name", ContextParts().names)
 def test_one_part_of_the_context_is_enough(name):
     done = train_network(SERIES, replace(QUICK, parts=ContextParts.named([name])))

@@ -1,37 +1,13 @@
 import gzip
 import io
-import zipfile
 
 import pytest
 
 from app.counts.importers import CountFileError, open_counts
-from tests.app.counts.importers.reading import read_bytes
+from tests.support.count_files import HEADER, ROW, Pipe, read_bytes, zipped
 
-HEADER = b"link_id,slot_start,count\n"
-ROW = b"Ba,2006-10-02T10:15:00Z,12\n"
 BAD = b"Ba,2006-10-02T10:15:00Z,-1\n"
 LINE = b'{"link_id": "Cf", "slot_start": "2006-10-02T10:15:00Z", "count": 3}\n'
-
-
-def zipped(**members: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return packed.getvalue()
-
-
-class Pipe(io.RawIOBase):
-    """Bytes that can be read once, forwards."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        return self.data.readinto(buffer)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: zipped(a=data)])

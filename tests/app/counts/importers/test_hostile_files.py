@@ -13,10 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.counts.importers import CountFileError, layouts, open_counts, progress, unpacking
-from tests.app.counts.importers.reading import (
+from tests.support.count_files import (
+    HEADER,
+    ROW,
     SIGNALS_HEADER,
     SURVEY_HEADER,
     WEBTRIS_HEADER,
+    Pipe,
     pems_row,
     pems_times,
     read_bytes,
@@ -25,9 +28,9 @@ from tests.app.counts.importers.reading import (
     webtris_ends,
     webtris_fields,
     webtris_row,
+    zipped,
 )
-from tests.app.counts.importers.test_files import HEADER, ROW, Pipe, zipped
-from tests.little_memory import little_memory
+from tests.support.memory import little_memory
 
 MEGABYTE = 1 << 20
 DAY = list(range(96))

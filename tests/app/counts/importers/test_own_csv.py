@@ -4,7 +4,7 @@ import pytest
 
 from app.counts.importers import CountFileError, ImportedCount, Quality
 from app.slots import SlotGrid
-from tests.app.counts.importers.reading import read_all, read_bytes, refusals
+from tests.support.count_files import read_all, read_bytes, refusals
 
 HEADER = "link_id,slot_start,count"
 SOUND = "Ba,2006-10-02T10:15:00+10:00,12"

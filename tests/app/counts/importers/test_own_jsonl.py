@@ -5,7 +5,7 @@ import pytest
 
 from app.counts.importers import ImportedCount, Quality
 from app.slots import SlotGrid
-from tests.app.counts.importers.reading import read_all
+from tests.support.count_files import read_all
 
 SLOT = SlotGrid().number(datetime(2006, 10, 2, 0, 15, tzinfo=UTC))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.counts.importers import CountFileError, ImportedCount, Quality, open_counts
 from app.slots import SlotGrid, zone_named
-from tests.app.counts.importers.reading import pems_row, pems_times, read_all, read_bytes, refusals
+from tests.support.count_files import pems_row, pems_times, read_all, read_bytes, refusals
 
 GRID = SlotGrid()
 LOS_ANGELES = zone_named("America/Los_Angeles")
@@ -237,10 +237,11 @@ class TestFiles:
         with pytest.raises(CountFileError):
             read_all(first_line or "x", *quarter(1, 2, 3))
 
+    @pytest.mark.journey
     def test_memory_does_not_grow_with_the_file(self):
         peaks = []
         read_all(*quarter(1, 2, 3))  # what is loaded once
-        for days in (10, 40):
+        for days in (4, 16):
             rows = "\n".join(pems_row(time, 1) for time in pems_times(NOON, 288 * days)).encode()
             stream = io.BytesIO(rows)
             tracemalloc.start()

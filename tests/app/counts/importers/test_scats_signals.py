@@ -4,7 +4,7 @@ import pytest
 
 from app.counts.importers import Quality
 from app.slots import SlotGrid, zone_named
-from tests.app.counts.importers.reading import SIGNALS_HEADER, read_all, refusals, signals_row
+from tests.support.count_files import SIGNALS_HEADER, read_all, refusals, signals_row
 
 GRID = SlotGrid()
 TRAFFIC = list(range(1, 97))

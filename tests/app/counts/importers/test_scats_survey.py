@@ -4,7 +4,7 @@ import pytest
 
 from app.counts.importers import CountFileError, Quality, open_counts
 from app.slots import SlotGrid, zone_named
-from tests.app.counts.importers.reading import SURVEY_HEADER, read_all, refusals, survey_row
+from tests.support.count_files import SURVEY_HEADER, read_all, refusals, survey_row
 
 GRID = SlotGrid()
 MELBOURNE = zone_named("Australia/Melbourne")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.counts.importers import CountFileError, CountReader, ImportedCount, open_counts
 from app.counts.importers.files import LONGEST_LINE
 from app.slots import SlotGrid, zone_named
-from tests.app.counts.importers.reading import (
+from tests.support.count_files import (
     WEBTRIS_HEADER,
     read_all,
     read_bytes,
@@ -209,6 +209,7 @@ class TestJson:
         assert len(counts) == 30 * 96
         assert reader.report.refused == 0
 
+    @pytest.mark.journey
     def test_memory_does_not_grow_with_the_document(self):
         row = json.dumps(webtris_fields(DAY, "00:14:00", "3"))
         peaks = []

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -22,19 +21,23 @@ class Received(NamedTuple):
 
 
 class Receiver:
-    """Answers with the statuses it is told to, the last of them from then on, and remembers what came."""
+    """Answers with the statuses it is given, the last of them from then on, and keeps what came.
 
-    def __init__(self, *statuses: int, delay: float = 0.0) -> None:
+    It answers while ``answers`` is set.
+    """
+
+    def __init__(self, *statuses: int) -> None:
         self.received: list[Received] = []
         self.statuses = list(statuses) or [200]
-        self.delay = delay
+        self.answers = threading.Event()
+        self.answers.set()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.received.append(Received(self.path, dict(self.headers), body))
-                time.sleep(outer.delay)
+                outer.answers.wait()
                 status = outer.statuses.pop(0) if len(outer.statuses) > 1 else outer.statuses[0]
                 self.send_response(status)
                 if 300 <= status < 400:
@@ -54,5 +57,6 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def close(self) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()

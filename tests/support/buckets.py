@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
 SECRET = "not-to-be-seen-in-any-log"
 
@@ -43,7 +44,7 @@ class BucketServer:
             method="PUT",
             headers={"Authorization": "AWS4-HMAC-SHA256 Credential=tests/20250101/us-east-1/s3/aws4_request"},
         )
-        with urllib.request.urlopen(question, timeout=30) as answer:
+        with urllib.request.urlopen(question, timeout=WAIT_SECONDS) as answer:
             assert answer.status == 200
         return f"s3://{name}"
 
@@ -56,12 +57,12 @@ def bucket_server(folder: Path) -> Iterator[BucketServer]:
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"NO_COLOR": "1"})
     try:
-        deadline = time.monotonic() + 60
-        while not (found := re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", log.read_text())):
+
+        def listening() -> re.Match[str] | None:
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield BucketServer(process, int(found[1]))
+            return re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", log.read_text())
+
+        yield BucketServer(process, int(wait_until(listening, explain=log.read_text)[1]))
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=WAIT_SECONDS)

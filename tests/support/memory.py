@@ -1,4 +1,4 @@
-"""Hold what is done inside to little memory."""
+"""Check how much memory something takes."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def little_memory(most: int = 8 * MEGABYTE) -> Iterator[None]:
+    """Check that a block allocates less than so many bytes at a time."""
     tracemalloc.start()
     try:
         yield

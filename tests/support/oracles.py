@@ -49,7 +49,8 @@ def paper_listing(
 
     def objective(metric: Array) -> float:
         estimates, _ = slow_leave_one_out(metric, inputs, targets, k, bandwidth)
-        return sum((y - p) ** 2 for y, p in zip(targets, estimates, strict=True)) + mu * float(np.trace(metric))
+        errors = sum((y - p) ** 2 for y, p in zip(targets, estimates, strict=True))
+        return float(errors + mu * np.trace(metric))
 
     metrics, objectives = [np.eye(d)], [objective(np.eye(d))]
     for _ in range(most):

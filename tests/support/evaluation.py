@@ -28,7 +28,7 @@ def steady_link(link_id: str = "Ba", days: int = 10, start: date = date(2025, 9,
     first, end = (grid.local_day(start + timedelta(days=n), where).start for n in (0, days))
     slot = grid.calendar(first, end - first, where).slot_of_day
     noise = np.random.default_rng(7).integers(0, 9, end - first)
-    counts = np.round(60 + 50 * np.sin(2 * np.pi * slot / 96)) + noise
+    counts = (np.round(60 + 50 * np.sin(2 * np.pi * slot / 96)) + noise).astype(float)
     return LinkSeries(link_id, grid, where, first, counts, np.zeros(len(counts), dtype=bool))
 
 

@@ -11,6 +11,7 @@ from app.links.folders import folder_name
 from app.slots import zone_named
 from app.train import train_link
 from model.stored_model import load_model, save_model
+from model.trained_model import TrainedModel
 from model.training_plan import TrainingPlan
 
 QUICK = TrainingPlan(algorithm="KR", lags=12, n_neighbors=8, held_out_days=4)
@@ -37,5 +38,6 @@ def trained(folder: Path, series: LinkSeries, plan: TrainingPlan = QUICK) -> Pat
 def retold(artifact: Path, target: Path, **about: Any) -> Path:
     """Copy an artifact, with something else said about it."""
     model, told = load_model(artifact)
+    assert isinstance(model, TrainedModel)
     save_model(target, model, told | about)
     return target

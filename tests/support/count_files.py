@@ -1,5 +1,7 @@
 """Made-up files, and one way to read them that checks the account of every value."""
 
+import io
+import zipfile
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
@@ -8,6 +10,8 @@ from app.counts.importers import CountReader, ImportedCount, open_counts
 from app.counts.importers.scats_signals import CELLS
 from app.counts.importers.scats_survey import TIMES
 
+HEADER = b"link_id,slot_start,count\n"
+ROW = b"Ba,2006-10-02T10:15:00Z,12\n"
 SURVEY_COLUMNS = ["SCATS Number", "Location", "NB_LATITUDE", "NB_LONGITUDE", "VR Internal Loc", "Start Time"]
 SURVEY_HEADER = ",".join([*SURVEY_COLUMNS, *TIMES])
 CHECKS = ["NM_REGION", "CT_RECORDS", "QT_VOLUME_24HOUR", "CT_ALARM_24HOUR"]
@@ -67,3 +71,24 @@ def read_bytes(data: bytes, **settings: Any) -> tuple[list[ImportedCount], Count
 
 def refusals(reader: CountReader) -> list[tuple[int, str, str]]:
     return [(refusal.line, refusal.field, refusal.value) for refusal in reader.report.refusals]
+
+
+def zipped(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return packed.getvalue()
+
+
+class Pipe(io.RawIOBase):
+    """Bytes that can be read once, forwards."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self.data.readinto(buffer)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+START_MILLISECONDS = 120_000  # a busy machine may take long
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -26,7 +27,7 @@ def chromium() -> Iterator[Any]:
     # Root, as in a container, may not have Chromium's sandbox.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        browser = playwright.chromium.launch(executable_path=found, args=arguments, timeout=START_MILLISECONDS)
         try:
             yield browser
         finally:
@@ -34,7 +35,7 @@ def chromium() -> Iterator[Any]:
 
 
 def signed_in(browser: Any, key: str, width: int = 1280, height: int = 800, scheme: str = "light") -> Any:
-    """Give a tab whose session has a key already."""
+    """Open a tab whose session has a key already."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )

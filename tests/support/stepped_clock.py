@@ -1,7 +1,7 @@
 """Run Flowcast in a process whose wall clock is set, while it runs, by the seconds in a file.
 
-``python stepped_clock.py FILE serve …``. Only what tells the time of day moves; what counts seconds does not, as
-when somebody sets a machine's clock.
+``python -m tests.support.stepped_clock FILE serve …``. Only the time of day moves; a count of seconds does not, as when
+somebody sets a machine's clock.
 """
 
 import sys
@@ -14,6 +14,7 @@ import time_machine
 
 
 def follow(file: Path) -> None:
+    """Set the clock by the seconds in a file, again whenever they change."""
     set_by, travel = 0.0, None
     while True:
         wanted = float(file.read_text() or 0)

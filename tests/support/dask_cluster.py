@@ -6,18 +6,17 @@ import os
 import socket
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.running_service import free_port
+from tests.support.services import free_port
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
-ROOT = Path(__file__).parents[1]
-START_SECONDS = 60.0
-END_SECONDS = 20.0
+ROOT = Path(__file__).parents[2]
 
 
 class DaskCluster:
-    """Starts a scheduler and workers when it is told to, and ends them all in the end."""
+    """Start a scheduler and workers on request; end them all on exit."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self._folder, self._port = folder, free_port()
@@ -36,15 +35,17 @@ class DaskCluster:
     def start_scheduler(self) -> None:
         """Start the scheduler, and return when it listens."""
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self._port))
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
+        log = self._folder / "dask.log"
+
+        def listens() -> bool:
+            assert self.scheduler is not None
+            assert self.scheduler.poll() is None, log.read_text()
+            with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self._port), timeout=1.0).close()
-                return
-            except OSError:
-                if self.scheduler.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self._folder / "dask.log").read_text()) from None
-                time.sleep(0.05)
+                return True
+            return False
+
+        wait_until(listens, explain=log.read_text)
 
     def start_workers(self, n: int) -> None:
         """Start so many workers of one thread each; they come when they are ready."""
@@ -64,7 +65,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(timeout=END_SECONDS)
+            process.wait(timeout=WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()

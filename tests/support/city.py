@@ -51,7 +51,7 @@ def slot_start(city: City, i: int) -> str:
 
 
 def rows(city: City, first: int, last: int, link_ids: list[str] | None = None) -> list[dict[str, Any]]:
-    """Counts of slots from ``first`` to before ``last``, gaps left out."""
+    """Return the counts of slots from ``first`` to before ``last``, gaps left out."""
     return [
         {"link_id": link_id, "slot_start": slot_start(city, i), "count": int(counts[i])}
         for link_id, counts in city.counts.items()
@@ -68,7 +68,7 @@ def post(client: TestClient, counts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
-    """Put artifacts onto the shelf, and perhaps activate them; give their versions."""
+    """Register artifacts, and perhaps activate them; return their versions."""
     runtime = client.app.state.runtime  # type: ignore[attr-defined]
     store = FolderStore(runtime.settings.model_store)
     versions = []
