@@ -1,5 +1,6 @@
 # make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself, DEMO_PORT=8001)
 # make test   environment, checks and all tests
+# make quick  ruff, mypy and most of the tests that start no process, server or browser (a minute or two)
 # make check  ruff, mypy, bandit, hadolint and the compose schema only
 # make audit  known advisories about the packages Flowcast runs on (needs a network)
 # make bench  accuracy, the speed ratios, load, history and the paper's table (an hour)
@@ -16,7 +17,7 @@ RUNS := .venv/.runs
 READY := .venv/.ready
 AUDIT := .venv-audit/.ready
 
-.PHONY: setup test demo check audit bench screenshots clean
+.PHONY: setup test quick demo check audit bench screenshots clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -38,9 +39,15 @@ check: $(READY)
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
-# Two processes more than cores: many tests wait for the processes they started.
+# A process more than cores: many tests wait for the processes they started.
 test: check
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 2)) $(BIN)/pytest
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$($(BIN)/python -c 'import os; print(os.cpu_count())') + 1)) $(BIN)/pytest
+
+quick: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --num-workers auto
+	$(BIN)/pytest -m "not journey"
 
 demo: $(RUNS)
 	@DEMO_SECONDS=$(DEMO_SECONDS) DEMO_PORT=$(DEMO_PORT) $(BIN)/flowcast demo
