@@ -26,7 +26,7 @@ from tests.support.databases import RUN, database_url, new_database, postgresql,
 __all__ = ["database_url", "new_database", "postgresql", "sqlite_template"]
 
 JOURNEYS = Path(__file__).parent / "journeys"
-SERVERS = {"postgresql", "browser"}  # fixtures that start one
+LONG_FIXTURES = {"postgresql", "browser", "city_report"}  # they start a server or compute for seconds
 STARTS = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}  # audit events
 running: list[pytest.Item] = []  # the test that runs, if any
 
@@ -63,12 +63,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start a server by their fixtures, and deal out the long ones among the processes."""
+    """Mark tests by the fixtures that they use, and deal out the long ones among the processes."""
     long = {item.path for item in items if JOURNEYS in item.path.parents or item.get_closest_marker("journey")}
     for item in items:
         given = getattr(item, "callspec", None)
         database = None if given is None else given.params.get("database_url")
-        used = SERVERS.intersection(getattr(item, "fixturenames", ()))
+        used = LONG_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         if JOURNEYS in item.path.parents or used or database == "postgresql":
             item.add_marker(pytest.mark.journey)
     items[:] = dealt_out(items, long, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))

@@ -1,7 +1,7 @@
 """Rules that keep the tests independent of one another and of the machine's speed."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -15,8 +15,9 @@ CLOCKS = {"sleep", "monotonic", "perf_counter", "process_time"}
 PUBLIC = {"_replace", "_asdict", "_fields", "_make"}  # of named tuples
 
 
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text()))
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def imported(path: Path) -> set[str]:
