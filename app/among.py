@@ -15,6 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
@@ -44,6 +45,10 @@ class _Among(FunctionElement[bool]):
     name = "among"
     type = Boolean()
     inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> ColumnElement[bool]:
+        """Return itself: SQLAlchemy would compare a function with 1 on SQLite, which then uses no index."""
+        return self
 
 
 @compiles(_Among)

@@ -1,9 +1,9 @@
-"""How long the service's reads take over a long history, beside those over one hundredth of it.
+"""How long the service's reads and writes take over a long history, beside those over one hundredth of it.
 
-Two databases on one PostgreSQL hold the same links, and counts and forecasts that end at the same slot: the
-small one has the last hundredth of the days. So every question has the same answer in both, as long as it
-looks no further back than the small one reaches; those that would are left out. The service's own functions
-and a real service's GETs are timed in turns.
+Two databases, on one PostgreSQL or as SQLite files, hold the same links, and counts and forecasts that end at the
+same slot: the small one has the last hundredth of the days. So every question has the same answer in both, as long as
+it looks no further back than the small one reaches; those that would are left out. The service's own functions and a
+real service's GETs are timed in turns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from app.accuracy.measure import Question, link_accuracy
 from app.accuracy.rank import Ranking, network_accuracy
 from app.counts.history import count_history
 from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
-from app.database import reading
+from app.database import is_sqlite, reading
 from app.events.webhook_queries import latest_forecasts
 from app.forecasts.history import read_history
 from app.forecasts.queries import stored_statements
@@ -129,8 +130,10 @@ def ask_database(loaded: Loaded, read: Read, n: int) -> None:
         read(session, loaded.links[n % len(loaded.links)])
 
 
-def planning(loaded: Loaded, read: Read) -> dict[str, float]:
-    """Say how many months the questions of a read are ready to look into, and how long they take to plan."""
+def planning(loaded: Loaded, read: Read) -> dict[str, float] | None:
+    """Return how many months the queries of a read may look into and how long they take to plan; None on SQLite."""
+    if is_sqlite(loaded.engine):
+        return None
     with questions_of(loaded.engine) as asked:
         ask_database(loaded, read, 0)
     with loaded.engine.connect() as connection:
@@ -164,22 +167,35 @@ def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, fold
         connections = []
         for one in (small, large):
             settings = {"FLOWCAST_DATABASE_URL": one.history.url, "FLOWCAST_MODEL_STORE": str(folder / "models")}
-            settings["FLOWCAST_STALE_AFTER_MINUTES"] = "1000000"  # however long the loading took
+            settings["FLOWCAST_CLOCK"] = "feed"  # however long the loading took, and for counts of slots to come
             service = stack.enter_context(running(["app", "serve", "--no-worker"], settings, "/readyz", folder))
             connections.append(Connection("127.0.0.1", service.port))
             stack.callback(connections[-1].close)
 
-        def ask(connection: Connection, path: str, n: int) -> None:
-            link = small.links[n % ASKED_LINKS % len(small.links)].link_id
-            status, body = connection.ask(request("GET", path.format(link=link), KEY))
+        def send(connection: Connection, message: bytes) -> None:
+            status, body = connection.ask(message)
             if status != 200:
-                raise RuntimeError(f"{path}: {status}: {body[:200]!r}")
+                raise RuntimeError(f"{message!r}: {status}: {body[:200]!r}")
 
-        for name, path in requests(hours, reaches_far(small)).items():
+        def get(connection: Connection, path: str, n: int) -> None:
+            link = small.links[n % ASKED_LINKS % len(small.links)].link_id
+            send(connection, request("GET", path.format(link=link), KEY))
+
+        def post(connection: Connection, links: Sequence[LinkInfo], n: int) -> None:
+            slot = datetime.fromtimestamp(small.history.last + SLOT * (n + WARM_UP + 1), UTC).isoformat()
+            counts = [{"link_id": link.link_id, "slot_start": slot, "count": 50} for link in links]
+            send(connection, request("POST", "/v1/counts", KEY, json.dumps({"counts": counts}).encode()))
+
+        def measure(name: str, one: Callable[..., None], asked: object) -> None:
             with notes.status(name):
-                here, there = (partial(ask, connection, path) for connection in connections)
+                here, there = (partial(one, connection, asked) for connection in connections)
                 ms = in_turns(here, there, seconds)
             found.append({"read": name, "small_ms": ms[0], "large_ms": ms[1]})
+
+        for name, path in requests(hours, reaches_far(small)).items():
+            measure(name, get, path)
+        measure("POST a count of one link", post, small.links[:1])
+        measure("POST a slot of all other links", post, small.links[1:])
     if not reaches_far(small):
         notes.print(
             f"health and accuracy of a link are left out: they read {FAR_DAYS} days, the small history has fewer"
@@ -197,12 +213,14 @@ def load(history: History) -> Loaded:
         return Loaded(history, engine, all_links(session))
 
 
-def measure(rows: int, fraction: float, links: int, seconds: float, server: str | None) -> dict[str, Any]:
+def measure(
+    rows: int, fraction: float, links: int, seconds: float, kind: str = "postgresql", server: str | None = None
+) -> dict[str, Any]:
     """Load both and time everything."""
     last = newest_slot()
     sizes = max(links * 96, int(rows * fraction)), rows
     with (
-        databases(server, ("flowcast_history_small", "flowcast_history_large")) as urls,
+        databases(kind, server, ("flowcast_history_small", "flowcast_history_large")) as urls,
         tempfile.TemporaryDirectory(prefix="flowcast-history-") as folder,
     ):
         small, large = (load(History(url, links, n, last)) for url, n in zip(urls, sizes, strict=True))
@@ -221,14 +239,14 @@ def show(found: dict[str, Any]) -> None:
     """Print the times side by side."""
     sizes = [f"{one['rows']:,} counts,\n{one['months']} months" for one in (found["small"], found["large"])]
     disk = f"{found['small']['size']} and {found['large']['size']} on disk"
-    title = f"reads of {found['links']:,} links, with as many forecasts as counts; {disk}"
+    title = f"{found['links']:,} links, with as many forecasts as counts; {disk}"
     table = Table("read", *sizes, "ratio", "months looked into", "planning", title=title)
     for column in table.columns[1:]:
         column.justify = "right"
     for row in found["reads"]:
         times = [f"{row['small_ms']:.2f} ms", f"{row['large_ms']:.2f} ms", f"{row['ratio']:.2f}"]
         plans = ["", ""]
-        if "large" in row:
+        if row.get("large") is not None:
             mine, theirs = row["small"], row["large"]
             plans[0] = f"{mine['months']} : {theirs['months']}"
             plans[1] = f"{mine['planning_ms']:.2f} : {theirs['planning_ms']:.2f} ms"
@@ -245,12 +263,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fraction", type=float, default=0.01, help="share of them in the small history (0.01)")
     parser.add_argument("--links", type=int, default=100, help="links that they are of (100)")
     parser.add_argument("--seconds-a-query", type=float, default=3.0, help="how long each read is timed at least (3)")
-    parser.add_argument("--database", help="a PostgreSQL to make databases on; else one from the wheel")
+    parser.add_argument("--database", choices=["postgresql", "sqlite"], default="postgresql", help="kind of database")
+    parser.add_argument("--url", help="a PostgreSQL of one's own to make databases on; else one from the wheel")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
     if not 0 < options.fraction < 1 or options.rows * options.fraction < options.links * 96:
         parser.error("--rows times --fraction must be a day of counts at least: 96 times --links")
-    found = measure(options.rows, options.fraction, options.links, options.seconds_a_query, options.database)
+    if options.url and options.database == "sqlite":
+        parser.error("--url names a PostgreSQL; with --database sqlite files are made")
+    found = measure(
+        options.rows, options.fraction, options.links, options.seconds_a_query, options.database, options.url
+    )
     print(json.dumps(found, indent=2)) if options.json else show(found)
     return 0 if found["worst"] <= BAR else 1
 

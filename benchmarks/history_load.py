@@ -1,7 +1,8 @@
-"""Two databases of the same links, one with a long history and one with the end of it, made on the server itself."""
+"""Two databases of the same links, one with a long history and one with the end of it, made by SQL alone."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import psycopg
 from sqlalchemy import Engine, insert, text
 from sqlalchemy.engine import make_url
 
-from app.database import open_database, writing
+from app.database import is_sqlite, open_database, writing
 from app.forecasts.tables import METHODS
 from app.forecasts.windows import HORIZONS
 from app.links.tables import Link
@@ -32,6 +33,22 @@ _COUNTS = """
     FROM generate_series({first}::bigint, {last}::bigint, 900) AS slot, links
     WHERE slot >= {begin} AND slot < {end}
 """
+# On SQLite in the order of the primary key, a million rows at a time.
+_SQLITE = """
+    WITH RECURSIVE slots (slot) AS (SELECT {first} UNION ALL SELECT slot + 900 FROM slots WHERE slot < {last})
+    INSERT INTO {name} {rows}
+"""
+_SQLITE_COUNTS = """
+    SELECT link_key, slot, 40 + (link_key * 31 + slot / 900 * 7) % 60, 0 FROM links CROSS JOIN slots
+"""
+_SQLITE_FORECASTS = f"""
+    SELECT link_key, slot + 900 * horizon, horizon, 0, 40 + (link_key * 31 + slot / 900 * 5) % 60, 20, 120, 0.9, 50,
+        {METHODS.index("profile")}, 'no_model', 0, (slot + 900) * 1000000
+    FROM links CROSS JOIN slots CROSS JOIN (
+        SELECT column1 AS horizon FROM (VALUES {", ".join(f"({horizon})" for horizon in range(1, HORIZONS + 1))})
+    )
+"""
+ROWS_AT_ONCE = 1_000_000
 _FORECASTS = f"""
     INSERT INTO {{name}}
     SELECT link_key, as_of + 900 * horizon, horizon, 0, 40 + mod(link_key * 31 + as_of / 900 * 5, 60), 20, 120, 0.9,
@@ -69,6 +86,12 @@ class History:
         row = {"zone": "Europe/Berlin", "slot_minutes": 15, "created_at": now, "updated_at": now}
         with writing(engine) as session:
             session.execute(insert(Link), [{"link_id": f"L{i:04}", "name": "", **row} for i in range(self.links)])
+        if is_sqlite(engine):
+            self._fill_sqlite(engine, "counts", _SQLITE_COUNTS, self.slots, note)
+            self._fill_sqlite(engine, "forecasts", _SQLITE_FORECASTS, self.forecast_slots, note)
+            with engine.connect() as connection:
+                connection.exec_driver_sql("ANALYZE")
+            return engine
         first = self.last - SLOT * (self.slots - 1)
         self._fill(engine, "counts", _COUNTS, first, self.last, note)
         first = self.last - SLOT * (self.forecast_slots - 1)
@@ -93,14 +116,27 @@ class History:
                 )
             note(done)
 
+    def _fill_sqlite(self, engine: Engine, table: str, rows: str, slots: int, note: Note) -> None:
+        at_once = max(1, ROWS_AT_ONCE // self.links)
+        for begin in range(0, slots, at_once):
+            first = self.last - SLOT * (slots - 1 - begin)
+            last = min(self.last, first + SLOT * (at_once - 1))
+            with writing(engine) as session:
+                statement = _SQLITE.format(first=first, last=last, name=table, rows=rows)
+                session.connection().exec_driver_sql(statement)
+            note(self.links * (HORIZONS if table == "forecasts" else 1) * ((last - first) // SLOT + 1))
+
     def size(self, engine: Engine) -> dict[str, Any]:
-        """Give rows and months of counts, and the size of the database."""
-        questions = {
-            "rows": "SELECT count(*) FROM counts",
-            "forecasts": "SELECT count(*) FROM forecasts",
-            "months": "SELECT count(*) FROM pg_inherits WHERE inhparent = 'counts'::regclass",
-            "size": "SELECT pg_size_pretty(pg_database_size(current_database()))",
-        }
+        """Return the numbers of counts and forecasts, the months they are kept in, and the size of the database."""
+        questions = {"rows": "SELECT count(*) FROM counts", "forecasts": "SELECT count(*) FROM forecasts"}
+        if is_sqlite(engine):
+            questions["months"] = "SELECT 1"
+            questions["size"] = (
+                "SELECT page_count * page_size / 1000000 || ' MB' FROM pragma_page_count, pragma_page_size"
+            )
+        else:
+            questions["months"] = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'counts'::regclass"
+            questions["size"] = "SELECT pg_size_pretty(pg_database_size(current_database()))"
         with engine.connect() as connection:
             return {name: connection.exec_driver_sql(asked).scalar_one() for name, asked in questions.items()}
 
@@ -111,8 +147,12 @@ def newest_slot() -> int:
 
 
 @contextmanager
-def databases(server: str | None, names: tuple[str, ...]) -> Iterator[list[str]]:
-    """Make empty databases, on a server that is given or on one from the wheel, and remove them at the end."""
+def databases(kind: str, server: str | None, names: tuple[str, ...]) -> Iterator[list[str]]:
+    """Make empty databases, of SQLite, on a given PostgreSQL or on one from the wheel, and remove them at the end."""
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="flowcast-history-") as folder:
+            yield [f"sqlite:///{folder}/{name}.db" for name in names]
+        return
     with _server(server) as address, psycopg.connect(address, autocommit=True) as connection:
         try:
             for name in names:

@@ -1,0 +1,66 @@
+"""On SQLite no query reads a whole table of counts or forecasts, whose length is that of the history."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from starlette.testclient import TestClient
+
+from app.demo.city import City
+from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
+from tests.support.databases import on_sqlite
+
+WHOLE_TABLE = re.compile(r"SCAN (counts|forecasts)\b")
+PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+PARAMETERS = {"horizon": "4", "corrections": "true", "by": "hour"}
+
+
+@pytest.fixture
+def statements() -> Iterator[dict[str, Any]]:
+    """The statements that are executed, each with some parameters."""
+    found: dict[str, Any] = {}
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        found[statement] = parameters[0] if many else parameters
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def plan(engine: Engine, statement: str, parameters: Any) -> str:
+    with engine.connect() as connection:
+        steps = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return "\n".join(step[3] for step in steps)
+
+
+@on_sqlite
+def test_no_request_reads_a_whole_table(statements: dict[str, Any], client: TestClient, city: City) -> None:
+    engine: Engine = client.app.state.runtime.engine  # type: ignore[attr-defined]
+    newest, links = TRAINED_DAYS * SLOTS, list(city.counts)
+    document = client.get("/openapi.json").json()
+    asked = set()
+    statements.clear()
+    post(client, rows(city, newest, newest + 1))  # the next slot of every link
+    post(client, rows(city, newest - 3, newest + 2, links[:1]))  # and corrections
+    csv = "link_id,slot_start,count\n" + "".join(f"{link},{slot_start(city, newest + 5)},7\n" for link in links)
+    assert client.post("/v1/import", content=csv).status_code == 200
+    for path, operations in document["paths"].items():
+        known = {parameter["name"] for parameter in operations.get("get", {}).get("parameters", ())}
+        if "get" not in operations or "events" in path or known & {"run_id", "webhook_id", "version"}:
+            continue
+        query = {name: value for name, value in PARAMETERS.items() if name in known}
+        answer = client.get(path.format(link_id=links[0]), params=query)
+        assert answer.status_code == 200, answer.text
+        asked.add(path)
+    assert client.delete(f"/v1/links/{links[-1]}?force=true").status_code == 204
+    assert {"/v1/accuracy", "/v1/health", "/v1/forecasts", "/v1/links/{link_id}/accuracy"} <= asked
+    plans = {
+        statement: plan(engine, statement, parameters)
+        for statement, parameters in dict(statements).items()
+        if statement.lstrip().startswith(PLANNED)
+    }
+    assert len(plans) > 30
+    assert not {statement: plan for statement, plan in plans.items() if WHOLE_TABLE.search(plan)}
