@@ -137,10 +137,17 @@ def _begin_sqlite(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN DEFERRED")
 
 
+def read_session(engine: Engine) -> Session:
+    """Return a session that stores nothing and sees one state of the database, however many queries it makes."""
+    if not is_sqlite(engine):  # SQLite's transactions always do
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    return Session(engine, expire_on_commit=False)
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """Give a session that sees one state of the database and stores nothing."""
-    with Session(engine, expire_on_commit=False) as session:
+    """Open a session that stores nothing and sees one state of the database."""
+    with read_session(engine) as session:
         yield session
 
 

@@ -12,7 +12,7 @@ from fastapi.openapi.models import APIKey
 from fastapi.security.base import SecurityBase
 from sqlalchemy.orm import Session
 
-from app.database import writing
+from app.database import read_session, writing
 from app.keys.caller import Scope
 from app.keys.ring import Caller
 from app.runtime import Runtime
@@ -34,7 +34,7 @@ async def get_read_session(request: Request, runtime: RuntimeDep) -> AsyncIterat
     """Give a session for one request that only reads."""
     # Opened here, for that asks nobody, and closed in a thread that is not waited for: else a read takes three turns.
     async with request.app.state.shedding.turns["read"]:
-        session = Session(runtime.engine, expire_on_commit=False)
+        session = read_session(runtime.engine)
         try:
             yield session
         finally:

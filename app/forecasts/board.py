@@ -107,16 +107,16 @@ class ForecastBoard:
             known = {basis.link.link_id: self._entries.get(basis.link.link_id) for basis in bases}
             fresh = [basis for basis in bases if not _same(known[basis.link.link_id], basis)]
             stated = self._stated(session, fresh)
-        unsaid = [basis for basis in fresh if basis.as_of is not None and basis.link.link_key not in stated]
-        stated |= self._issue(unsaid)
-        entries = {}
-        for basis in bases:
-            old, said = known[basis.link.link_id], stated.get(basis.link.link_key)
-            if old is not None and _same(old, basis):
-                entry = Entry(basis, stamp, old.stated, old.late)
-            else:
-                entry = Entry(basis, stamp, Rendered(said) if said else None)
-            entries[basis.link.link_id] = self._with_late(entry)
+            unsaid = [basis for basis in fresh if basis.as_of is not None and basis.link.link_key not in stated]
+            stated |= self._issue(session, unsaid)
+            entries = {}
+            for basis in bases:
+                old, said = known[basis.link.link_id], stated.get(basis.link.link_key)
+                if old is not None and _same(old, basis):
+                    entry = Entry(basis, stamp, old.stated, old.late)
+                else:
+                    entry = Entry(basis, stamp, Rendered(said) if said else None)
+                entries[basis.link.link_id] = self._with_late(session, entry)
         self._keep(entries)
         self._following.caught_up([basis.link.link_key for basis in bases], began)
         if link_ids is None:
@@ -257,15 +257,16 @@ class ForecastBoard:
                 found[basis.link.link_key] = said
         return found
 
-    def _issue(self, bases: Sequence[Basis]) -> dict[int, Statement]:
-        """Issue what nobody asked for yet, by link key; what another process issued first is kept."""
+    def _issue(self, session: Session, bases: Sequence[Basis]) -> dict[int, Statement]:
+        """Issue what nobody asked for yet, by link key; what another process issued first is kept.
+
+        The session is the one that the bases were read with: it still sees a link that was deleted since.
+        """
         if not bases:
             return {}
         links = [basis.link for basis in bases]
         as_of = {basis.link.link_key: basis.as_of for basis in bases if basis.as_of is not None}
-        with reading(self._engine) as session:
-            statements = self.issuer.state(session, links, as_of)
-        statements = self._store(statements)
+        statements = self._store(self.issuer.state(session, links, as_of))
         count_issued(statements)
         return {said.link.link_key: said for said in statements}
 
@@ -279,13 +280,12 @@ class ForecastBoard:
             stored = stored_statements(session, [said.link for said in statements], as_of)
         return [stored.get((said.link.link_key, said.model_version), said) for said in statements]
 
-    def _with_late(self, entry: Entry) -> Entry:
+    def _with_late(self, session: Session, entry: Entry) -> Entry:
         """Add what is to be said of a link whose counts stopped coming, when that is due."""
         if entry.stated is None or entry.late is not None or self.rendered(entry)[0] is not None:
             return entry
         try:
-            with reading(self._engine) as session:
-                late = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
+            late = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
             entry.late = Rendered(late)
             count_degraded([late])
         except SQLAlchemyError:

@@ -28,13 +28,17 @@ COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
 )
+# Only of links that exist: one may have been deleted since its counts were read.
 _SAVE = f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
-_SQLITE = _SAVE.format(rows=f"VALUES ({', '.join('?' * 13)})")
+_THERE = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
+_SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_THERE}")
 _ARRAYS = (
     "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
-    "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[])"
+    "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[]) "
+    f"AS issued ({COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"
 )
-_POSTGRESQL = _SAVE.format(rows=_ARRAYS)
+_EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
+_POSTGRESQL = f"WITH existing AS MATERIALIZED ({_EXISTING}) {_SAVE.format(rows=_ARRAYS)}"
 _AHEAD = " OR ".join(f"(slot_start = {{0}} AND horizon = {horizon})" for horizon in range(1, HORIZONS + 1))
 _WHERE = f"WHERE {{many}} AND ({_AHEAD}) ORDER BY link_key, model_version, horizon"
 _ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
@@ -72,7 +76,7 @@ def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         columns = tuple(_array(column) for column in in_turns(zip(*rows, strict=True)))
-        saved = connection.exec_driver_sql(_POSTGRESQL, columns)
+        saved = connection.exec_driver_sql(_POSTGRESQL, (columns[0], *columns))
     else:
         saved = connection.exec_driver_sql(_SQLITE, rows)
     return saved.rowcount == len(rows)
