@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +110,20 @@ class SlotGrid:
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Find an IANA time zone, or refuse the name."""
+    """Return an IANA time zone; raise ``ValueError`` for any other name, such as the host's own ``localtime``."""
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"time zone {name!r} is refused; it must be an IANA name such as Europe/Berlin") from None
+        zone = None
+    if zone is None or name not in _zone_names():
+        raise ValueError(f"time zone {name!r} is refused; it must be an IANA name such as Europe/Berlin")
+    return zone
+
+
+@cache
+def _zone_names() -> set[str]:
+    # Both are files of the zone database, but no place's zone.
+    return available_timezones() - {"localtime", "Factory"}
 
 
 def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import Clock
 from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
-from app.counts.importers.record import LINK_ID, LINK_ID_RULE, YEAR_RULE, YEARS, shortened
+from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
 from app.counts.queries import newest_slots
 from app.counts.storing import existing_counts, keep_corrections, lock_links, upsert_counts
 from app.counts.tables import Count
@@ -200,9 +200,7 @@ def _time_rule(text: str) -> str:
     if not match[3]:
         return OFFSET_RULE
     try:
-        moment = datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except OverflowError:
-        return YEAR_RULE
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         return SLOT_RULE
-    return "" if moment.year in YEARS else YEAR_RULE
+    return "" if (moment - EPOCH) // timedelta(seconds=1) in SECONDS else YEAR_RULE

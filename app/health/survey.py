@@ -36,7 +36,7 @@ def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) ->
     if newest is None:
         return LinkState(**now.feed(link, None, False), newest_count=None, completeness=None, verdicts=[])
     last = newest // link.slot_seconds
-    slots = range(max(0, last + 1 - LEAST_DAYS * link.grid.slots_per_day), last + 1)
+    slots = range(last + 1 - LEAST_DAYS * link.grid.slots_per_day, last + 1)
     rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, newest)
     verdicts = verdicts_on(link, rows, slots)
     names = [name for name in VerdictName if name in {verdict.name for verdict in verdicts}]

@@ -13,7 +13,7 @@ from app.among import among
 from app.exceptions import no_link
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
-from app.slots import SlotGrid, zone_named
+from app.slots import SlotGrid
 
 
 class LinkInfo(NamedTuple):
@@ -29,7 +29,7 @@ class LinkInfo(NamedTuple):
     @property
     def zone(self) -> ZoneInfo:
         """The link's time zone."""
-        return zone_named(self.zone_name)
+        return ZoneInfo(self.zone_name)
 
     @property
     def grid(self) -> SlotGrid:

@@ -20,6 +20,8 @@ from zoneinfo import ZoneInfo
 from app.counts.importers.files import Part, Source, lines, open_parts
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import (
+    SECONDS,
+    YEAR_RULE,
     CountFileError,
     ImportedCount,
     ImportedLink,
@@ -112,12 +114,16 @@ class CountReader:
         self._stack.close()
 
     def _read(self) -> Generator[ImportedCount, None, None]:
-        report = self.report
+        report, seconds = self.report, 60 * self.grid.slot_minutes
         for part, layout in self._parts:
             self._progress.source = part.name
             with ExitStack() as stack:
                 text = lines(part, stack, pieces=getattr(layout, "PIECES", False))
                 for count in layout.read(text, self._progress):
+                    if count.slot * seconds not in SECONDS:  # of a local day at the very beginning or end
+                        start = self.grid.start(count.slot).isoformat()
+                        self._progress.refuse(self._progress.line, "slot_start", start, YEAR_RULE)
+                        continue
                     report.counts += 1
                     report.suspect += count.quality is Quality.SUSPECT
                     report.imputed += count.quality is Quality.IMPUTED

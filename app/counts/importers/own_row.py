@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import (
     LINK_ID,
     LINK_ID_RULE,
+    SECONDS,
     YEAR_RULE,
-    YEARS,
     ImportedCount,
     ImportedLink,
     Quality,
@@ -68,9 +68,10 @@ def _slot(text: str, grid: SlotGrid) -> int:
         start = datetime.fromisoformat(text.upper())
     except ValueError:
         raise Refused(SLOT, text, SLOT_RULE) from None
-    if start.year not in YEARS:
-        raise Refused(SLOT, text, YEAR_RULE)
     try:
-        return grid.number(start.astimezone(UTC))
+        slot = grid.number(start)
     except ValueError:
         raise Refused(SLOT, text, f"must lie on the grid of {grid.slot_minutes}-minute slots") from None
+    if slot * 60 * grid.slot_minutes not in SECONDS:
+        raise Refused(SLOT, text, YEAR_RULE)
+    return slot

@@ -41,6 +41,7 @@ class Progress:
     report: ImportReport
     links: Links = field(default_factory=Links)
     source: str = ""
+    line: int = 0  # that was read last
 
     def refuse(self, line: int, name: str, value: object, reason: str, values: int = 1) -> None:
         """Note an entry that is not taken."""
@@ -51,6 +52,7 @@ class Progress:
         for number, raw in enumerate(lines, first):
             if not (stripped := raw.strip()):
                 continue
+            self.line = number
             self.report.rows += 1
             self.report.values += values
             text = _decoded(raw)

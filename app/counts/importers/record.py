@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -12,12 +13,13 @@ from zoneinfo import ZoneInfo
 KEPT_REFUSALS = 100
 LARGEST_COUNT = 2**31 - 1
 # A mistyped year would stretch a link's series over centuries of gaps.
-YEARS = range(1970, 2100)
+YEARS = range(1970, 2100)  # in UTC
+SECONDS = range(0, int(datetime(YEARS.stop, 1, 1, tzinfo=UTC).timestamp()))  # in which a slot may start
 
 LINK_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 LINK_ID_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
 COUNT_RULE = f"must be a whole number from 0 to {LARGEST_COUNT}, in digits"
-YEAR_RULE = f"must lie in the years {YEARS[0]} to {YEARS[-1]}"
+YEAR_RULE = f"must lie in the years {YEARS[0]} to {YEARS[-1]}, in UTC"
 
 
 class CountFileError(ValueError):
