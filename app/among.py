@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import ARRAY, BigInteger, Boolean, ColumnElement, Dialect, String, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
@@ -46,7 +46,7 @@ class _Among(FunctionElement[bool]):
     type = Boolean()
     inherit_cache = True
 
-    def self_group(self, against: OperatorType | None = None) -> ColumnElement[bool]:
+    def self_group(self, against: OperatorType | None = None) -> Self:
         """Return itself: SQLAlchemy would compare a function with 1 on SQLite, which then uses no index."""
         return self
 

@@ -12,12 +12,11 @@ from app.forecasts.bases import Basis
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import MOST_BEHIND
 from app.forecasts.issue import Statement
-from app.forecasts.queries import COLUMNS, statement_of
+from app.forecasts.queries import AS_OF, COLUMNS, as_of_parameters, statement_of
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
 
-_SLOTS = " OR ".join(["(slot_start = ? AND horizon = ?)"] * HORIZONS)
-_WHERE = f"WHERE link_key = ? AND model_version = ? AND ({_SLOTS}) ORDER BY horizon"
+_WHERE = f"WHERE link_key = ? AND model_version = ? AND {AS_OF.format('?')} ORDER BY horizon"
 _STATED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
 
 
@@ -45,6 +44,5 @@ def brought_up_to_date(changes: Changes, entry: Entry, stamp: object) -> Entry |
 
 def _stated(changes: Changes, link: LinkInfo, newest: int, version: int) -> Statement | None:
     """Give what was issued from a link's newest slot by its active version; None where nothing was yet."""
-    ahead = [value for h in range(1, HORIZONS + 1) for value in (newest + h * link.slot_seconds, h)]
-    rows = changes.in_place(_STATED, (link.link_key, version, *ahead))
+    rows = changes.in_place(_STATED, (link.link_key, version, *as_of_parameters(newest, link.slot_seconds)))
     return statement_of(link, newest, rows) if len(rows) == HORIZONS else None

@@ -56,9 +56,9 @@ class IssuedElsewhere:
         return statements_asked_for(self._ask, links, as_of)
 
     @contextmanager
-    def _ask(self, keys: list[int], slots: list[int]) -> Iterator[Any]:
+    def _ask(self, keys: list[int], as_of: tuple[int, ...]) -> Iterator[Any]:
         with self._driver.cursor(binary=True) as cursor:
             give_way()
-            cursor.execute(ISSUED_POSTGRESQL, (keys, *slots))
+            cursor.execute(ISSUED_POSTGRESQL, (keys, *as_of))
             rested()  # while the answer was awaited
             yield cursor

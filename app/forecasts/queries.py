@@ -39,13 +39,15 @@ _ARRAYS = (
 )
 _EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
 _POSTGRESQL = f"WITH existing AS MATERIALIZED ({_EXISTING}) {_SAVE.format(rows=_ARRAYS)}"
-_AHEAD = " OR ".join(f"(slot_start = {{0}} AND horizon = {horizon})" for horizon in range(1, HORIZONS + 1))
-_WHERE = f"WHERE {{many}} AND ({_AHEAD}) ORDER BY link_key, model_version, horizon"
+# The slots are named as a span as well, without which SQLite would read all forecasts of a link.
+AS_OF = "slot_start BETWEEN {0} AND {0} AND slot_start - horizon * {0} = {0}"
+_WHERE = f"WHERE {{many}} AND {AS_OF} ORDER BY link_key, model_version, horizon"
 _ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
 _ISSUED_SQLITE = _ISSUED.format("?", many="link_key IN (SELECT value FROM json_each(?))")
 ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
 
-Ask = Callable[[list[int], list[int]], AbstractContextManager[Any]]  # for links and slots; gives the driver's cursor
+# Takes link keys and the parameters of AS_OF; gives the driver's cursor.
+Ask = Callable[[list[int], tuple[int, ...]], AbstractContextManager[Any]]
 
 
 class PastForecast(NamedTuple):
@@ -113,12 +115,12 @@ def stored_statements(
 
 
 @contextmanager
-def _issued(session: Session, keys: list[int], slots: list[int]) -> Iterator[Any]:
+def _issued(session: Session, keys: list[int], as_of: tuple[int, ...]) -> Iterator[Any]:
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        asked = connection.exec_driver_sql(ISSUED_POSTGRESQL, (keys, *slots))
+        asked = connection.exec_driver_sql(ISSUED_POSTGRESQL, (keys, *as_of))
     else:
-        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *slots))
+        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *as_of))
     with asked:
         yield asked.cursor  # itself, for rows made of what it gives would cost as much again
 
@@ -138,15 +140,19 @@ def statements_asked_for(
 
 def _statements(ask: Ask, links: Sequence[LinkInfo], newest: int, seconds: int) -> dict[tuple[int, int], Statement]:
     by_key = {link.link_key: link for link in links}
-    ahead = [newest + horizon * seconds for horizon in range(1, HORIZONS + 1)]
     parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    with ask(list(by_key), ahead) as cursor:
+    with ask(list(by_key), as_of_parameters(newest, seconds)) as cursor:
         while some := cursor.fetchmany(AT_ONCE):
             for row in some:
                 parts.setdefault((row[0], row[3]), []).append(row)
             give_way()
     whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS)
     return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in in_turns(whole)}
+
+
+def as_of_parameters(newest: int, seconds: int) -> tuple[int, ...]:
+    """Return the parameters of ``AS_OF``: first and last slot ahead, length of a slot, slot of the newest count."""
+    return newest + seconds, newest + HORIZONS * seconds, seconds, newest
 
 
 def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> Statement:

@@ -1,4 +1,4 @@
-"""On SQLite no query reads a whole table of counts or forecasts, whose length is that of the history."""
+"""On SQLite no query reads all counts or forecasts, of all links or of one: they are as long as the history."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
 from tests.support.databases import on_sqlite
 
 WHOLE_TABLE = re.compile(r"SCAN (counts|forecasts)\b")
+WHOLE_LINK = re.compile(r"SEARCH (counts|forecasts) USING \S+(?: \S+)?(?: \S+)? \(link_key=\?\)")
+ONE_STEP = re.compile(r"max\(|min\(|count\(\*\)|^DELETE")  # the first or last of a link, or what is to be deleted
 PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 PARAMETERS = {"horizon": "4", "corrections": "true", "by": "hour"}
 
@@ -64,3 +66,5 @@ def test_no_request_reads_a_whole_table(statements: dict[str, Any], client: Test
     }
     assert len(plans) > 30
     assert not {statement: plan for statement, plan in plans.items() if WHOLE_TABLE.search(plan)}
+    of_a_link = {statement: plan for statement, plan in plans.items() if WHOLE_LINK.search(plan)}
+    assert not {statement: plan for statement, plan in of_a_link.items() if not ONE_STEP.search(statement)}

@@ -20,6 +20,12 @@ def first_slot(client, link_id):
     return client.get(f"/v1/links/{link_id}/forecast").json()["forecasts"][0]["slot_start"]
 
 
+def wait_until_following(client):
+    """Wait until a service is notified of what others write: until then, nothing is answered from memory."""
+    changes = client.app.state.runtime.changes
+    wait_until(lambda: changes.stamp() == changes.stamp())
+
+
 def wait_for(client, link_id, slot):
     wait_until(lambda: first_slot(client, link_id) == slot)
 
@@ -27,8 +33,10 @@ def wait_for(client, link_id, slot):
 def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other_links_alone(client, settings, city):
     moved, still = list(city.counts)[:2]
     board = client.app.state.runtime.board
+    wait_until_following(client)
     assert first_slot(client, still) == slot_start(city, NOW)
     with TestClient(create_app(settings), headers=KEY) as other:
+        wait_until_following(other)
         assert first_slot(other, moved) == first_slot(other, still) == slot_start(city, NOW)
         elsewhere = other.app.state.runtime.board
         before = elsewhere.ready(still)
@@ -76,6 +84,7 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
 def test_a_forecast_that_a_reader_issued_first_stays_and_the_batch_keeps_all_its_links_ready(client, settings, city):
     links = list(city.counts)[:3]
     runtime = client.app.state.runtime
+    wait_until_following(client)
     batch = rows(city, NOW, NOW + 1, links)
     with writing(runtime.engine) as session:  # between this and its forecasts ...
         taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
