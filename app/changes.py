@@ -14,7 +14,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from time import monotonic
 from typing import Any, Protocol
 
@@ -179,7 +179,7 @@ class PostgreSQLChanges:
 
         while not self._closed.is_set():
             try:
-                with self._connected() as connection:
+                with closing(self._connected()) as connection:
                     self._hear(connection)
             except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
@@ -222,20 +222,28 @@ class PostgreSQLChanges:
             while not self._closed.is_set():
                 either.select(max(0.0, asked + ASK_SECONDS - monotonic()))
                 if monotonic() >= asked + ASK_SECONDS:
-                    self._ask(connection)
+                    self._ask(connection, either)
                     asked = monotonic()
-                for told in connection.notifies(timeout=0):
-                    self._hear_of(read(told.payload))
+                connection.pgconn.consume_input()
+                while (notification := connection.pgconn.notifies()) is not None:
+                    self._hear_of(read(notification.extra.decode()))
                     asked = monotonic()  # what is heard is a sign of life, too
 
-    def _ask(self, connection: Any) -> None:
-        """Ask the server for a sign of life; whoever waits for one that gives none waits no longer."""
-        late = threading.Timer(ANSWER_SECONDS, self._give_up, (connection,))
-        late.start()
-        try:
-            connection.execute("SELECT 1")
-        finally:
-            late.cancel()
+    def _ask(self, connection: Any, either: selectors.BaseSelector) -> None:
+        """Check that the server answers; cut all connections to one that does not.
+
+        The kernel, and no timer of this process, decides whether an answer came in time: a process that is too busy
+        to read it must not take the server for hung.
+        """
+        pgconn = connection.pgconn
+        pgconn.send_query(b"SELECT 1")
+        pgconn.flush()
+        while pgconn.is_busy() and not self._closed.is_set():
+            if not either.select(ANSWER_SECONDS):
+                self._give_up(connection)
+            pgconn.consume_input()
+        while not self._closed.is_set() and pgconn.get_result() is not None:
+            pass
 
     def _give_up(self, connection: Any) -> None:
         log.error("the database does not answer", extra={"seconds": ANSWER_SECONDS})
