@@ -11,6 +11,7 @@ from fastapi import Depends, Request, Security
 from fastapi.openapi.models import APIKey
 from fastapi.security.base import SecurityBase
 from sqlalchemy.orm import Session
+from starlette.types import Scope as ASGIScope
 
 from app.database import read_session, writing
 from app.keys.caller import Scope
@@ -83,12 +84,16 @@ class KeyWith(SecurityBase):
             client = request.client
             caller = await runtime.keys.identify(request.headers.get(KEY_HEADER), client.host if client else "")
             scope[CALLER] = caller
+        self.check(scope, caller)
+        refuse_unknown(request)
+        return caller
+
+    def check(self, scope: ASGIScope, caller: Caller) -> None:
+        """Refuse a caller whose key has not the scope; the edge checks this before it reads a body."""
         if self._audited:
             scope[ADMIN_CALL] = True  # refused or not, the edge records it
         if self._scope is not None:
             caller.may(self._scope)
-        refuse_unknown(request)
-        return caller
 
 
 AnyKey = Annotated[Caller, Security(KeyWith(None))]

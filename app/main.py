@@ -42,6 +42,7 @@ from app.web.documentation import DESCRIPTION, TAGS, document
 from app.web.edge import Edge
 from app.web.event_stream import streams_end_on_signals
 from app.web.figures import Figures
+from app.web.key_checks import KeyChecks
 from app.web.logs import RequestLog
 from app.web.problem_handlers import add_problem_handlers
 from app.web.readiness import Readiness
@@ -114,7 +115,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     # The routers' own routes: include_router would make every route anew, when it is first asked for.
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)
-    app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
+    app.state.methods, app.state.key_checks = MethodsByPath(ROUTERS), KeyChecks(ROUTERS)
+    app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
     ready = ReadyForecasts(forecasts_routes.FORECAST_ROUTE)

@@ -86,7 +86,9 @@ class Settings(RetrainSettings):
         5000, ge=1, description="Trained models a process keeps loaded; the least recently used leave first"
     )
     max_body_megabytes: int = Field(
-        32, ge=1, description="Largest body of counts or links, in megabytes, after decompression; others have 1 MB"
+        32,
+        ge=1,
+        description="Largest body of counts, in megabytes, after decompression; links have 8 MB, all others 1 MB",
     )
     max_import_megabytes: int = Field(512, ge=1, description="Largest file `POST /v1/import` takes, in megabytes")
     max_unpacked_megabytes: int = Field(

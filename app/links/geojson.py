@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
+from app.exceptions import Invalid, TooLarge
 from app.links.geometry import Geometry
 from app.links.schemas import LinkBatch, LinkId, LinkIn, LinkOut, LinkProperties
 from app.web.json_width import narrow
 
 GEOJSON = "application/geo+json"
+MOST_BRACKETS = 500_000  # lists and objects in a body; each point of a geometry is a list
 OUT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["type", "features", "next_cursor"],
@@ -66,6 +71,25 @@ LinksBody = Annotated[
     Discriminator(_language),
     BeforeValidator(narrow),
 ]
+LINKS_BODY: TypeAdapter[LinkBatch | LinkCollection] = TypeAdapter(LinksBody)
+
+
+def parse_links(body: bytes, media_type: str) -> list[LinkIn]:
+    """Parse links from JSON or GeoJSON; a body of nothing but brackets would take fifty times its size."""
+    kind = media_type.partition(";")[0].strip().lower()
+    if not (kind == "application/json" or kind.endswith("+json")):
+        raise Invalid.field("content-type", media_type, f"must be application/json or {GEOJSON}")
+    if (brackets := body.count(b"[") + body.count(b"{")) > MOST_BRACKETS:
+        raise TooLarge(
+            f"the body holds {brackets} lists and objects; at most {MOST_BRACKETS} are taken, send fewer links"
+        )
+    try:
+        return LINKS_BODY.validate_python(from_json(body.removeprefix(BOM_UTF8), allow_inf_nan=False)).links
+    except ValidationError as problem:
+        errors = problem.errors(include_url=False)
+        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
+    except ValueError as problem:
+        raise Invalid.field("body", "", f"must be JSON; {problem}") from None
 
 
 def feature_collection(links: Sequence[LinkOut], next_cursor: str | None) -> str:

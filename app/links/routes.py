@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
-from app.links.geojson import GEOJSON, OUT_SCHEMA, LinksBody, feature_collection
+from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.list import list_links
 from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
 from app.links.store import delete_link, read_link, store_links
 from app.web.media_types import preferred
 from app.web.pages import next_page
 from app.web.problems import problem_responses
+from app.web.shedding import Shedding
 
 router = APIRouter(prefix="/v1/links", tags=["links"])
 
@@ -24,7 +25,26 @@ Cursor = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
 Accept = Annotated[str | None, Header(description="What to answer in", include_in_schema=False)]
 GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
-GEOJSON_BODY = {"requestBody": {"content": {GEOJSON: {"schema": {"$ref": "#/components/schemas/LinkCollection"}}}}}
+COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
+POST_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"oneOf": [{"$ref": "#/components/schemas/LinkBatch"}, COLLECTION]}},
+            GEOJSON: {"schema": COLLECTION},
+        },
+    }
+}
+
+
+async def posted_links(request: Request) -> list[LinkIn]:
+    """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
+    body, media_type = await request.body(), request.headers.get("content-type", "")
+    shedding: Shedding = request.app.state.shedding
+    return await shedding.apart("links", parse_links, body, media_type)
+
+
+PostedLinks = Annotated[list[LinkIn], Depends(posted_links)]
 
 
 @router.get("", response_model=LinkPage, summary="All links", responses={200: GEOJSON_ANSWER})
@@ -44,10 +64,10 @@ def get_links(
     return page
 
 
-@router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=GEOJSON_BODY)
-def post_links(_key: AdminKey, session: WriteSession, body: LinksBody) -> LinksReport:
+@router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=POST_BODY)
+def post_links(_key: AdminKey, links: PostedLinks, session: WriteSession) -> LinksReport:
     """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none."""
-    return store_links(session, body.links)
+    return store_links(session, links)
 
 
 @router.get("/{link_id}", summary="One link", responses=problem_responses(404))

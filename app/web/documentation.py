@@ -7,11 +7,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.links.geojson import LINKS_BODY
 from app.web.document_links import add_links
 from app.web.problems import MEDIA_TYPE, ProblemBody, problem_responses
 
 __all__ = ["DESCRIPTION", "TAGS", "document", "problem_responses"]
 
+REF_TEMPLATE = "#/components/schemas/{model}"
 EVERYWHERE = (401, 403, 422, 429, 503)
 WITH_A_BODY = (408, 413, 415)
 TAGS = [
@@ -66,8 +68,9 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     for replaced in ("HTTPValidationError", "ValidationError"):
         schemas.pop(replaced, None)
-    problem = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = ProblemBody.model_json_schema(ref_template=REF_TEMPLATE)
     schemas.update(problem.pop("$defs"))
+    schemas.update(LINKS_BODY.json_schema(ref_template=REF_TEMPLATE)["$defs"])  # which FastAPI does not parse itself
     schemas["Problem"] = problem
     add_links(schema)
     return schema

@@ -32,10 +32,10 @@ log = logging.getLogger("flowcast.edge")
 NOTE_SECONDS = 0.5  # in which answers are gathered, to be counted and logged together
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
-IMPORT_PATH = "/v1/import"
-LARGE_BODIES = ("/v1/counts", "/v1/links")
+ADMIN_PATH, IMPORT_PATH = "/v1/admin/", "/v1/import"
+COUNTS_PATH = "/v1/counts"
+LINKS_PATH, LINKS_BODY = "/v1/links", 8 << 20  # bytes; 10,000 links with ten points each are 5 MB
 SMALL_BODY = 1 << 20  # bytes; the others say little, and what is said wrongly takes hundreds of times its size
-ADMIN_PATH = "/v1/admin/"
 Ready = Callable[[Exchange], Awaitable[Response | None]]  # gives an answer that needs no app
 PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 
@@ -47,8 +47,12 @@ class Edge:
         self, app: ASGIApp, *, settings: Settings, request_log: RequestLog, shedding: Shedding, ready: Ready
     ) -> None:
         self._app, self._log, self._shedding, self._ready = app, request_log, shedding, ready
-        self._limit = settings.max_body_megabytes << 20
-        self._import_limit = settings.max_import_megabytes << 20
+        largest = settings.max_body_megabytes << 20
+        self._limits = {
+            IMPORT_PATH: settings.max_import_megabytes << 20,
+            COUNTS_PATH: largest,
+            LINKS_PATH: min(largest, LINKS_BODY),
+        }
         self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
@@ -84,18 +88,21 @@ class Edge:
 
     async def _body(self, exchange: Exchange, receive: Receive) -> Receive:
         scope, path = exchange.scope, exchange.path
-        limit = self._import_limit if path == IMPORT_PATH else self._limit if path in LARGE_BODIES else SMALL_BODY
+        limit = self._limits.get(path, SMALL_BODY)
         if exchange.length is not None and exchange.length > limit:
             raise too_large(limit)
         if exchange.encoding not in PLAIN + PACKED:
             detail = f"Content-Encoding={exchange.encoding.decode('latin-1')!r} is refused; it must be gzip or identity"
             raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
         if path.startswith("/v1/"):
-            # Before the body is read: a stranger's megabytes are not worth parsing.
-            keys = scope["app"].state.runtime.keys
-            scope[CALLER] = await keys.identify(exchange.key, exchange.client)
-            if path.startswith(ADMIN_PATH):
-                scope[ADMIN_CALL] = True  # here, for a body that cannot be read is refused before the route is asked
+            # Key and scope are checked before any of the body is read: FastAPI would parse the body first.
+            state = scope["app"].state
+            scope[CALLER] = caller = await state.runtime.keys.identify(exchange.key, exchange.client)
+            if (guarded := state.key_checks.find(scope["method"], path)) is not None:
+                scope["route"] = guarded.route
+                guarded.check.check(scope, caller)
+            elif path.startswith(ADMIN_PATH):
+                scope[ADMIN_CALL] = True  # an attempt at a call that does not exist is recorded, too
         packed = exchange.encoding in PACKED
         if packed:
             gone = (b"content-encoding", b"content-length")

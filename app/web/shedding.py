@@ -27,7 +27,7 @@ from app.web.metrics import REGISTRY
 TURNS = {"read": 4, "write": 2}
 # Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each took as
 # long as both in turn, and the event loop waited for two.
-APART = {"ingest": 1, "forecasts": 1, "look_up": 2, "import": 2, "events": 1}
+APART = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
 LOOK_SECONDS = 0.5
 MOST_LAG = 1.0  # seconds that the event loop may be late
 LATE_LOOKS = 4  # in a row, before everything is refused: once may be a busy machine

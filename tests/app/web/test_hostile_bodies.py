@@ -120,6 +120,7 @@ def test_counts_in_no_language_are_refused(client, kind, body):
         ("/v1/counts", CSV, b"link_id,slot_start,count" + b"," * 4_000 + b"\n" + b"A\n" * 1000, 422),
         ("/v1/counts", CSV, b"link_id,slot_start,count\n" + b"A\n" * 200_000, 413),
         ("/v1/links", JSON, b'{"links":[' + b"0," * 200_000 + b"0]}", 422),
+        ("/v1/links", JSON, b'{"links":[' + b"[]," * 600_000 + b"0]}", 413),
         ("/v1/links", JSON, b'{"links":[{' + b",".join(b'"%d":0' % i for i in range(50_000)) + b"}]}", 422),
         (
             "/v1/links",

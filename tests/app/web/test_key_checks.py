@@ -1,0 +1,116 @@
+"""A key and its scope are checked before any of a request's body is read, on every route that takes a body."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from app.keys.caller import Scope
+from app.links import schemas
+from tests.support.databases import on_sqlite
+
+pytestmark = on_sqlite
+FILLED = {"{link_id}": "A", "{version}": "1"}
+
+
+def calls_with_a_body(app: FastAPI) -> list[tuple[str, str]]:
+    """Return method and path of every call that takes a body."""
+    paths = app.openapi()["paths"].items()
+    return [(how.upper(), path) for path, calls in paths for how, call in calls.items() if "requestBody" in call]
+
+
+class Exchange:
+    """One request with a body that never comes, and what is answered."""
+
+    def __init__(self, app: FastAPI, method: str, path: str, key: str) -> None:
+        for name, value in FILLED.items():
+            path = path.replace(name, value)
+        headers = [(b"x-api-key", key.encode()), (b"content-length", b"100"), (b"content-type", b"application/json")]
+        self._scope: dict[str, Any] = {
+            "type": "http", "method": method, "path": path, "query_string": b"", "headers": headers,
+            "scheme": "http", "client": ("192.0.2.1", 1), "server": ("testserver", 80), "root_path": "",
+        }  # fmt: skip
+        self._app, self.status, self.asked_for_body = app, 0, False
+
+    async def __call__(self) -> None:
+        await self._app(self._scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, Any]:
+        self.asked_for_body = True
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+
+
+def test_a_key_without_the_scope_is_refused_before_any_of_the_body_is_read(service: FastAPI, client: TestClient):
+    keys = [client.post("/v1/admin/keys", json={"name": scope, "scopes": [scope]}).json()["key"] for scope in Scope]
+    calls = calls_with_a_body(service)
+    assert ("POST", "/v1/links") in calls
+    assert ("POST", "/v1/import") in calls
+    for method, path in calls:
+        exchanges = [Exchange(service, method, path, key) for key in keys]
+        for exchange in exchanges:
+            client.portal.call(exchange)
+        refused = [one.status for one in exchanges if not one.asked_for_body]
+        assert refused == [403, 403], path  # by the third key, which has the scope, the body is asked for
+
+
+def test_a_call_refused_so_is_in_the_audit(client: TestClient):
+    key = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()["key"]
+    assert client.put("/v1/links/A", json={}, headers={"X-API-Key": key}).status_code == 403
+    call = client.get("/v1/admin/audit").json()["calls"][0]
+    assert (call["key_name"], call["method"], call["path"], call["status"]) == ("reader", "PUT", "/v1/links/A", 403)
+
+
+def test_links_are_checked_off_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    """The event loop answers others while a large body of links is checked."""
+    on_the_loop = []
+
+    def zone_named(name: str) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            on_the_loop.append(False)
+        else:
+            on_the_loop.append(True)
+
+    monkeypatch.setattr(schemas, "zone_named", zone_named)
+    client.post("/v1/links", json={"links": [{"link_id": "A", "zone": "UTC"}]}).raise_for_status()
+    assert on_the_loop == [False]
+
+
+def test_a_body_of_links_is_bounded_before_it_is_parsed(client: TestClient):
+    large = b'{"links": [' + b" " * (8 << 20) + b"]}"
+    headers = {"Content-Type": "application/json"}
+    answer = client.post("/v1/links", content=large, headers=headers)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        413,
+        "the body is larger than 8 MB, the most this call takes",
+    )
+    answer = client.post("/v1/links", content=b'{"links": [' + b"[]," * 500_000 + b"[]]}", headers=headers)
+    assert answer.status_code == 413
+    assert "500003 lists and objects" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "field"),
+    [
+        (b'{"links": []}', "text/plain", "content-type"),
+        (b'{"links": []', "application/json", "body"),
+        (b"", "application/json", "body"),
+        (b'{"links": [{"link_id": "A", "zone": "Mars"}]}', "application/json", "body.json.links.0.zone"),
+    ],
+)
+def test_what_is_wrong_with_a_body_of_links_is_named(client: TestClient, body: bytes, media_type: str, field: str):
+    answer = client.post("/v1/links", content=body, headers={"Content-Type": media_type})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+
+
+def test_a_byte_order_mark_before_links_is_ignored(client: TestClient):
+    body = b'\xef\xbb\xbf{"links": [{"link_id": "A"}]}'
+    headers = {"Content-Type": "application/geo+json"}
+    assert client.post("/v1/links", content=body, headers=headers).json()["created"] == 1
