@@ -90,6 +90,12 @@ class Settings(RetrainSettings):
         ge=1,
         description="Largest body of counts, in megabytes, after decompression; links have 8 MB, all others 1 MB",
     )
+    max_bodies_megabytes: int = Field(
+        256,
+        ge=1,
+        description="Most that the bodies of all requests under way may hold in one process, in megabytes, after "
+        "decompression; more get 503",
+    )
     max_import_megabytes: int = Field(512, ge=1, description="Largest file `POST /v1/import` takes, in megabytes")
     max_unpacked_megabytes: int = Field(
         4096, ge=1, description="Most that a file of counts packed with gzip or zip may unpack to, in megabytes"

@@ -1,4 +1,4 @@
-"""Request bodies: bounded in size and in time, unpacked where they come packed."""
+"""Request bodies: bounded in size and in time, each and all together, unpacked where they come packed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from time import monotonic
 from starlette.types import Message, Receive
 
 from app.exceptions import Invalid, Problem, TooLarge
+from app.web.shedding import Shedding
 
 PART = 1 << 20  # bytes unpacked at a time
 LEAST_RATE = 4096  # bytes a second that excuse a body, or an answer's reader, for taking long
@@ -30,8 +31,11 @@ def too_large(limit: int) -> TooLarge:
 class Body:
     """A request's body on its way in."""
 
-    def __init__(self, receive: Receive, limit: int, *, packed: bool, seconds: float) -> None:
+    def __init__(
+        self, receive: Receive, limit: int, *, packed: bool, seconds: float, shedding: Shedding | None = None
+    ) -> None:
         self._receive, self._limit, self._seconds = receive, limit, seconds
+        self._shedding, self._held = shedding, 0  # None where parts are not kept in memory
         self._unpacker = zlib.decompressobj(GZIP) if packed else None
         self._waiting: bytes | None = None  # packed bytes; empty where only the unpacker itself holds some
         self._came = 0
@@ -56,10 +60,19 @@ class Body:
         self._came += len(body)
         if self._came > self._limit:
             raise too_large(self._limit)
+        if self._shedding is not None:
+            self._shedding.hold(len(body))
+            self._held += len(body)
         self._whole = self._last and self._waiting is None
         if self._whole and self._unpacker is not None and not self._unpacker.eof and self._came:
             raise Invalid.field("body", "", "must be whole; the gzip stream ends too early")
         return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    def let_go(self) -> None:
+        """Free what was held of the body; called when the request is over, however it ended."""
+        if self._shedding is not None:
+            self._shedding.let_go(self._held)
+            self._held = 0
 
     async def _next(self) -> Message:
         # Not a fixed total, or large files over slow lines could not be sent; and nobody is silent for long.

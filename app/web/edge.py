@@ -67,10 +67,12 @@ class Edge:
         if self._root_path:  # here, and not only in the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
         exchange = Exchange(scope, send, self._id_prefix, self._ids, _audit)
+        body: Body | None = None
         try:
             self._shedding.check(exchange.method, exchange.path, scope["query_string"])
             if exchange.has_body:
-                receive = await self._body(exchange, receive)
+                body = await self._body(exchange, receive)
+                receive = body.receive
             elif (answer := await self._ready(exchange)) is not None:
                 await answer(scope, receive, exchange.send)
                 return
@@ -84,9 +86,11 @@ class Edge:
                 raise
             await _answer_to(problem, exchange)(scope, receive, exchange.send)
         finally:
+            if body is not None:
+                body.let_go()
             self._note(exchange, perf_counter() - began)
 
-    async def _body(self, exchange: Exchange, receive: Receive) -> Receive:
+    async def _body(self, exchange: Exchange, receive: Receive) -> Body:
         scope, path = exchange.scope, exchange.path
         limit = self._limits.get(path, SMALL_BODY)
         if exchange.length is not None and exchange.length > limit:
@@ -107,7 +111,8 @@ class Edge:
         if packed:
             gone = (b"content-encoding", b"content-length")
             scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
-        return Body(receive, limit, packed=packed, seconds=self._body_seconds).receive
+        shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
+        return Body(receive, limit, packed=packed, seconds=self._body_seconds, shedding=shedding)
 
     def _note(self, exchange: Exchange, seconds: float) -> None:
         scope, status = exchange.scope, exchange.status or GONE

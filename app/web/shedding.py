@@ -53,7 +53,8 @@ class Overloaded(Unavailable):
 class Shedding:
     """Knows how much waits, and refuses more."""
 
-    def __init__(self, most_waiting: int) -> None:
+    def __init__(self, most_waiting: int, most_body_bytes: int) -> None:
+        self._most_body_bytes, self._body_bytes = most_body_bytes, 0
         self._most = {True: max(1, most_waiting // 2), False: most_waiting}  # of reads, and of all else
         self._late = 0
         self._refused = count()
@@ -86,6 +87,16 @@ class Shedding:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
 
+    def hold(self, n_bytes: int) -> None:
+        """Count bytes of a body that are kept in memory; refuse them where all bodies together would hold too many."""
+        if self._body_bytes + n_bytes > self._most_body_bytes:
+            raise self._refusal(read=False, why="the bodies of other requests take up the room for bodies")
+        self._body_bytes += n_bytes
+
+    def let_go(self, n_bytes: int) -> None:
+        """Count bytes of a body as free again."""
+        self._body_bytes -= n_bytes
+
     async def watch(self) -> None:
         """Measure for ever how late the event loop is."""
         while True:
@@ -93,8 +104,8 @@ class Shedding:
             await asyncio.sleep(LOOK_SECONDS)
             self._late = self._late + 1 if monotonic() - due > MOST_LAG else 0
 
-    def _refusal(self, read: bool) -> Overloaded:
+    def _refusal(self, read: bool, why: str = "too many requests are waiting") -> Overloaded:
         (_shed_reads if read else _shed_writes).inc()
         seconds = WAITS[next(self._refused) % len(WAITS)]
-        detail = f"too many requests are waiting; nothing of this one was done, so send it again in {seconds} s"
+        detail = f"{why}; nothing of this one was done, so send it again in {seconds} s"
         return Overloaded(detail, headers={"Retry-After": str(seconds)})
