@@ -79,8 +79,7 @@ AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a buc
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the service; the database's schema must be up to date when it starts."""
     settings = settings or settings_from_environment()
-    bodies = max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20  # the largest must fit
-    request_log, shedding = RequestLog(settings.log_level), Shedding(settings.max_waiting, bodies)
+    request_log, shedding = RequestLog(settings.log_level), Shedding(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

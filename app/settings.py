@@ -127,6 +127,7 @@ class Settings(RetrainSettings):
     stream_seconds: float = Field(
         3600, gt=0, description="Longest that a stream of events lasts, in seconds; clients connect again"
     )
+    max_streams: int = Field(100, ge=1, description="Streams of events that one process keeps open; more get 503")
     cors_origins: str = Field("", description="Origins, comma-separated, whose pages may call the API; none by default")
     trusted_proxies: str = Field(
         "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are believed"

@@ -102,10 +102,10 @@ async def post_import(
     """
     if create_links:
         caller.may(Scope.ADMIN)
-    with tempfile.TemporaryFile(buffering=0) as file:
+    shedding: Shedding = request.app.state.shedding
+    with shedding.place("import"), tempfile.TemporaryFile(buffering=0) as file:
         await _save(request, file)
         work = partial(_import, create_links=create_links, dry_run=dry_run)
-        shedding: Shedding = request.app.state.shedding
         return await shedding.apart("import", work, runtime, file, layout, zone, SlotGrid(slot_minutes))
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from app.changes import Changes
 from app.database import AWAY
@@ -83,12 +84,27 @@ def stream(request: Request, changes: Changes, look: Look, seconds: float) -> Re
 
     The stream ends after so many seconds; a client connects again, as browsers do by themselves.
     """
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_frames(request, changes, look, seconds), media_type=EVENT_STREAM, headers=headers)
-
-
-async def _frames(request: Request, changes: Changes, look: Look, seconds: float) -> AsyncIterator[bytes]:
     shedding: Shedding = request.app.state.shedding
+    return EventStream(_frames(request, shedding, changes, look, seconds), shedding)
+
+
+class EventStream(StreamingResponse):
+    """A stream of events, which takes one of the places for streams from its beginning to its end."""
+
+    def __init__(self, frames: AsyncIterator[bytes], shedding: Shedding) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(frames, media_type=EVENT_STREAM, headers=headers)
+        self._shedding = shedding
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events, or refuse the stream before anything of it is sent."""
+        with self._shedding.place("events"):
+            await super().__call__(scope, receive, send)
+
+
+async def _frames(
+    request: Request, shedding: Shedding, changes: Changes, look: Look, seconds: float
+) -> AsyncIterator[bytes]:
     seen: object = object()
     last: Frame | None = None
     spoken = monotonic()

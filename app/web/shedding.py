@@ -2,14 +2,16 @@
 
 Few sessions are open at a time, and few batches of counts are worked on; what comes meanwhile waits for its turn.
 Past a bound on how many wait, more is refused with 503 and ``Retry-After``: reads at half the bound, so that
-counts still come in. A forecast that lies ready needs no thread and is refused only when the process
+counts still come in. Streams of events and imports last long: each kind has a number of places, and those that wait
+for a thread do not count for others. A forecast that lies ready needs no thread and is refused only when the process
 itself cannot keep up. Nobody is refused who asks how the service is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from time import monotonic
@@ -20,6 +22,7 @@ from anyio.to_thread import run_sync
 from prometheus_client import Counter
 
 from app.exceptions import Unavailable
+from app.settings import Settings
 from app.web.metrics import REGISTRY
 
 # Sessions at a time. More would only take turns at one interpreter, and those that hold a lock need a thread for each
@@ -28,6 +31,7 @@ TURNS = {"read": 4, "write": 2}
 # Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each took as
 # long as both in turn, and the event loop waited for two.
 APART = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
+MOST_IMPORTS = 8  # that are received, wait or are worked on; each has a file on disk
 LOOK_SECONDS = 0.5
 MOST_LAG = 1.0  # seconds that the event loop may be late
 LATE_LOOKS = 4  # in a row, before everything is refused: once may be a busy machine
@@ -53,9 +57,14 @@ class Overloaded(Unavailable):
 class Shedding:
     """Knows how much waits, and refuses more."""
 
-    def __init__(self, most_waiting: int, most_body_bytes: int) -> None:
-        self._most_body_bytes, self._body_bytes = most_body_bytes, 0
-        self._most = {True: max(1, most_waiting // 2), False: most_waiting}  # of reads, and of all else
+    def __init__(self, settings: Settings) -> None:
+        self._most = {True: max(1, settings.max_waiting // 2), False: settings.max_waiting}  # of reads, and of all else
+        self._most_body_bytes = (
+            max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20
+        )  # the largest fits
+        self._body_bytes = 0
+        self._places = {"events": settings.max_streams, "import": MOST_IMPORTS}
+        self._taken = dict.fromkeys(self._places, 0)
         self._late = 0
         self._refused = count()
         self._lanes: dict[str, CapacityLimiter] = {}
@@ -74,18 +83,29 @@ class Shedding:
         raise self._refusal(read)
 
     def _waiting(self) -> int:
-        lanes = (*self.turns.values(), *self._lanes.values())
-        return sum(lane.statistics().tasks_waiting for lane in lanes)
+        lanes = [lane for name, lane in self._lanes.items() if name not in self._places]
+        return sum(lane.statistics().tasks_waiting for lane in (*self.turns.values(), *lanes))
 
     async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Do work in a thread apart from the others: a link's look-up is soon done, an import is not.
 
-        Streams of events, which are under way already, are never refused.
+        Streams of events and imports have a place already and are not refused here.
         """
         limiter = self._lanes.setdefault(lane, CapacityLimiter(APART[lane]))
-        if lane != "events" and limiter.statistics().tasks_waiting >= self._most[False]:
+        if lane not in self._places and limiter.statistics().tasks_waiting >= self._most[False]:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
+
+    @contextmanager
+    def place(self, kind: str) -> Iterator[None]:
+        """Take one of the places for streams of events or for imports; refuse where all are taken."""
+        if self._taken[kind] >= self._places[kind]:
+            raise self._refusal(read=kind == "events", why=f"all {self._places[kind]} places of this call are taken")
+        self._taken[kind] += 1
+        try:
+            yield
+        finally:
+            self._taken[kind] -= 1
 
     def hold(self, n_bytes: int) -> None:
         """Count bytes of a body that are kept in memory; refuse them where all bodies together would hold too many."""

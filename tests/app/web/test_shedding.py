@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.settings import Settings
+from app.web.shedding import MOST_IMPORTS
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
 from tests.support.waiting import WAIT_SECONDS
@@ -23,7 +24,8 @@ HALF = b"link_id,slot_start,count\n" + b"\n" * 600_000  # more than half of the 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"max_body_megabytes": 1, "max_bodies_megabytes": 1})
+    bounds = {"max_body_megabytes": 1, "max_bodies_megabytes": 1, "max_streams": 2, "max_waiting": 1}
+    return settings.model_copy(update=bounds)
 
 
 class SlowRequest:
@@ -106,3 +108,49 @@ class TestBodies:
     def test_imports_go_to_disk_and_take_no_room(self, service, client):
         with kept_open(client, SlowRequest(service, "POST", "/v1/import", HALF)):
             assert post(client).status_code == 200
+
+
+class TestPlaces:
+    @pytest.mark.parametrize("lane", ["events", "import"])
+    def test_what_waits_for_a_thread_of_streams_or_imports_keeps_no_other_call_out(self, service, client, lane):
+        over = threading.Event()
+
+        async def wait_in_line() -> list[bool]:
+            shedding = service.state.shedding
+            waiting = [asyncio.create_task(shedding.apart(lane, over.wait)) for _ in range(10)]
+            for _ in range(10):
+                await asyncio.sleep(0)  # until each has a thread or waits for one
+            try:
+                shedding.check("GET", "/v1/links", b"")
+                shedding.check("POST", "/v1/counts", b"")
+            finally:
+                over.set()
+            return await asyncio.gather(*waiting)
+
+        assert all(client.portal.call(wait_in_line))
+
+    def test_streams_past_their_bound_are_refused_until_another_ends(self, service, client):
+        def stream() -> SlowRequest:
+            return SlowRequest(service, "GET", "/v1/events")
+
+        with kept_open(client, stream()):
+            with kept_open(client, stream()) as second:
+                refused = client.get("/v1/events")
+                assert (refused.status_code, refused.json()["type"]) == (503, "/problems/overloaded")
+                assert refused.headers["Retry-After"].isdigit()
+                assert client.get("/v1/links").status_code == 200
+            assert second.status == 200
+            with kept_open(client, stream()) as third:
+                pass
+            assert third.status == 200
+
+    def test_imports_past_their_bound_are_refused_before_their_file_is_read(self, service, client):
+        with ExitStack() as stack:
+            for _ in range(MOST_IMPORTS):
+                stack.enter_context(kept_open(client, SlowRequest(service, "POST", "/v1/import", HALF)))
+            late = SlowRequest(service, "POST", "/v1/import", HALF)
+            client.portal.call(late)
+            assert (late.status, late.begun.is_set()) == (503, False)
+            assert post(client).status_code == 200
+        answer = client.post("/v1/import", content=HALF)
+        assert answer.status_code == 200, answer.text
