@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event, exc, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
@@ -35,6 +35,7 @@ CONNECTING: dict[str, Any] = {
     "tcp_user_timeout": 25_000,
 }
 AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # what a database that cannot be used fails with
+READ_ONLY = "25006"  # PostgreSQL's code for a write that it does not take, as from a standby
 CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
 
 _CONCERNS = "flowcast.concerns"  # where a session says which links its changes concern
@@ -84,6 +85,7 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
             connect_args=wanted,
         )
         event.listen(engine, "connect", _prepare_postgresql)
+        event.listen(engine, "handle_error", _on_read_only)
         event.listen(engine, "before_execute", _give_way)
         event.listen(engine, "before_cursor_execute", _give_way)
         event.listen(engine, "after_cursor_execute", _rested)
@@ -97,6 +99,18 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _on_read_only(context: ExceptionContext) -> exc.OperationalError | None:
+    """Treat a server that takes no writes like one that cannot be reached, and drop all connections to it.
+
+    A connection keeps its server and its mode: only a new one can find that writes are possible again.
+    """
+    problem = context.original_exception
+    if getattr(problem, "sqlstate", None) != READ_ONLY:
+        return None
+    context.is_disconnect = True
+    return exc.OperationalError(context.statement, context.parameters, problem, connection_invalidated=True)
 
 
 def _give_way(*_: Any) -> None:
@@ -195,6 +209,15 @@ def writes_here() -> int:
 def broad_writes_here() -> int:
     """Count those that did not say which links they concern."""
     return _broad_writes
+
+
+def takes_writes(session: Session) -> bool:
+    """Return whether the database takes writes; a PostgreSQL that stands by, or was set to read-only, does not."""
+    if session.get_bind().dialect.name == "sqlite":
+        return True
+    # Not transaction_read_only: a transaction may be so by its own choice.
+    question = "SELECT NOT (pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean)"
+    return bool(session.execute(text(question)).scalar_one())
 
 
 def is_sqlite(engine: Engine) -> bool:

@@ -15,7 +15,7 @@ from sqlalchemy import exc, select
 from sqlalchemy.orm import Session
 
 from app.counts.queries import newest_slots
-from app.database import reading
+from app.database import reading, takes_writes
 from app.links.tables import Link
 from app.registry.queries import shelf_size
 from app.runtime import Runtime
@@ -85,6 +85,9 @@ class Readiness:
             if step != self._newest_step:
                 return Stored(None, step)
             with reading(self._runtime.engine) as session:
+                if not takes_writes(session):
+                    session.invalidate()  # only a new connection can find that it does again
+                    return Stored("it takes no writes", step)
                 return Stored(None, step, *self._feed(session), self._damaged(session), shelf_size(session))
         except exc.SQLAlchemyError as problem:
             log.warning("the database failed", exc_info=problem)
