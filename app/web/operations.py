@@ -121,6 +121,16 @@ class Ready(BaseModel):
     feed: FeedCheck
 
 
+class ForecastsReady(BaseModel):
+    """Whether forecasts can be answered."""
+
+    status: Annotated[
+        Literal["ready", "stale", "unavailable"],
+        Field(description="stale: from memory, because the database cannot be used"),
+    ]
+    database: DatabaseCheck
+
+
 @router.get("/livez", summary="Alive?")
 async def livez() -> Alive:
     """Say that the process lives; asks nobody else."""
@@ -142,6 +152,27 @@ async def readyz(request: Request, response: Response, runtime: RuntimeDep) -> R
         response.headers["Retry-After"] = "5"
     response.headers["Cache-Control"] = "no-store"
     return told
+
+
+@router.get(
+    "/readyz/forecasts",
+    summary="Ready for forecasts?",
+    responses={503: {"model": ForecastsReady, "description": "Forecasts cannot be answered"}},
+)
+async def readyz_forecasts(request: Request, response: Response, runtime: RuntimeDep) -> ForecastsReady:
+    """Return whether forecasts can be answered, also from memory while the database cannot be used."""
+    readiness = _readiness(request)
+    stored = await readiness.ask()
+    status: Literal["ready", "stale", "unavailable"] = "unavailable"
+    if readiness.is_ready(stored):
+        status = "ready"
+    elif stored.trouble is not None and runtime.board.remembered() is not None:
+        status = "stale"
+    if status == "unavailable":
+        response.status_code = 503
+        response.headers["Retry-After"] = "5"
+    response.headers["Cache-Control"] = "no-store"
+    return ForecastsReady(status=status, database=_database_check(stored))
 
 
 @router.get(
@@ -176,13 +207,17 @@ def _readiness(request: Request) -> Readiness:
     return cast(Readiness, request.app.state.readiness)
 
 
+def _database_check(stored: Stored) -> DatabaseCheck:
+    return DatabaseCheck(ok=stored.trouble is None, reason=stored.trouble)
+
+
 def _told(readiness: Readiness, stored: Stored, runtime: Runtime) -> Ready:
     damaged = [DamagedModel(link_id=link, version=number, reason=why) for link, number, why in stored.damaged]
     status: Literal["ready", "degraded"] = "degraded" if damaged else "ready"
     return Ready(
         status=status if readiness.is_ready(stored) else "unavailable",
         version=VERSION,
-        database=DatabaseCheck(ok=stored.trouble is None, reason=stored.trouble),
+        database=_database_check(stored),
         db_schema=SchemaCheck(
             ok=stored.step == readiness.newest_step, step=stored.step, newest_step=readiness.newest_step
         ),

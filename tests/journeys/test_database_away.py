@@ -96,6 +96,8 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
             assert service.ask_as("fc_unknown_key", "GET", "/v1/links/A/forecast")[0] in (401, 503)
             assert service.ask("GET", "/livez")[0] == 200
             assert service.ask("GET", "/readyz")[0] == 503
+            status, ready = service.ask("GET", "/readyz/forecasts")
+            assert (status, ready["status"], ready["database"]["ok"]) == (200, "stale", False)
             refused = [wait for status, wait in feed.answers if status == 503]
             assert refused
             assert all(refused)

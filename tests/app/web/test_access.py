@@ -57,6 +57,7 @@ MAY = {
     "DELETE /v1/admin/keys/{key_id}": ADMIN,
     "GET /livez": NOBODY,
     "GET /readyz": NOBODY,
+    "GET /readyz/forecasts": NOBODY,
     "GET /metrics": NOBODY,
     "GET /openapi.json": NOBODY,
     "GET /docs": NOBODY,

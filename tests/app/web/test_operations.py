@@ -113,6 +113,45 @@ class TestReadyz:
         assert len(asked) == 1
 
 
+@on_sqlite
+class TestReadyzForecasts:
+    @pytest.fixture(autouse=True)
+    def no_upkeep(self, monkeypatch):
+        """Let forecasts be in memory only when a test puts them there."""
+        monkeypatch.setattr("app.main.UPKEEP_SECONDS", 3600.0)
+
+    @pytest.fixture
+    def away(self, monkeypatch, ask_now):
+        """Let the question to the database fail."""
+
+        def fail(engine):
+            raise OperationalError("SELECT", {}, Exception("refused"))
+
+        return lambda: monkeypatch.setattr("app.web.readiness.schema_step", fail)
+
+    def test_ready_with_the_database(self, client):
+        told = client.get("/readyz/forecasts")
+        assert told.status_code == 200
+        assert told.json() == {"status": "ready", "database": {"ok": True, "reason": None}}
+
+    def test_stale_without_it_once_all_forecasts_are_in_memory(self, client, runtime_of, put_link, away):
+        put_link("A")
+        away()
+        told = client.get("/readyz/forecasts")
+        assert (told.status_code, told.json()["status"]) == (503, "unavailable")
+        assert told.headers["Retry-After"].isdigit()
+        runtime_of.board.take_note()
+        told = client.get("/readyz/forecasts")
+        assert (told.status_code, told.json()["status"], told.json()["database"]["ok"]) == (200, "stale", False)
+        assert client.get("/readyz").status_code == 503
+
+    def test_unavailable_with_an_old_schema(self, client, runtime_of, ask_now):
+        runtime_of.board.take_note()
+        with writing(runtime_of.engine) as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+        assert client.get("/readyz/forecasts").status_code == 503
+
+
 class TestMetrics:
     def test_requests_are_counted_by_template(self, client):
         before = sample(client, "flowcast_requests_total", route="/v1/links/{link_id}", status="4xx") or 0
