@@ -9,9 +9,10 @@ from hashlib import sha256
 from hmac import compare_digest
 from time import monotonic
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from app.database import AWAY, reading
 from app.exceptions import TooMany, Unauthorized
@@ -26,7 +27,8 @@ __all__ = ["Caller", "KeyRing"]
 MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
 MOST_UNCHECKED = 600.0  # seconds; the same where the database is away and cannot be asked
 MOST_KNOWN = 10_000
-FAILURES_A_MINUTE = 60  # wrong keys from one address
+FAILURES_A_MINUTE = 60  # wrong keys from one address, past which its keys are looked up one at a time
+LOOK_UPS_AT_ONCE = 4  # in threads of their own: strangers take none from requests
 CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key"'}
 
 
@@ -47,6 +49,7 @@ class KeyRing:
         self._open = settings.auth is Switch.OFF
         self._limits = Buckets(settings.rate_limit) if settings.rate_limit else None
         self._failures = Buckets(min(FAILURES_A_MINUTE, settings.rate_limit)) if settings.rate_limit else None
+        self._turns, self._suspect_turns = CapacityLimiter(LOOK_UPS_AT_ONCE), CapacityLimiter(1)
         self._known: dict[bytes, _Known] = {}
         self._changes = 0
         self._used: dict[str, datetime] = {}
@@ -78,15 +81,16 @@ class KeyRing:
             return self._environment
         return None
 
-    async def look_up(self, key: str | None) -> Caller:
-        """Tell who calls, from the database, or refuse."""
+    async def look_up(self, key: str | None, *, suspect: bool = False) -> Caller:
+        """Return who calls, from the database, or refuse; suspects are looked up one at a time."""
         if (caller := self.known(key)) is not None:
             return caller
         if not key:
             raise Unauthorized("the header X-API-Key is missing; it carries the key", headers=CHALLENGE)
         key_id = key_id_in(key)
         try:
-            caller = None if key_id is None else await run_in_threadpool(self._ask, key_id, key)
+            turns = self._suspect_turns if suspect else self._turns
+            caller = None if key_id is None else await run_sync(self._ask, key_id, key, limiter=turns)
         except AWAY:
             if (caller := self._remembered(key)) is None:
                 raise
@@ -125,15 +129,15 @@ class KeyRing:
         return bool(self._used)
 
     async def _unless_guessing(self, key: str | None, client: str) -> Caller:
-        # A key that was good a minute ago is no guess: a stranger at the same address cannot lock it out.
-        bucket = None if self._failures is None or not key or _digest(key) in self._known else self._failures.of(client)
-        if bucket is not None and (wait := bucket.wait()):
-            raise _too_many(f"too many wrong keys came from {client}", wait)
+        # Wrong keys are counted after the look-up, and only they are refused: others may share their address.
+        bucket = None if self._failures is None or not key else self._failures.of(client)
         try:
-            return await self.look_up(key)
+            # A key that was good a minute ago is no guess.
+            suspect = bucket is not None and bucket.wait() > 0 and _digest(key or "") not in self._known
+            return await self.look_up(key, suspect=suspect)
         except Unauthorized:
-            if bucket is not None:
-                bucket.take()
+            if bucket is not None and (wait := bucket.take()):
+                raise _too_many(f"too many wrong keys came from {client}", wait) from None
             raise
 
     def _ask(self, key_id: str, key: str) -> Caller | None:

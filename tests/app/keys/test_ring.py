@@ -156,6 +156,36 @@ class TestIdentify:
         later(monkeypatch, 61)
         self.identify(ring, issued[1], 1)
 
+    def test_a_key_never_seen_before_passes_although_wrong_ones_came_from_its_address(self, engine, settings, issued):
+        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 2}))
+        for refused in (Unauthorized, Unauthorized, TooMany, TooMany):
+            with pytest.raises(refused):
+                self.identify(ring, f"fc_{issued[0]}_wrong", 1)
+        self.identify(ring, issued[1], 1)
+
+    def test_past_the_limit_keys_of_an_address_are_looked_up_one_at_a_time(self, engine, settings, monkeypatch):
+        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 1}))
+        asked, under_way, most = ring_module.key_with_id, 0, 0
+
+        def counted(session, key_id):
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                return asked(session, key_id)
+            finally:
+                under_way -= 1
+
+        async def guess():
+            guesses = (ring.identify(f"fc_{n}_wrong", "192.0.2.1") for n in range(20))
+            return await asyncio.gather(*guesses, return_exceptions=True)
+
+        with pytest.raises(Unauthorized):
+            self.identify(ring, "guess", 1)
+        monkeypatch.setattr(ring_module, "key_with_id", counted)
+        assert {type(refused) for refused in asyncio.run(guess())} == {TooMany}
+        assert most == 1
+
     def test_each_key_has_its_own_limit(self, engine, settings, issued):
         ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 2}))
         self.identify(ring, issued[1], 2)
