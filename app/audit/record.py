@@ -14,6 +14,8 @@ from app.keys.caller import Caller
 
 log = logging.getLogger("flowcast.audit")
 
+REFUSED_A_MINUTE = 10  # of one key, in one process; more are counted and not stored
+
 
 def record_call(
     engine: Engine, caller: Caller, *, method: str, path: str, status: int, request_id: str, client: str

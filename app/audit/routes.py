@@ -44,7 +44,7 @@ def get_audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
 ) -> AuditPage:
-    """List calls that needed the scope admin, refused ones too, the newest first."""
+    """List calls that needed the scope admin, the newest first; of refused ones ten a minute of each key."""
     found = entries_before(session, int(cursor) if cursor else None, limit + 1, key_id)
     shown = [AuditOut.model_validate(row) for row in found[:limit]]
     return AuditPage(calls=shown, next_cursor=str(found[limit - 1].id) if len(found) > limit else None)

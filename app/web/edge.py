@@ -16,8 +16,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.audit.record import record_call
+from app.audit.record import REFUSED_A_MINUTE, record_call
 from app.exceptions import Invalid, Problem, Unavailable, Unsupported
+from app.keys.caller import Caller
+from app.keys.caller import Scope as KeyScope
+from app.keys.limits import Buckets
 from app.settings import Settings
 from app.web import metrics
 from app.web.bodies import Body, too_large
@@ -56,6 +59,7 @@ class Edge:
         self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
+        self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
         self._noted = False  # whether there are answers that were not counted or logged yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +70,7 @@ class Edge:
         began = perf_counter()
         if self._root_path:  # here, and not only in the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
-        exchange = Exchange(scope, send, self._id_prefix, self._ids, _audit)
+        exchange = Exchange(scope, send, self._id_prefix, self._ids, self._audit)
         body: Body | None = None
         try:
             self._shedding.check(exchange.method, exchange.path, scope["query_string"])
@@ -114,6 +118,24 @@ class Edge:
         shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
         return Body(receive, limit, packed=packed, seconds=self._body_seconds, shedding=shedding)
 
+    async def _audit(self, exchange: Exchange) -> None:
+        scope = exchange.scope
+        caller: Caller = scope[CALLER]
+        if KeyScope.ADMIN not in caller.scopes and self._refused.of(caller.key_id).take():
+            metrics.call_unrecorded()  # else a key without the scope could fill the audit
+            return
+        record = partial(
+            record_call,
+            scope["app"].state.runtime.engine,
+            caller,
+            method=exchange.method,
+            path=scope["path"],
+            status=exchange.status,
+            request_id=exchange.request_id,
+            client=exchange.client,
+        )
+        await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock: no thread of others for that
+
     def _note(self, exchange: Exchange, seconds: float) -> None:
         scope, status = exchange.scope, exchange.status or GONE
         route = getattr(scope.get("route"), "path", UNMATCHED)
@@ -139,21 +161,6 @@ class Edge:
         self._noted = False
         metrics.count_answers()
         self._log.start_writing()
-
-
-async def _audit(exchange: Exchange) -> None:
-    scope = exchange.scope
-    record = partial(
-        record_call,
-        scope["app"].state.runtime.engine,
-        scope[CALLER],
-        method=exchange.method,
-        path=scope["path"],
-        status=exchange.status,
-        request_id=exchange.request_id,
-        client=exchange.client,
-    )
-    await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock: no thread of others for that
 
 
 def _answer_to(problem: Exception, exchange: Exchange) -> Response:

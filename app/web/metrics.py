@@ -53,6 +53,9 @@ _durations = BatchHistogram(
     registry=REGISTRY,
 )
 _refusals = Counter("flowcast_requests_refused", "Requests refused, by status code", ("code",), registry=REGISTRY)
+_unrecorded = Counter(
+    "flowcast_audit_unrecorded", "Refused admin calls that were left out of the audit", registry=REGISTRY
+)
 _counts = Counter("flowcast_counts_stored", "Counts stored, new and corrected", registry=REGISTRY)
 _lags = BatchHistogram(
     "flowcast_ingest_lag_seconds",
@@ -115,6 +118,11 @@ def count_answers() -> None:
             durations.observe_all(seconds)
             if refusals is not None:
                 refusals.inc(len(seconds))
+
+
+def call_unrecorded() -> None:
+    """Count a refused admin call that was left out of the audit."""
+    _unrecorded.inc()
 
 
 def counts_stored(n: int) -> None:

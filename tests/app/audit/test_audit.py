@@ -1,3 +1,9 @@
+from functools import partial
+
+from app.audit.record import REFUSED_A_MINUTE
+from app.web.metrics import REGISTRY
+
+
 def test_every_admin_call_is_there_refused_ones_too(client, put_link):
     put_link("A")
     made = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()
@@ -35,3 +41,22 @@ def test_a_method_of_any_length_is_recorded(client):
     assert client.request("UNSUBSCRIBE", "/v1/admin/keys", content=b"{}").status_code == 405
     [newest, *_] = client.get("/v1/admin/audit").json()["calls"]
     assert (newest["method"], newest["status"]) == ("UNSUBSCR", 405)
+
+
+def test_a_key_that_may_nothing_cannot_fill_it(client):
+    key = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()
+    left_out = partial(REGISTRY.get_sample_value, "flowcast_audit_unrecorded_total")
+    before, n = left_out(), 100
+    for i in range(n):
+        method, path = ("GET", "/v1/admin/keys") if i % 2 else ("PUT", "/v1/links/A")
+        refused = client.request(method, path, json={}, headers={"X-API-Key": key["key"]})
+        assert refused.status_code == 403
+    recorded = client.get("/v1/admin/audit", params={"key_id": key["key_id"], "limit": 1000}).json()["calls"]
+    assert REFUSED_A_MINUTE <= len(recorded) < n
+    assert left_out() - before == n - len(recorded)
+    for i in range(2 * REFUSED_A_MINUTE):  # what an admin does is recorded, however much
+        client.put(f"/v1/links/{i}", json={})
+    stored = client.get("/v1/admin/audit", params={"key_id": "environment", "limit": 1000}).json()["calls"]
+    assert [call["path"] for call in stored if call["method"] == "PUT"] == [
+        f"/v1/links/{i}" for i in reversed(range(2 * REFUSED_A_MINUTE))
+    ]
