@@ -20,11 +20,13 @@ from uvicorn.server import ServerState
 from app.settings import Settings
 from app.web.bodies import LEAST_RATE
 from app.web.one_write import OneWrite
-from app.web.problems import problem_response
+from app.web.problems import RETRY_SECONDS, problem_response
 
 log = logging.getLogger("flowcast.connections")
 
 LOOK_SECONDS = 1.0
+END_SECONDS = 3.0  # that a body may still take to come once the service is told to end
+ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
 LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
 LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
 NO_SCOPE = {"path": ""}
@@ -66,6 +68,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
+        self._ending_since: float | None = None  # since the server was told to end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -139,13 +142,21 @@ class PatientProtocol(HttpToolsProtocol):
         else:
             self._refuse(400, "what came is no HTTP request")
 
+    def shutdown(self) -> None:
+        """Begin to end: what is under way is finished, but a body that is still coming is not waited for long."""
+        self._ending_since = self.loop.time()
+        super().shutdown()
+
     def _unsupported_upgrade_warning(self) -> None:
         """Leave out two lines in the log that anybody could have written; the request is answered as it is."""
 
     def look(self, now: float) -> None:
         """End the connection if its client keeps it for nothing."""
-        if self._head_since is not None and now - self._head_since > self._patience.head_seconds:
-            self._cut("a head that did not come", 408 if self._came else None)
+        if self._ending_since is not None and self._body_open and now - self._ending_since > END_SECONDS:
+            self._cut("a body that was still coming when the service ended", 503, ENDING)
+        elif self._head_since is not None and now - self._head_since > self._patience.head_seconds:
+            late = f"no whole request came within {self._patience.head_seconds:g} s"
+            self._cut("a head that did not come", 408 if self._came else None, late)
         elif self._body_open and self._is_idle():
             self._rest_since = now if self._rest_since is None else self._rest_since
             if now - self._rest_since > self._patience.head_seconds:
@@ -163,11 +174,11 @@ class PatientProtocol(HttpToolsProtocol):
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _cut(self, why: str, status: int | None = None, *, abort: bool = False) -> None:
+    def _cut(self, why: str, status: int | None = None, detail: str = "", *, abort: bool = False) -> None:
         log.info("a client was cut off", extra={"reason": why, "client": self.client[0] if self.client else ""})
         self._head_since = None
         if status is not None:
-            self._refuse(status, f"no whole request came within {self._patience.head_seconds:g} s")
+            self._refuse(status, detail)
         elif abort:
             self.transport.abort()
         else:
@@ -179,7 +190,8 @@ class PatientProtocol(HttpToolsProtocol):
         under_way = self.pipeline or (self.cycle and self.cycle.response_started and not self.cycle.response_complete)
         if not under_way and not self.transport.is_closing():
             title = HTTPStatus(status).phrase
-            answer = problem_response(NO_SCOPE, status, title, detail, (), {"Connection": "close"})
+            headers = {"Connection": "close"} | ({"Retry-After": RETRY_SECONDS} if status == 503 else {})
+            answer = problem_response(NO_SCOPE, status, title, detail, (), headers)
             lines = [
                 f"HTTP/1.1 {status} {title}".encode(),
                 *(name + b": " + value for name, value in answer.raw_headers),

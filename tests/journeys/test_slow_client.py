@@ -254,3 +254,20 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
 
     wait_until(all_are_cut_off, explain=lambda: f"{len(waiting)} clients were not cut off")
     assert served > 1
+
+
+def test_bodies_that_are_held_open_do_not_keep_the_service_from_ending(tmp_path):
+    settings = {"FLOWCAST_BODY_SECONDS": "3600"}
+    with running_service(f"sqlite:///{tmp_path}/flowcast.db", tmp_path, "--no-worker", **settings) as service:
+        clients = [connect(service) for _ in range(2)]
+        for client, path in zip(clients, (b"/v1/counts", b"/v1/import"), strict=True):
+            client.sendall(POST.replace(b"/v1/counts", path).replace(b"Host:", b"Expect: 100-continue\r\nHost:"))
+            assert client.recv(1000).startswith(b"HTTP/1.1 100")  # its body is awaited
+            client.sendall(b"link_id")
+        service.process.terminate()
+        for client in clients:
+            answer = rest(client)
+            assert problem_in(answer)["status"] == 503
+            assert b"retry-after" in answer.lower()
+        service.process.wait(WAIT_SECONDS)
+    assert "timeout graceful shutdown exceeded" not in service.log.read_text()
