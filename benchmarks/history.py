@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -164,13 +164,13 @@ def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, fold
     """Time the GETs of a real service over each database."""
     found = []
     with ExitStack() as stack:
-        connections = []
+        services = []
         for one in (small, large):
             settings = {"FLOWCAST_DATABASE_URL": one.history.url, "FLOWCAST_MODEL_STORE": str(folder / "models")}
             settings["FLOWCAST_CLOCK"] = "feed"  # however long the loading took, and for counts of slots to come
-            service = stack.enter_context(running(["app", "serve", "--no-worker"], settings, "/readyz", folder))
-            connections.append(Connection("127.0.0.1", service.port))
-            stack.callback(connections[-1].close)
+            services.append(stack.enter_context(running(["app", "serve", "--no-worker"], settings, "/readyz", folder)))
+        # After both have started: a connection without a request is closed after some seconds.
+        connections = [stack.enter_context(closing(Connection("127.0.0.1", service.port))) for service in services]
 
         def send(connection: Connection, message: bytes) -> None:
             status, body = connection.ask(message)
