@@ -59,6 +59,7 @@ class Edge:
         self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
+        self._unpacking = CapacityLimiter(1)  # bodies at a time, part by part
         self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
         self._noted = False  # whether there are answers that were not counted or logged yet
 
@@ -116,7 +117,8 @@ class Edge:
             gone = (b"content-encoding", b"content-length")
             scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
         shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
-        return Body(receive, limit, packed=packed, seconds=self._body_seconds, shedding=shedding)
+        unpacking = self._unpacking if packed else None
+        return Body(receive, limit, seconds=self._body_seconds, unpacking=unpacking, shedding=shedding)
 
     async def _audit(self, exchange: Exchange) -> None:
         scope = exchange.scope

@@ -7,8 +7,10 @@ import json
 import logging
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi import FastAPI, Request
@@ -180,6 +182,30 @@ class TestBodies:
         told = probe.post("/v1/probe/size", content=packed, headers={"Content-Encoding": "gzip"}).json()
         assert told == {"size": 25_000, "encoding": None}
 
+    def test_gzip_is_unpacked_off_the_event_loop(self, probe, monkeypatch):
+        unpacked_on_the_loop = []
+
+        class Unpacker:
+            def __init__(self, wbits: int) -> None:
+                self._unpacker = zlib.decompressobj(wbits)
+
+            def decompress(self, data: bytes, most: int) -> bytes:
+                try:
+                    asyncio.get_running_loop()
+                except RuntimeError:
+                    unpacked_on_the_loop.append(False)
+                else:
+                    unpacked_on_the_loop.append(True)
+                return self._unpacker.decompress(data, most)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._unpacker, name)
+
+        monkeypatch.setattr("app.web.bodies.zlib", SimpleNamespace(decompressobj=Unpacker, error=zlib.error))
+        packed = gzip.compress(bytes(MEGABYTE))
+        assert probe.post("/v1/probe/size", content=packed, headers={"Content-Encoding": "gzip"}).status_code == 200
+        assert set(unpacked_on_the_loop) == {False}
+
     def test_joined_gzip_streams_are_unpacked(self, probe):
         packed = gzip.compress(b"ab") + gzip.compress(b"cde")
         assert probe.post("/v1/probe/size", content=packed, headers={"Content-Encoding": "gzip"}).json()["size"] == 5
@@ -217,7 +243,7 @@ class TestBodies:
             await asyncio.sleep(10)
 
         with pytest.raises(TooSlow):
-            asyncio.run(Body(silence, 10, packed=False, seconds=0.01).receive())
+            asyncio.run(Body(silence, 10, seconds=0.01).receive())
 
     def test_a_slow_body_is_given_up_though_it_is_never_silent_for_long(self, monkeypatch):
         assert self.parts_taken(monkeypatch, size=1) == 10
@@ -234,7 +260,7 @@ class TestBodies:
             return {"type": "http.request", "body": bytes(size), "more_body": True}
 
         async def take() -> int:
-            body = Body(send, MEGABYTE, packed=False, seconds=1.0)
+            body = Body(send, MEGABYTE, seconds=1.0)
             taken = []
             with contextlib.suppress(TooSlow):
                 while len(taken) < 15:
