@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, NullPool, Pool, create_engine, text
@@ -44,12 +45,13 @@ _IN_THE_WAY = text("""
 """)
 
 
-def ensure_months(session: Session, table: str, slots: Iterable[int]) -> None:
+def ensure_months(session: Session, table: str, slots: Iterable[int], *, wait: bool = True) -> None:
     """See to it that every slot has its month to be written to, and keeps it until this transaction is over.
 
     A missing month is made in a transaction of its own, so that it is there for all at once and stays
     whatever becomes of this one. To be called before rows of links are locked: making a month waits for
-    those who write links, and these may wait for the rows.
+    those who write links, and these may wait for the rows. Without ``wait`` a month that cannot be made at once
+    raises an ``OperationalError`` for which ``lock_denied`` is true.
     """
     if session.get_bind().dialect.name != "postgresql":
         return
@@ -67,7 +69,7 @@ def ensure_months(session: Session, table: str, slots: Iterable[int]) -> None:
         make_months(connection, table, missing)  # another transaction would wait for this one for ever
         wanted -= missing  # they go if this is rolled back
     elif missing:
-        _make_apart(connection, table, missing)
+        _make_apart(connection, table, missing, wait=wait)
     if names:
         connection.exec_driver_sql(f"LOCK TABLE {names} IN ROW EXCLUSIVE MODE")
     known.update(dict.fromkeys(((table, month) for month in wanted), time.monotonic()))
@@ -78,9 +80,10 @@ def months_there(connection: Connection, table: str) -> set[int]:
     return {month_named(name) for name in connection.execute(_THERE, {"table": table}).scalars()}
 
 
-def make_months(connection: Connection, table: str, months: set[int]) -> None:
+def make_months(connection: Connection, table: str, months: set[int], *, wait: bool = True) -> None:
     """Make months, one maker at a time; readers and those who write counts go on meanwhile."""
-    connection.exec_driver_sql("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE")  # as the foreign key will want it
+    # The mode that the foreign key will need.
+    connection.exec_driver_sql(f"LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}")
     for month in sorted(months - months_there(connection, table)):
         name = f"{table}_{month_name(month)}"
         # CREATE TABLE ... PARTITION OF would lock the whole table against readers.
@@ -95,15 +98,15 @@ def _names(table: str, months: set[int]) -> str:
     return ", ".join(f"{table}_{month_name(month)}" for month in sorted(months))
 
 
-def _make_apart(connection: Connection, table: str, months: set[int]) -> None:
+def _make_apart(connection: Connection, table: str, months: set[int], *, wait: bool) -> None:
     # Not from the pool: all its connections may be held by others who wait for the same month.
     engine = create_engine(connection.engine.url, poolclass=NullPool)
-    with _making:
-        for left in reversed(range(TRIES)):
+    with _making if wait else nullcontext():
+        for left in reversed(range(TRIES if wait else 1)):
             try:
                 with engine.begin() as apart:
                     apart.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-                    make_months(apart, table, months)
+                    make_months(apart, table, months, wait=wait)
                 return
             except OperationalError as problem:
                 if not left or not lock_denied(problem):  # else somebody writes links and takes their time

@@ -19,6 +19,7 @@ from app.commands.import_tally import FileTally, as_document, print_tally
 from app.commands.service import settings_or_refuse
 from app.counts.import_file import import_and_issue
 from app.counts.importers import CountFileError, ImportedCount, ImportedLink, ImportReport, open_counts
+from app.exceptions import Problem
 from app.runtime import open_runtime
 from app.settings import Settings
 from app.slots import SlotGrid, zone_named
@@ -94,7 +95,7 @@ def import_command(
             for file in files:
                 try:
                     tally = read_file(file, layout, links_zone, grid, take, most)
-                except CountFileError as problem:
+                except (CountFileError, Problem) as problem:
                     code = REFUSED
                     notes.print(f"flowcast import: {escape(str(problem))}", style="red", soft_wrap=True)
                     documents.append({"file": file, "error": str(problem)})

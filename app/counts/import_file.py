@@ -1,4 +1,4 @@
-"""Import a file: read to its end, then stored in one transaction, with a report that accounts for every value."""
+"""Import a file: read and checked to its end, then stored in one transaction, with a report of every value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from app.clock import Clock
 from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import Spool
 from app.counts.intake import CountSource, Intake
-from app.counts.tables import Count
-from app.database import writing
+from app.database import reading, writing
 from app.links.queries import LinkInfo
-from app.monthly_tables import ensure_months
 from app.runtime import Runtime
 from app.web import metrics
 
 log = logging.getLogger("flowcast.import")
 
 Note = Callable[[int, int], None]
-
-
-class _DryRun(Exception):
-    """Undoes a transaction that was meant to show what it would do."""
 
 
 @dataclass
@@ -66,25 +59,21 @@ def import_file(
 ) -> Imported:
     """Store a file's counts, all that can be or none: a file that cannot be read to its end leaves nothing behind.
 
-    ``note`` is told how many of how many counts are stored so far.
+    A dry run locks and writes nothing. ``note`` is called with how many of how many counts are stored so far.
     """
+    intake = Intake(source, clock)
     with Spool() as spool:
         for count in source:
             spool.add(count)
-        if not dry_run:
-            # Links are written below, and whoever writes links and makes a month holds others up until the end.
-            with Session(engine) as session, session.begin():
-                ensure_months(session, Count.__tablename__, spool.slots * (60 * source.grid.slot_minutes))
-        try:
-            with writing(engine) as session:
-                intake = Intake(session, source, clock)
-                intake.begin(spool.link_ids, create_links)
-                for group in spool.groups():
-                    intake.take(group)
-                    if note is not None:
-                        note(intake.seen, len(spool))
-                if dry_run:
-                    raise _DryRun
-        except _DryRun:
-            pass
+        with reading(engine) as session:
+            intake.look_up(session, spool.link_ids, create_links)
+        for group in spool.groups():
+            intake.check(group)
+        with reading(engine) if dry_run else writing(engine) as session:
+            if not dry_run:
+                intake.prepare(session)
+            for group in spool.groups():
+                intake.take(session, group, dry_run=dry_run)
+                if note is not None:
+                    note(intake.seen, len(spool))
     return Imported(intake.told(dry_run), intake.moved, intake.newest_end)

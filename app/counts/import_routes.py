@@ -84,7 +84,7 @@ _BODY: dict[str, Any] = {
 _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 
 
-@router.post("/import", summary="Import a file of counts", responses=problem_responses(413), openapi_extra=_BODY)
+@router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
 async def post_import(
     request: Request,
     runtime: RuntimeDep,

@@ -39,7 +39,6 @@ class Spool:
         self._links: dict[str, int] = {}
         self._waiting: list[tuple[int, int, int, int]] = []
         self._written = 0
-        self._slots = np.empty(0, dtype=np.int64)
 
     def __enter__(self) -> Spool:
         return self
@@ -54,12 +53,6 @@ class Spool:
     def link_ids(self) -> list[str]:
         """The links that have counts, in the order of their first."""
         return list(self._links)
-
-    @property
-    def slots(self) -> NDArray[np.int64]:
-        """The numbers of all slots that have counts, each once."""
-        self._write()
-        return self._slots
 
     def add(self, count: ImportedCount) -> None:
         """Take one more count."""
@@ -86,7 +79,6 @@ class Spool:
     def _write(self) -> None:
         rows = np.array(self._waiting, dtype=ROW)
         self._file.write(rows.tobytes())
-        self._slots = np.union1d(self._slots, rows["slot"])
         self._written += len(self._waiting)
         self._waiting.clear()
 

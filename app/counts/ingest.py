@@ -100,26 +100,44 @@ def check_batch(session: Session, batch: Batch, clock: Clock) -> Checked:
     )
 
 
-def store_counts(session: Session, checked: Checked, now: datetime | None = None) -> Stored:
-    """Store what is new, replace what differs and keep the old in history, leave alone what is the same."""
+class Comparison(NamedTuple):
+    """What storing a batch does: the summary, the stored rows that it replaces, and the rows that it writes."""
+
+    stored: Stored
+    replaced: Integers
+    written: Integers
+
+
+def store_counts(session: Session, checked: Checked, now: datetime | None = None, *, wait: bool = True) -> Stored:
+    """Store what is new, replace what differs and keep the old in history, leave alone what is the same.
+
+    Without ``wait`` a lock that another transaction holds raises an ``OperationalError`` for which ``lock_denied``
+    is true; nothing was stored then.
+    """
+    if not len(checked.slots):
+        return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
+    ensure_months(session, Count.__tablename__, checked.slots, wait=wait)
+    lock_links(session, [checked.links[i].link_key for i in np.unique(checked.of_link)], wait=wait)
+    compared = compare_counts(session, checked)
+    keep_corrections(session, compared.replaced, now or datetime.now(UTC))
+    upsert_counts(session, compared.written)
+    return compared.stored
+
+
+def compare_counts(session: Session, checked: Checked) -> Comparison:
+    """Compare a batch, which must not be empty, with what is stored; nothing is written."""
     links = checked.links
     keys = np.array([link.link_key for link in links], dtype=np.int64)
-    used = np.unique(checked.of_link)
-    if not len(used):
-        return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
-    ensure_months(session, Count.__tablename__, checked.slots)
-    lock_links(session, keys[used].tolist())
-    before = newest_slots(session, keys[used].tolist())
+    before = newest_slots(session, keys[np.unique(checked.of_link)].tolist())
     rows = np.column_stack([keys[checked.of_link], checked.slots, checked.counts, checked.qualities])
     rows = rows[np.argsort(rows[:, 0] << SLOT_BITS | rows[:, 1], kind="stable")]
     old = existing_counts(session, rows)
     stored, there = _matching(rows, old)
     changed = there & (old[stored][:, 2:] != rows[:, 2:]).any(axis=1) if len(old) else there
-    keep_corrections(session, old[stored[changed]], now or datetime.now(UTC))
-    upsert_counts(session, rows[~there | changed])
     by_key = {link.link_key: link for link in links}
     moved = [by_key[key] for key, slot in _newest(rows).items() if slot > before.get(key, -1)]
-    return Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved, rows)
+    summary = Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved, rows)
+    return Comparison(summary, old[stored[changed]], rows[~there | changed])
 
 
 def newest_end(checked: Checked) -> int:

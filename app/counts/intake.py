@@ -1,4 +1,8 @@
-"""A file's counts on their way into the database: checked link by link, stored, and accounted for."""
+"""A file's counts on their way into the database: checked link by link, stored, and accounted for.
+
+First everything is checked, which needs no lock. Only then are months created and links locked, all of them at once
+and in the order of their keys, so that two imports cannot wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,15 @@ from app.clock import Clock
 from app.counts.import_schemas import ImportedFile, RefusedEntry
 from app.counts.import_spool import LinkRows, Rows
 from app.counts.importers import ImportedCount, ImportedLink, ImportReport, Refusal
-from app.counts.ingest import FUTURE_RULE, UNKNOWN_LINK, Checked, store_counts
-from app.counts.tables import QUALITIES
+from app.counts.ingest import FUTURE_RULE, UNKNOWN_LINK, Checked, compare_counts, store_counts
+from app.counts.storing import lock_links
+from app.counts.tables import QUALITIES, Count
+from app.exceptions import NotYet
 from app.links.queries import LinkInfo, links_by_id
 from app.links.schemas import LinkIn
 from app.links.store import store_links
+from app.monthly_tables import MONTHLY, ensure_months
+from app.months import month_begin, month_of, months_of
 from app.slots import SlotGrid
 
 MOST_LISTED = 100
@@ -48,15 +56,16 @@ class CountSource(Protocol):
 class Intake:
     """A file on its way in: what is known of its links, and what became of its counts so far."""
 
-    session: Session
     source: CountSource
     clock: Clock
     moved: list[LinkInfo] = field(default_factory=list)
     newest_end: int = 0
     seen: int = 0
     _known: dict[str, LinkInfo] = field(default_factory=dict)
+    _new: list[LinkIn] = field(default_factory=list)
     _unknown: list[str] = field(default_factory=list)
-    _created: int = 0
+    _permitted: dict[str, int] = field(default_factory=dict)  # how many counts of each link, from the first on
+    _months: set[int] = field(default_factory=set)
     _stored: int = 0
     _replaced: int = 0
     _unchanged: int = 0
@@ -66,31 +75,70 @@ class Intake:
         default_factory=lambda: np.zeros(len(QUALITIES), dtype=np.int64)
     )
 
-    def begin(self, link_ids: list[str], create_links: bool) -> None:
-        """Look the links up, and create those that do not exist if that is wanted."""
+    def look_up(self, session: Session, link_ids: list[str], create_links: bool) -> None:
+        """Look the links up, and describe those that are to be created."""
         wanted = list(self.source.links) if create_links else link_ids
-        self._known = links_by_id(self.session, wanted)
-        new = [self.source.links[link_id] for link_id in wanted if link_id not in self._known]
-        if create_links and new:
-            created = [as_link(link, self.source.grid) for link in new]
-            self._created = store_links(self.session, created).created
-            self._known = links_by_id(self.session, wanted)
+        self._known = links_by_id(session, wanted)
+        if create_links:
+            grid, links = self.source.grid, self.source.links
+            self._new = [as_link(links[link_id], grid) for link_id in wanted if link_id not in self._known]
+        for i, link in enumerate(self._new):
+            name = link.link_id if link.name is None else link.name
+            # Stored links have keys from 1, and -1 marks the end of an array.
+            info = LinkInfo(-2 - i, link.link_id, name, link.zone, link.slot_minutes, None)
+            self._known[link.link_id] = info
 
-    def take(self, group: list[LinkRows]) -> None:
-        """Store the counts of some links, but for those that break a rule."""
+    def check(self, group: list[LinkRows]) -> None:
+        """Check the counts of some links, and refuse those that break a rule."""
+        for link_id, rows in group:
+            self._permitted[link_id] = self._check_link(link_id, rows)
+            permitted = rows[: self._permitted[link_id]]
+            if len(permitted):
+                self._qualities += np.bincount(permitted["quality"], minlength=len(QUALITIES))
+                self._months |= months_of(permitted["slot"] * self._slot_seconds)
+                slots = [*self._slots, int(permitted["slot"][0]), int(permitted["slot"][-1])]
+                self._slots = [min(slots), max(slots)]
+                self.newest_end = (self._slots[-1] + 1) * self._slot_seconds
+
+    def prepare(self, session: Session) -> None:
+        """Create the months and the links that are missing, and lock the links that are there.
+
+        Raises ``NotYet`` if a link was created, deleted or given another slot length since it was looked up.
+        """
+        if not self._months and not self._new:
+            return
+        ensure_months(session, Count.__tablename__, map(month_begin, self._months))
+        before = {link.link_id: link for link in self._known.values() if link.link_key > 0}
+        if self._new:
+            # While links are written nobody can create a month, and those who post counts may need these.
+            now = month_of(int(self.clock.now().timestamp()))
+            for table in MONTHLY:
+                ensure_months(session, table, map(month_begin, (now, now + 1)))
+            if store_links(session, self._new).created != len(self._new):
+                raise _changed("created")
+        lock_links(session, [link.link_key for link in before.values()])
+        self._known = links_by_id(session, list(self._known))
+        for link_id, link in before.items():
+            now_there = self._known.get(link_id)
+            if now_there is None or now_there.link_key != link.link_key:
+                raise _changed(f"deleted: {link_id!r}")
+            if now_there.slot_minutes != link.slot_minutes:
+                raise _changed(f"given another slot length: {link_id!r}")
+
+    def take(self, session: Session, group: list[LinkRows], *, dry_run: bool) -> None:
+        """Store the permitted counts of some links, or only compare them with what is stored."""
         links: list[LinkInfo] = []
         taken: list[Rows] = []
         for link_id, rows in group:
             self.seen += len(rows)
-            good = self._permitted(link_id, rows)
-            if len(good):
-                self._qualities += np.bincount(good["quality"], minlength=len(QUALITIES))
-                latest = good[np.diff(good["slot"], append=-1) != 0]  # of several for one slot the last
-                self._repeated += len(good) - len(latest)
+            permitted = rows[: self._permitted[link_id]]
+            if len(permitted):
+                latest = permitted[np.diff(permitted["slot"], append=-1) != 0]  # of several for one slot the last
+                self._repeated += len(permitted) - len(latest)
                 links.append(self._known[link_id])
                 taken.append(latest)
         if taken:
-            self._store(links, taken)
+            self._store(session, links, taken, dry_run=dry_run)
 
     def told(self, dry_run: bool) -> ImportedFile:
         """Sum up."""
@@ -109,7 +157,7 @@ class Intake:
             suspect=int(self._qualities[QUALITIES.index("suspect")]),
             imputed=int(self._qualities[QUALITIES.index("imputed")]),
             links=len(self.source.links),
-            links_created=self._created,
+            links_created=len(self._new),
             unknown_links=self._unknown[:MOST_LISTED],
             first_slot=start(min(self._slots)) if self._slots else None,
             last_slot=start(max(self._slots)) if self._slots else None,
@@ -118,41 +166,48 @@ class Intake:
             refusals=[RefusedEntry(**one._asdict() | {"line": one.line or None}) for one in report.refusals],
         )
 
-    def _permitted(self, link_id: str, rows: Rows) -> Rows:
-        """Give the counts of a link that may be stored, and refuse the others by name."""
+    @property
+    def _slot_seconds(self) -> int:
+        return 60 * self.source.grid.slot_minutes
+
+    def _check_link(self, link_id: str, rows: Rows) -> int:
+        """Return how many counts of a link, from the first on, may be stored; refuse the others by name."""
         link, grid = self._known.get(link_id), self.source.grid
         if link is None:
             self._unknown.append(link_id)
             self._refuse("link_id", link_id, UNKNOWN_LINK, len(rows))
-            return rows[:0]
+            return 0
         if link.slot_minutes != grid.slot_minutes:
             rule = f"must be that of the link, {link.slot_minutes}"
             self._refuse("slot_minutes", f"{grid.slot_minutes} for {link_id}", rule, len(rows))
-            return rows[:0]
-        seconds = link.slot_seconds
+            return 0
+        seconds = self._slot_seconds
         past = bisect_left(rows["slot"], True, key=lambda slot: self.clock.is_future((int(slot) + 1) * seconds))
         if past < len(rows):
             first = f"{grid.start(int(rows['slot'][past])):%Y-%m-%dT%H:%M:%SZ} of {link_id}"
             self._refuse("slot_start", first, FUTURE_RULE, len(rows) - past)
-        return rows[:past]
+        return past
 
     def _refuse(self, name: str, value: str, reason: str, values: int) -> None:
         report = self.source.report
         report.counts -= values
         report.refuse(Refusal("the file", 0, name, value, reason, values))
 
-    def _store(self, links: list[LinkInfo], taken: list[Rows]) -> None:
+    def _store(self, session: Session, links: list[LinkInfo], taken: list[Rows], *, dry_run: bool) -> None:
         rows = np.concatenate(taken)
-        slots = rows["slot"] * (60 * self.source.grid.slot_minutes)
+        slots = rows["slot"] * self._slot_seconds
         of_link = np.repeat(np.arange(len(links)), [len(part) for part in taken])
         counts, qualities = rows["count"].astype(np.int64), rows["quality"].astype(np.int64)
-        stored = store_counts(self.session, Checked(links, of_link, slots, counts, qualities))
+        checked = Checked(links, of_link, slots, counts, qualities)
+        stored = compare_counts(session, checked).stored if dry_run else store_counts(session, checked)
         self._stored += stored.new
         self._replaced += stored.replaced
         self._unchanged += stored.unchanged
         self.moved += stored.moved
-        self._slots = [min([*self._slots, int(rows["slot"].min())]), max([*self._slots, int(rows["slot"].max())])]
-        self.newest_end = (self._slots[-1] + 1) * 60 * self.source.grid.slot_minutes
+
+
+def _changed(how: str) -> NotYet:
+    return NotYet(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
 
 
 def as_link(link: ImportedLink, grid: SlotGrid) -> LinkIn:

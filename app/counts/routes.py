@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from time import perf_counter, time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.exc import OperationalError
 
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
-from app.counts.ingest import Refused, Stored, check_batch, moved_ends, newest_end, store_counts
+from app.counts.ingest import Batch, Refused, Stored, check_batch, moved_ends, newest_end, store_counts
 from app.counts.ingest_schemas import IngestReport, RefusedCount
 from app.database import concerns, writing
 from app.dependencies import IngestKey, RuntimeDep
 from app.give_way import give_way
+from app.monthly_tables import lock_denied
 from app.notices import Kind
 from app.runtime import Runtime
 from app.settings import ClockKind
@@ -23,6 +27,9 @@ from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.counts")
 router = APIRouter(prefix="/v1", tags=["counts"])
+
+# Seconds after which a batch is tried again while a link of it is locked, as by an import; doubled up to the second.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 _ROW = {"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}
 _BODY: dict[str, Any] = {
@@ -60,18 +67,31 @@ async def post_counts(
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)
     shedding: Shedding = request.app.state.shedding
-    return await shedding.apart("ingest", _ingest, runtime, body, media_type, partial, perf_counter())
+    # Read once, however often it is tried.
+    read = functools.cache(lambda: read_batch(body, media_type, runtime.settings.max_batch, partial=partial))
+    arrived, pause = perf_counter(), FIRST_PAUSE
+    while True:
+        try:
+            return await shedding.apart("ingest", _ingest, runtime, read, partial, arrived)
+        except OperationalError as problem:
+            if not lock_denied(problem):
+                raise
+        # Outside the lane, and with no lock held: batches of other links go on.
+        await shedding.pause(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _ingest(runtime: Runtime, body: bytes, media_type: str, partial: bool, arrived: float) -> IngestReport:
-    batch, refused = read_batch(body, media_type, runtime.settings.max_batch, partial=partial)
+def _ingest(
+    runtime: Runtime, read: Callable[[], tuple[Batch, list[Refused]]], partial: bool, arrived: float
+) -> IngestReport:
+    batch, refused = read()
     give_way()
     with writing(runtime.engine) as session:
         checked = check_batch(session, batch, runtime.clock)
         give_way()
         if checked.refused and not partial:
             raise refuse_all(checked.refused, len(batch.link_ids))
-        stored = store_counts(session, checked)
+        stored = store_counts(session, checked, wait=False)
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
     give_way()
     runtime.clock.seen(newest_end(checked))

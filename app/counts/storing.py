@@ -29,11 +29,14 @@ _SQLITE_ROW = "(?, ?, ?, ?)"
 _POSTGRESQL = _UPSERT.format(rows="SELECT * FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::smallint[])")
 
 
-def lock_links(session: Session, link_keys: list[int]) -> None:
-    """Let others who store counts of the same links wait; in SQLite there is only one writer anyway."""
+def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> None:
+    """Lock links against others who store their counts; SQLite has only one writer anyway.
+
+    Without ``wait`` a link that is locked raises an ``OperationalError`` for which ``lock_denied`` is true.
+    """
     if session.get_bind().dialect.name == "postgresql":
         question = select(Link.link_key).where(among(Link.link_key, link_keys)).order_by(Link.link_key)
-        session.execute(question.with_for_update(key_share=True)).all()
+        session.execute(question.with_for_update(key_share=True, nowait=not wait)).all()
 
 
 def existing_counts(session: Session, rows: Rows) -> Rows:

@@ -6,6 +6,7 @@ from collections import deque
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, func, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.audit.tables import AuditEntry
@@ -13,6 +14,7 @@ from app.counts.storing import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
+from app.monthly_tables import lock_denied
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.retrain.triggers import SCHEDULE, TRIGGER
 
@@ -38,13 +40,32 @@ def remove_slots(session: Session, table: BySlot, keys: deque[int], before: int,
     while keys and removed < most:
         end = _end_of_part(session, table, keys[0], before, most - removed)
         if end is not None:
-            lock_links(session, [keys[0]])  # in the order of keys, as ingest does: neither can wait for the other
+            if not _lock(session, keys[0], wait=not removed):
+                break
             old = delete(table).where(table.link_key == keys[0], table.slot_start < end)
             gone = session.execute(old.execution_options(synchronize_session=False)).rowcount  # type: ignore[attr-defined]
             removed += gone
         if end is None or end >= before:
             keys.popleft()
     return removed
+
+
+def _lock(session: Session, key: int, *, wait: bool) -> bool:
+    """Lock a link; return False if another transaction holds it.
+
+    Whoever holds links does not wait for more: an import may hold that one for long.
+    """
+    if wait:
+        lock_links(session, [key])
+        return True
+    try:
+        with session.begin_nested():
+            lock_links(session, [key], wait=False)
+    except OperationalError as problem:
+        if not lock_denied(problem):
+            raise
+        return False
+    return True
 
 
 def _end_of_part(session: Session, table: BySlot, key: int, before: int, most: int) -> int | None:

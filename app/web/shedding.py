@@ -67,6 +67,7 @@ class Shedding:
         self._taken = dict.fromkeys(self._places, 0)
         self._late = 0
         self._refused = count()
+        self._pausing = 0
         self._lanes: dict[str, CapacityLimiter] = {}
         self.turns = {kind: CapacityLimiter(most) for kind, most in TURNS.items()}
 
@@ -116,6 +117,16 @@ class Shedding:
     def let_go(self, n_bytes: int) -> None:
         """Count bytes of a body as free again."""
         self._body_bytes -= n_bytes
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before work is tried again, without a thread; refuse if as many wait as may."""
+        if self._pausing >= self._most[False]:
+            raise self._refusal(read=False)
+        self._pausing += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._pausing -= 1
 
     async def watch(self) -> None:
         """Measure for ever how late the event loop is."""
