@@ -16,12 +16,16 @@ from sqlalchemy import Connection, NullPool, Pool, create_engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from app.exceptions import Invalid
 from app.months import month_begin, month_name, month_named, months_of
 
 MONTHLY = ("counts", "forecasts")
 # A month is dropped two days after its end at the earliest, and believed to be there for one without a question.
 DROPPED_AFTER = 2 * 86_400
 BELIEVED_AFTER = 86_400
+# The same for months to come: a worker makes two ahead.
+BELIEVED_AHEAD = 70 * 86_400
+DROPPED_AHEAD = 100 * 86_400
 BELIEVED_SECONDS = 60.0  # as long as that somebody's DROP TABLE by hand may go unnoticed
 LOCK_TIMEOUT = "2s"  # so long others may have to wait behind whoever makes a month
 TRIES = 15
@@ -45,13 +49,16 @@ _IN_THE_WAY = text("""
 """)
 
 
-def ensure_months(session: Session, table: str, slots: Iterable[int], *, wait: bool = True) -> None:
+def ensure_months(
+    session: Session, table: str, slots: Iterable[int], *, wait: bool = True, most: int | None = None
+) -> None:
     """See to it that every slot has its month to be written to, and keeps it until this transaction is over.
 
     A missing month is made in a transaction of its own, so that it is there for all at once and stays
     whatever becomes of this one. To be called before rows of links are locked: making a month waits for
     those who write links, and these may wait for the rows. Without ``wait`` a month that cannot be made at once
-    raises an ``OperationalError`` for which ``lock_denied`` is true.
+    raises an ``OperationalError`` for which ``lock_denied`` is true. More than ``most`` missing months raise
+    ``Invalid``, and none is made.
     """
     if session.get_bind().dialect.name != "postgresql":
         return
@@ -65,6 +72,8 @@ def ensure_months(session: Session, table: str, slots: Iterable[int], *, wait: b
         return
     connection.exec_driver_sql(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE")  # nobody drops a month while it is held
     missing, names = wanted - months_there(connection, table), _names(table, wanted)
+    if most is not None and len(missing) > most:
+        raise _too_many(missing, most)
     if missing and connection.execute(_IN_THE_WAY, {"table": table}).scalar_one():
         make_months(connection, table, missing)  # another transaction would wait for this one for ever
         wanted -= missing  # they go if this is rolled back
@@ -92,6 +101,14 @@ def make_months(connection: Connection, table: str, months: set[int], *, wait: b
             f"ALTER TABLE {table} ATTACH PARTITION {name} "
             f"FOR VALUES FROM ({month_begin(month)}) TO ({month_begin(month + 1)})"
         )
+
+
+def _too_many(missing: set[int], most: int) -> Invalid:
+    first, last = (month_name(month).replace("_", "-") for month in (min(missing), max(missing)))
+    value = f"{len(missing)} months that have no counts yet, {first} to {last}"
+    return Invalid.field(
+        "slot_start", value, f"must begin at most {most} new months at once; send fewer years at a time"
+    )
 
 
 def _names(table: str, months: set[int]) -> str:
@@ -124,4 +141,5 @@ def _believed(known: dict[tuple[str, int], float], table: str, month: int) -> bo
         seen is not None
         and time.monotonic() - seen < BELIEVED_SECONDS
         and month_begin(month + 1) > time.time() - BELIEVED_AFTER
+        and month_begin(month) < time.time() + BELIEVED_AHEAD
     )

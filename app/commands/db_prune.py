@@ -13,7 +13,8 @@ from app.commands.console import INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
 from app.database import reading
-from app.maintenance.prune import Old, count_old, old_before, prune
+from app.maintenance.old_months import empty_months
+from app.maintenance.prune import EMPTY_MONTHS, Old, count_old, old_before, prune
 
 if TYPE_CHECKING:
     from app.maintenance.needed_days import Need
@@ -49,6 +50,8 @@ def prune_command(
                 _require(records_older_than, "--records-older-than", needed_records(settings), force)
             old = old_before(session, settings, older_than, records_older_than)
             found = count_old(session, old)
+        if older_than is not None and (empty := len(empty_months(engine))):
+            found[EMPTY_MONTHS] = empty
         if dry_run:
             _print("would go", found)
             return

@@ -27,6 +27,9 @@ Integers = NDArray[np.int64]
 # One number for a link and a slot: slots fit into 34 bits until the year 2514.
 SLOT_BITS = 34
 
+# A month is a table on PostgreSQL and stays until it is pruned: a batch of nonsense should not make hundreds.
+MOST_NEW_MONTHS = 60
+
 UNKNOWN_LINK = "must name a link that exists"
 FUTURE_RULE = "must not lie in the future"
 ONCE_RULE = "must come only once for a link in a batch"
@@ -116,7 +119,7 @@ def store_counts(session: Session, checked: Checked, now: datetime | None = None
     """
     if not len(checked.slots):
         return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
-    ensure_months(session, Count.__tablename__, checked.slots, wait=wait)
+    ensure_months(session, Count.__tablename__, checked.slots, wait=wait, most=MOST_NEW_MONTHS)
     lock_links(session, [checked.links[i].link_key for i in np.unique(checked.of_link)], wait=wait)
     compared = compare_counts(session, checked)
     keep_corrections(session, compared.replaced, now or datetime.now(UTC))

@@ -31,6 +31,7 @@ from app.months import month_begin, month_of, months_of
 from app.slots import SlotGrid
 
 MOST_LISTED = 100
+MOST_NEW_MONTHS = 240
 LONGEST_NAME = 200
 
 
@@ -107,7 +108,7 @@ class Intake:
         """
         if not self._months and not self._new:
             return
-        ensure_months(session, Count.__tablename__, map(month_begin, self._months))
+        ensure_months(session, Count.__tablename__, map(month_begin, self._months), most=MOST_NEW_MONTHS)
         before = {link.link_id: link for link in self._known.values() if link.link_key > 0}
         if self._new:
             # While links are written nobody can create a month, and those who post counts may need these.

@@ -1,4 +1,4 @@
-"""Months that are old as a whole, dropped at once instead of row by row; PostgreSQL alone has them."""
+"""Months that are old as a whole, or empty, dropped at once instead of row by row; PostgreSQL alone has them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 import time
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from app.database import is_sqlite, writing
-from app.monthly_tables import DROPPED_AFTER, MONTHLY, lock_denied, months_there
+from app.monthly_tables import DROPPED_AFTER, DROPPED_AHEAD, MONTHLY, lock_denied, months_there
 from app.months import month_begin, month_name
 
 # A drop waits for whoever reads the table and lets everybody else wait behind it: not for long, but again.
@@ -30,12 +30,30 @@ def old_months(engine: Engine, table: str, before: int) -> list[int]:
         return sorted(month for month in months_there(connection, table) if month_begin(month + 1) <= end)
 
 
-def drop_month(engine: Engine, table: str, month: int, *, served: bool) -> int | None:
-    """Drop a month; say how many rows went with it, or None if others never let go of the table."""
+def empty_months(engine: Engine) -> list[tuple[str, int]]:
+    """Return the tables and months that have no rows, but for this month and those around it."""
+    if is_sqlite(engine):
+        return []
+    now, found = int(time.time()), []
+    with engine.connect() as connection:
+        for table in MONTHLY:
+            for month in sorted(months_there(connection, table)):
+                over = month_begin(month + 1) <= now - DROPPED_AFTER
+                if (over or month_begin(month) >= now + DROPPED_AHEAD) and _is_empty(connection, table, month):
+                    found.append((table, month))
+                connection.rollback()  # or all months would be locked at the end
+    return found
+
+
+def drop_month(engine: Engine, table: str, month: int, *, served: bool, only_empty: bool = False) -> int | None:
+    """Drop a month; return how many rows went with it.
+
+    None if others never let go of the table, or if the month has rows and may only go without any.
+    """
     for left in reversed(range(TRIES)):
         try:
             with writing(engine, served=served) as session:
-                return _drop(session.connection(), table, month)
+                return _drop(session.connection(), table, month, only_empty=only_empty)
         except OperationalError as problem:
             if not lock_denied(problem):
                 raise
@@ -44,11 +62,22 @@ def drop_month(engine: Engine, table: str, month: int, *, served: bool) -> int |
     return None
 
 
-def _drop(connection: Connection, table: str, month: int) -> int:
+def _is_empty(connection: Connection, table: str, month: int) -> bool:
+    name = f"{table}_{month_name(month)}"
+    question = f"SELECT NOT EXISTS (SELECT FROM {name})"  # nosec B608 # a month's, of ours
+    try:
+        return bool(connection.exec_driver_sql(question).scalar_one())
+    except ProgrammingError:  # another process dropped it meanwhile
+        return False
+
+
+def _drop(connection: Connection, table: str, month: int, *, only_empty: bool) -> int | None:
     name = f"{table}_{month_name(month)}"
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MONTH_LOCK_TIMEOUT}'")
     # From here on nobody writes to it, so that what is counted is what goes.
     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
+    if only_empty and not _is_empty(connection, table, month):
+        return None
     rows = connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one()  # nosec B608 # a month's, of ours
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
     # Detached first, it would need a lock on links to go.

@@ -15,7 +15,7 @@ from app.counts.queries import newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
 from app.database import reading, writing
 from app.forecasts.tables import Forecast
-from app.maintenance.old_months import drop_month, old_months
+from app.maintenance.old_months import drop_month, empty_months, old_months
 from app.maintenance.old_rows import (
     all_keys,
     count_audit,
@@ -30,6 +30,8 @@ from app.settings import ClockKind, Settings
 BATCH = 5_000  # rows in one transaction: some 20 ms, in which others wait
 LEAST_PAUSE = 0.01  # seconds between two
 BY_SLOT = (Forecast, CountCorrection, Count)  # counts last: whoever is interrupted keeps what the rest was made from
+
+EMPTY_MONTHS = "empty_months"
 
 Removed = Callable[[str, int], None]
 
@@ -73,6 +75,11 @@ def prune(engine: Engine, old: Old, removed: Removed) -> None:
 
 
 def _prune_slots(engine: Engine, before: int, removed: Removed) -> None:
+    for name, month in empty_months(engine):
+        began = time.monotonic()
+        dropped = drop_month(engine, name, month, served=False, only_empty=True) is not None
+        removed(EMPTY_MONTHS, int(dropped))
+        _let_others_write(began)
     with reading(engine) as session:
         keys = all_keys(session)
         newest = newest_slots(session)

@@ -20,6 +20,7 @@ from app.monthly_tables import ensure_months
 from app.runtime import open_runtime
 from app.settings import Settings, settings_from_environment
 from app.tables import Activation, AuditEntry, RetrainLink, RetrainRun, ShelvedModel
+from tests.support.databases import on_postgresql
 from tests.support.services import FLOWCAST, run_flowcast, running_service
 from tests.support.stored import put_rows
 from tests.support.waiting import wait_until
@@ -221,6 +222,16 @@ def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(eng
         assert shown["L1"].stated.body(4, 0) == stays
     finally:
         runtime.close()
+
+
+@on_postgresql
+def test_empty_months_are_counted_and_go(engine):
+    fill(engine)
+    with writing(engine) as session:
+        ensure_months(session, "counts", [0, 40 * DAY])
+    assert told(run("--older-than", "400", "--dry-run"))["empty_months"] == 2
+    assert told(run("--older-than", "400"))["empty_months"] == 2
+    assert "empty_months" not in told(run("--older-than", "400"))
 
 
 @pytest.mark.journey

@@ -1,5 +1,6 @@
 """Counts and forecasts in months on PostgreSQL: moved there without loss, made when written to, few of them read."""
 
+import io
 import os
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import pytest
 from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.orm import Session
 
+from app.clock import WallClock
+from app.counts.import_file import import_file
+from app.counts.importers import open_counts
 from app.counts.ingest import Checked, store_counts
 from app.counts.queries import newest_slots, stored_span
 from app.counts.tables import Count
@@ -229,6 +233,50 @@ class TestWriting:
                 other.execute(text("SET lock_timeout = '50ms'"))
                 with pytest.raises(Exception, match="lock timeout"):
                     other.execute(text("DROP TABLE counts_1970_01"))
+
+
+class TestFewMonths:
+    """Months are made for counts that are stored, and not too many at once."""
+
+    def file(self, link_id: str, months: range, rows: str = "") -> str:
+        moments = (datetime.fromtimestamp(month_begin(month), UTC) for month in months)
+        lines = [f"{link_id},{moment:%Y-%m-%dT%H:%M:%SZ},1" for moment in moments]
+        return "\n".join(["link_id,slot_start,count", *lines, rows])
+
+    def test_refused_counts_make_none(self, client, put_link, engine):
+        put_link("Hourly", slot_minutes=60)
+        put_link("A")
+        told = client.post("/v1/import", content=self.file("Nowhere", range(1560))).json()
+        assert (told["stored"], told["refused"]) == (0, 1560)
+        client.post("/v1/import", content=self.file("Hourly", range(1560)))
+        counts = self.file("Nowhere", range(100), "A,2026-01-01T00:00:00Z,1\n")
+        answer = client.post("/v1/counts?partial=true", content=counts, headers={"Content-Type": "text/csv"})
+        assert (answer.json()["stored"], len(answer.json()["refused"])) == (1, 100)
+        assert months_of_counts(engine) == {"2026_01"}
+
+    def test_future_counts_of_a_file_make_none(self, engine):
+        put_links(engine)
+        this_month = month_of(int(time.time()))
+        with open_counts(io.BytesIO(self.file("L1", range(this_month, 1560)).encode())) as reader:
+            told = import_file(engine, reader, WallClock()).told
+        assert (told.stored, told.refused) == (1, 1560 - this_month - 1)
+        assert months_of_counts(engine) == {month_name(this_month)}
+
+    @pytest.mark.parametrize(("path", "most"), [("/v1/counts", 60), ("/v1/import", 240)])
+    def test_a_batch_may_make_so_many(self, client, put_link, engine, path, most):
+        put_link("A")
+        headers = {"Content-Type": "text/csv"}
+        refused = client.post(path, content=self.file("A", range(most + 1)), headers=headers)
+        assert refused.status_code == 422
+        [error] = refused.json()["errors"]
+        last = month_name(most).replace("_", "-")
+        assert error["field"] == "slot_start"
+        assert error["value"] == f"{most + 1} months that have no counts yet, 1970-01 to {last}"
+        assert error["reason"] == f"must begin at most {most} new months at once; send fewer years at a time"
+        assert months_of_counts(engine) == set()
+        for months in (range(most), range(most + 1)):  # those that are there do not count
+            assert client.post(path, content=self.file("A", months), headers=headers).status_code == 200
+        assert months_of_counts(engine) == {month_name(month) for month in range(most + 1)}
 
 
 def test_links_that_fell_silent_or_never_counted_are_answered_for_as_before(engine):

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from app.maintenance import old_months as dropping
 from app.maintenance.prune import Old, prune
 from app.maintenance.tables import Upkeep
 from app.maintenance.upkeep import Upkeeper
-from app.monthly_tables import months_there
+from app.monthly_tables import ensure_months, months_there
 from app.months import month_begin, month_of
 from app.retrain.request import DEFAULT_DAYS
 from app.retrain.tables import RetrainRun
@@ -96,7 +97,7 @@ class TestDropping:
         monkeypatch.setattr(dropping, "PAUSE_SECONDS", 0.0)
         fill(engine, months=5)
         cutoff = month_begin(THIS_MONTH - 2)
-        gone: dict[str, int] = {"counts": 0, "forecasts": 0, "count_corrections": 0}
+        gone: Counter[str] = Counter()
 
         def removed(table: str, n: int) -> None:
             gone[table] += n
@@ -117,6 +118,24 @@ class TestDropping:
         prune(engine, Old(month_begin(THIS_MONTH + 1), None), lambda *_: None)
         assert rows_of(engine, Count) == 0
         assert THIS_MONTH in months(engine)
+
+    def test_empty_months_go_but_for_those_around_this_one(self, engine):
+        fill(engine, months=5)
+        begins = [0, month_begin(THIS_MONTH + 1), month_begin(THIS_MONTH + 2), month_begin(1559)]
+        with writing(engine) as session:
+            for table in ("counts", "forecasts"):
+                ensure_months(session, table, begins)
+        gone: Counter[str] = Counter()
+        prune(engine, Old(0, None), lambda table, n: gone.update({table: n}))
+        assert +gone == {"empty_months": 4}
+        kept = set(range(THIS_MONTH - 4, THIS_MONTH + 3))
+        assert months(engine) == months(engine, "forecasts") == kept
+
+    def test_a_month_that_is_written_to_meanwhile_stays(self, engine):
+        fill(engine, months=5)
+        assert dropping.drop_month(engine, "counts", THIS_MONTH - 4, served=False, only_empty=True) is None
+        assert min(months(engine)) == THIS_MONTH - 4
+        assert rows_of(engine, Count, Count.slot_start < month_begin(THIS_MONTH - 3)) > 0
 
 
 def settings_for(database_url: str, **more: Any) -> Settings:
