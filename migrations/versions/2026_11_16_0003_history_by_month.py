@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import groupby
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,6 +14,7 @@ branch_labels = None
 depends_on = None
 
 MONTHLY = ("counts", "forecasts")
+MOST_MONTHS = 100  # that are dropped in one transaction
 PRIMARY_KEYS = {"counts": "link_key, slot_start", "forecasts": "link_key, slot_start, horizon, model_version"}
 
 
@@ -38,9 +40,43 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Move them back into one table."""
     if op.get_context().dialect.name == "postgresql":
+        for table in MONTHLY:  # both before this transaction locks anything
+            _merge_months(table)
         for table in MONTHLY:
             _move(table, "")
     op.drop_table("upkeep")
+
+
+def _merge_months(table: str) -> None:
+    """Merge the months of each year into one part where there are many, a year in a transaction of its own.
+
+    Dropping a part takes locks for its constraints and indexes, too, and PostgreSQL has room for some 6,400 locks by
+    default: hundreds of months do not fit into one transaction. The table is whole after every year.
+    """
+    engine = op.get_bind().engine
+    question = "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = %s::regclass"
+    with engine.connect() as connection:
+        names = sorted(connection.exec_driver_sql(question, (table,)).scalars())
+    if len(names) <= MOST_MONTHS:
+        return
+    for year, months in groupby(names, lambda name: int(name.rsplit("_", 2)[1])):
+        parts = list(months)
+        if len(parts) > 1:
+            with engine.begin() as connection:
+                _merge(connection, table, year, parts)
+
+
+def _merge(connection: sa.Connection, table: str, year: int, parts: list[str]) -> None:
+    merged, begin, end = f"{table}_{year}_01", datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+    run = connection.exec_driver_sql
+    run(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+    run(f"CREATE TABLE {table}_merged (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+    for part in parts:
+        run(f"INSERT INTO {table}_merged SELECT * FROM {part}")  # nosec B608 # tables of ours
+        run(f"DROP TABLE {part}")
+    run(f"ALTER TABLE {table}_merged RENAME TO {merged}")
+    bounds = f"FROM ({int(begin.timestamp())}) TO ({int(end.timestamp())})"
+    run(f"ALTER TABLE {table} ATTACH PARTITION {merged} FOR VALUES {bounds}")
 
 
 def _move(table: str, parts: str) -> None:

@@ -27,7 +27,7 @@ MAX_CONNECTIONS = 300  # all processes of a test run share one server
 class PostgreSQL:
     """A server on a socket of its own, in a folder of its own."""
 
-    def __init__(self, folder: Path, *, fsync: bool, version: int = VERSION) -> None:
+    def __init__(self, folder: Path, *, fsync: bool, version: int = VERSION, **settings: int) -> None:
         utils = _wheel()
         self._bin = programs(version)
         self._data, self._log = folder / "data", folder / "postgresql.log"
@@ -38,6 +38,7 @@ class PostgreSQL:
             "fsync": "on" if fsync else "off",
             "full_page_writes": "on" if fsync else "off",
             "max_connections": str(MAX_CONNECTIONS),
+            **{name: str(value) for name, value in settings.items()},
         }
         self._as: dict[str, Any] = {}
         self._data.mkdir()
@@ -143,11 +144,11 @@ def sockets(folder: Path) -> Path:
 
 
 @contextmanager
-def own_postgresql(*, fsync: bool = True, version: int = VERSION) -> Iterator[PostgreSQL]:
-    """Start a server in a folder that is removed at the end."""
+def own_postgresql(*, fsync: bool = True, version: int = VERSION, **settings: int) -> Iterator[PostgreSQL]:
+    """Start a server, with settings of its own if need be, in a folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="flowcast-pg-"))
     folder.chmod(0o755)
-    server = PostgreSQL(folder, fsync=fsync, version=version)
+    server = PostgreSQL(folder, fsync=fsync, version=version, **settings)
     try:
         server.start()
         yield server
