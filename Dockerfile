@@ -27,7 +27,8 @@ LABEL org.opencontainers.image.title="Flowcast" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 # A number, not a name: Kubernetes can then see that it is not root. A new volume takes over the folder's owner.
-RUN mkdir -p /var/lib/flowcast/models /var/lib/flowcast/secrets && chown -R 10001:10001 /var/lib/flowcast
+RUN mkdir -p /var/lib/flowcast/models /var/lib/flowcast/secrets /var/lib/flowcast/secrets-of/service \
+      /var/lib/flowcast/secrets-of/database /var/lib/flowcast/secrets-of/grafana && chown -R 10001:10001 /var/lib/flowcast
 COPY --from=build /opt/flowcast /opt/flowcast
 ENV PATH=/opt/flowcast/bin:$PATH \
     HOME=/tmp \

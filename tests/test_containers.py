@@ -163,9 +163,53 @@ class TestCompose:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["tmpfs"] == ["/tmp"]
-        models, secrets = "models:/var/lib/flowcast/models", "secrets:/var/lib/flowcast/secrets"
         # All have the models, for what the image calls a volume would otherwise get one without a name.
-        assert service["volumes"] == [models, secrets if name == "settings" else f"{secrets}:ro"]
+        models, *secrets = service["volumes"]
+        assert models == "models:/var/lib/flowcast/models"
+        assert name == "settings" or all(one.endswith("-secrets:/var/lib/flowcast/secrets:ro") for one in secrets)
+
+    def test_each_has_its_own_secrets_alone(self):
+        copied: dict[str, set[str]] = {}
+        for word in SERVICES["settings"]["command"]:
+            if word.startswith("--copy-secret="):
+                name, folder = word.removeprefix("--copy-secret=").split(":")
+                copied.setdefault(folder, set()).add(name)
+        mounted = dict(reversed(one.split(":")) for one in SERVICES["settings"]["volumes"])
+        held = {mounted[folder]: names for folder, names in copied.items()}
+        found = {}
+        for name, service in SERVICES.items():
+            volumes = [one.split(":")[0] for one in service.get("volumes", [])]
+            assert name == "settings" or "secrets" not in volumes  # which holds all of them
+            found[name] = set().union(*(held.get(volume, set()) for volume in volumes))
+            assert name == "settings" or "secrets" not in service
+        assert found.pop("settings") == {"admin_key", "database_password", "grafana_password"}
+        assert {name: secrets for name, secrets in found.items() if secrets} == {
+            "database": {"database_password"},
+            "migration": {"database_password"},
+            "worker": {"database_password"},
+            "service": {"admin_key", "database_password"},
+            "demo": {"admin_key", "database_password"},
+            "grafana": {"grafana_password"},
+        }
+        with_bucket = {name for name, service in SERVICES.items() if "AWS_SECRET_ACCESS_KEY" in str(service)}
+        assert with_bucket == {"service", "worker", "demo"}
+
+    @pytest.mark.parametrize("name", SERVICES)
+    def test_each_has_bounds_and_gains_no_privileges(self, name):
+        service = SERVICES[name]
+        for bound in ("mem_limit", "cpus"):
+            default = re.sub(r"^\$\{[A-Z_]+:-(.*)\}$", r"\1", str(service[bound]))
+            assert re.fullmatch(r"\d+[mg]" if bound == "mem_limit" else r"[12]", default), default
+        assert 0 < service["pids_limit"] <= 1024
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
+
+    def test_the_database_has_the_privileges_to_prepare_its_folder_and_no_others(self):
+        database = SERVICES["database"]
+        assert database["cap_add"] == ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
+        assert database["tmpfs"] == ["/tmp", "/var/run/postgresql"]
+        assert [name for name, service in SERVICES.items() if "cap_add" in service] == ["database"]
 
     @pytest.mark.parametrize("name", MONITORING)
     def test_what_watches_is_not_root_and_writes_to_its_volume_alone(self, name):
@@ -178,7 +222,7 @@ class TestCompose:
         assert (ROOT / source).is_dir()
         assert mode == "ro"
         assert volume.split(":")[0] == name
-        assert all(one == "secrets:/var/lib/flowcast/secrets:ro" for one in secrets)
+        assert all(one == f"{name}-secrets:/var/lib/flowcast/secrets:ro" for one in secrets)
 
     @pytest.mark.parametrize("name", DASK)
     def test_dask_is_not_root_writes_to_memory_alone_and_has_no_secrets(self, name):
@@ -208,7 +252,7 @@ class TestCompose:
 
     def test_the_service_alone_is_reached_from_outside_and_can_be_scaled(self):
         assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-            "service": ["8000-8009:8000"],
+            "service": ["${FLOWCAST_PUBLISH_ADDRESS:-127.0.0.1}:8000-8009:8000"],
             "prometheus": ["127.0.0.1:${FLOWCAST_PROMETHEUS_PORT:-9090}:9090"],
             "grafana": ["127.0.0.1:${FLOWCAST_GRAFANA_PORT:-3000}:3000"],
         }
@@ -224,7 +268,16 @@ class TestCompose:
 
     def test_the_database_lies_in_a_volume_with_a_name(self):
         assert SERVICES["database"]["volumes"][0] == "database:/var/lib/postgresql/data"
-        assert yaml.safe_load(COMPOSE)["volumes"].keys() == {"database", "models", "secrets", "prometheus", "grafana"}
+        assert yaml.safe_load(COMPOSE)["volumes"].keys() == {
+            "database",
+            "models",
+            "secrets",
+            "service-secrets",
+            "database-secrets",
+            "grafana-secrets",
+            "prometheus",
+            "grafana",
+        }
 
     def test_one_image_builds_for_all_and_no_registry_is_named(self):
         images = {service["image"] for service in SERVICES.values()}
@@ -243,7 +296,7 @@ class TestCompose:
             command = words[:2] if words[0] == "db" else words[:1]
             helped = flowcast(*command, "--help", COLUMNS="200")
             assert helped.exit_code == 0, helped.stderr
-            assert not [word for word in words if word.startswith("--") and word not in helped.stdout]
+            assert not [word for word in words if word.startswith("--") and word.split("=")[0] not in helped.stdout]
 
     @pytest.mark.parametrize("name", DASK)
     def test_options_are_ones_that_dask_has(self, name):
@@ -302,8 +355,28 @@ class TestSecrets:
 
     @pytest.fixture
     def check(self, folder):
-        command, option, _ = SERVICES["settings"]["command"]
+        command, option, *_ = SERVICES["settings"]["command"]
+        option = option.split("=")[0]
         return lambda **environment: flowcast(command, option, str(folder), **self.url | environment)
+
+    def test_copies_are_like_what_is_kept_and_follow_it(self, folder, tmp_path):
+        own = tmp_path / "own"
+        words = ["settings", "--keep-secrets", str(folder), "--copy-secret", f"admin_key:{own}"]
+        for given in (self.good, self.good | {"FLOWCAST_ADMIN_KEY": "another-key-of-enough-length"}):
+            assert flowcast(*words, **self.url, **given).exit_code == 0
+            assert self.kept(own) == {"FLOWCAST_ADMIN_KEY": given["FLOWCAST_ADMIN_KEY"]}
+            assert {file.stat().st_mode & 0o777 for file in own.iterdir()} == {0o600}
+
+    @pytest.mark.parametrize("given", ["admin_kee:/tmp", "admin_key", "admin_key:"])
+    def test_a_copy_of_nothing_is_refused_by_name(self, given, folder):
+        refused = flowcast("settings", "--keep-secrets", str(folder), "--copy-secret", given, **self.url)
+        assert refused.exit_code == 2
+        assert f"copy_secret={given!r} is refused; it must be NAME:FOLDER" in refused.stderr
+
+    def test_copies_need_a_place_to_be_kept(self):
+        refused = flowcast("settings", "--copy-secret", "admin_key:/tmp", **self.url)
+        assert refused.exit_code == 2
+        assert "--copy-secret is refused without --keep-secrets" in refused.stderr
 
     @staticmethod
     def kept(folder: Path) -> dict[str, str]:

@@ -25,11 +25,18 @@ def settings_command(
         Path | None,
         typer.Option(help="Keep the admin key and both passwords in this folder; make those set nowhere."),
     ] = None,
+    copy_secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:FOLDER", help="Copy a secret that is kept to another folder as well."),
+    ] = None,
 ) -> None:
     """Check the settings before anything is started with them, and print them; exit code 2 if one is refused."""
     for name in require or []:
         if name not in Settings.model_fields:
             refuse("settings", f"require={name!r} is refused; it must name a setting, such as admin_key")
+    copies = [_copy_of(given) for given in copy_secret or []]
+    if copies and keep_secrets is None:
+        refuse("settings", "--copy-secret is refused without --keep-secrets; give both")
     settings = settings_or_refuse("settings")
     for name in require or []:
         if getattr(settings, name) in (None, ""):
@@ -41,6 +48,17 @@ def settings_command(
     if keep_secrets is not None:
         for name in KEPT:
             _keep(keep_secrets / f"flowcast_{name}", getattr(settings, name))
+        for name, folder in copies:
+            kept = SecretStr((keep_secrets / f"flowcast_{name}").read_text().strip())
+            _keep(folder / f"flowcast_{name}", kept)
+
+
+def _copy_of(given: str) -> tuple[str, Path]:
+    name, _, folder = given.partition(":")
+    if name not in KEPT or not folder:
+        names = ", ".join(KEPT)
+        refuse("settings", f"copy_secret={given!r} is refused; it must be NAME:FOLDER, and NAME one of {names}")
+    return name, Path(folder)
 
 
 def _keep(file: Path, given: SecretStr | None) -> None:
