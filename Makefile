@@ -34,7 +34,7 @@ $(READY): requirements/dev.txt requirements/cluster.txt requirements/s3.txt $(RU
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --num-workers auto
+	$(BIN)/mypy
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app model migrations requirements
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
@@ -46,7 +46,7 @@ test: check
 quick: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy --num-workers auto
+	$(BIN)/mypy
 	$(BIN)/pytest -m "not journey"
 
 demo: $(RUNS)
