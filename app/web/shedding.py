@@ -59,9 +59,8 @@ class Shedding:
 
     def __init__(self, settings: Settings) -> None:
         self._most = {True: max(1, settings.max_waiting // 2), False: settings.max_waiting}  # of reads, and of all else
-        self._most_body_bytes = (
-            max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20
-        )  # the largest fits
+        # One body of the largest size must fit.
+        self._most_body_bytes = max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20
         self._body_bytes = 0
         self._places = {"events": settings.max_streams, "import": MOST_IMPORTS}
         self._taken = dict.fromkeys(self._places, 0)
