@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -124,8 +125,10 @@ def _rested(*_: Any) -> None:
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
     # A plan for whatever slots may be asked for would lock every month of a table, each time it is used.
+    # Compiling a query to machine code, on servers that can, takes longer than any of these queries.
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_custom_plan")
+        cursor.execute("SET jit = off")
     connection.commit()
 
 
@@ -138,6 +141,14 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {pragma}")
+    try:
+        connection.execute("SELECT sqrt(1.0)")
+    except sqlite3.OperationalError:  # SQLite before 3.35, or built without its mathematical functions
+        connection.create_function("sqrt", 1, _sqrt, deterministic=True)
+
+
+def _sqrt(value: float | None) -> float | None:
+    return None if value is None else math.sqrt(value)
 
 
 def _begin_sqlite(connection: Any) -> None:
