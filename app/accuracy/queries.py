@@ -1,106 +1,214 @@
-"""Forecasts joined to the counts that came."""
+"""Compare forecasts with the counts that came, within the database: only sums leave it, never a row of a slot."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, and_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import (
+    CTE,
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Double,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    true,
+    type_coerce,
+)
+from sqlalchemy.orm import Session, aliased
 
-from app.among import among
+from app.accuracy.error_sums import ErrorSums, total
+from app.accuracy.pieces import Piece
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
+from app.links.queries import LinkInfo
+from app.links.tables import Link
+from app.spans import Span
+from model.error_measures import GEH_LIMIT
 
-Array = NDArray[np.float64]
-Keys = NDArray[np.int64]
-NONE = -1  # horizon and version of a count without a forecast
+PART, MODEL_VERSION = "part", "model_version"
+_Later = aliased(Forecast, name="later_forecasts")
+_WeekBefore = aliased(Count, name="counts_week_before")
 
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Counts, each with a forecast or with NaN in its place; rows in the order of link and slot."""
-
-    link_key: Keys
-    slot_start: Keys
-    count: Array
-    horizon: Keys
-    version: Keys
-    issued_at: Keys
-    expected: Array
-    lower: Array
-    upper: Array
-    usual: Array
-    last_week: Array  # NaN until somebody looks it up
-
-    def where(self, wanted: NDArray[Any] | slice) -> Pairs:
-        """Keep some of the rows, or put them in order."""
-        return Pairs(**{name: getattr(self, name)[wanted] for name in COLUMNS})
-
-    def as_served(self) -> Pairs:
-        """Keep one row for each count and horizon: the forecast that was issued last."""
-        order = np.lexsort((self.version, self.issued_at, self.horizon, self.slot_start, self.link_key))
-        rows = self.where(order)
-        same = [column[1:] == column[:-1] for column in (rows.link_key, rows.slot_start, rows.horizon)]
-        last = np.ones(len(order), dtype=np.bool_)
-        last[:-1] = ~np.logical_and.reduce(same)
-        return rows.where(last)
+SumsByKey = dict[tuple[int, ...], ErrorSums]
 
 
-COLUMNS = tuple(field.name for field in fields(Pairs))
-WHOLE = ("link_key", "slot_start", "horizon", "version", "issued_at")
+@dataclass(frozen=True)
+class Wanted:
+    """Which forecasts are compared with the counts of a span.
 
-
-def counts_with_forecasts(
-    session: Session,
-    link_keys: Sequence[int],
-    begin: int,
-    end: int,
-    *,
-    horizon: int | None,
-    model_version: int | None = None,
-) -> Pairs:
-    """Give the counts of slots from ``begin`` to before ``end`` with every forecast of them that is asked for."""
-    joined = [Forecast.link_key == Count.link_key, Forecast.slot_start == Count.slot_start]
-    joined += [Forecast.horizon == horizon] if horizon is not None else []
-    joined += [Forecast.model_version == model_version] if model_version is not None else []
-    wanted = select(
-        Count.link_key,
-        Count.slot_start,
-        Count.count,
-        Forecast.horizon,
-        Forecast.model_version,
-        Forecast.issued_at,
-        Forecast.expected,
-        Forecast.lower,
-        Forecast.upper,
-        Forecast.usual,
-    )
-    question = wanted.outerjoin_from(Count, Forecast, and_(*joined, *_bounds(session, link_keys, begin, end)))
-    question = question.where(among(Count.link_key, link_keys), Count.slot_start >= begin, Count.slot_start < end)
-    # Past the ORM, which takes as long over a hundred thousand rows as the database.
-    return _columns(session.connection().execute(question.order_by(Count.link_key, Count.slot_start)).all())
-
-
-def _bounds(session: Session, link_keys: Sequence[int], begin: int, end: int) -> list[ColumnElement[bool]]:
-    """Say of forecasts what is said of the counts that they are joined to.
-
-    PostgreSQL would read those of every link and be ready for every month; SQLite, which goes from each
-    count to its forecast, would go a longer way.
+    ``horizon`` and ``model_version`` are None for all. ``as_served`` keeps one forecast for each count and
+    horizon: the one issued last, of those issued at the same time the one of the highest version.
     """
-    if session.get_bind().dialect.name != "postgresql":
-        return []
-    return [among(Forecast.link_key, link_keys), Forecast.slot_start >= begin, Forecast.slot_start < end]
+
+    span: Span
+    horizon: int | None
+    model_version: int | None = None
+    as_served: bool = True
 
 
-def _columns(rows: Sequence[Any]) -> Pairs:
-    names = COLUMNS[:-1]
-    columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    # None becomes NaN; whole numbers are below 2**53, so a float holds them exactly.
-    floats = {name: np.array(column, dtype=np.float64) for name, column in zip(names, columns, strict=True)}
-    whole = {name: np.where(np.isnan(floats[name]), NONE, floats[name]).astype(np.int64) for name in WHOLE}
-    typed: dict[str, Any] = floats | {"last_week": np.full(len(rows), np.nan)} | whole
-    return Pairs(**typed)
+def link_sums(
+    session: Session, link: LinkInfo, pieces: Sequence[Piece], wanted: Wanted, floor: int, by: tuple[str, ...] = ()
+) -> SumsByKey:
+    """Compute the sums of one link, by the parts that its pieces belong to, by horizon or by model version."""
+    if not pieces:
+        return {}
+    backs = [piece.week_before for piece in pieces if piece.week_before is not None] or [0]
+    week = Span(wanted.span.begin + min(backs), wanted.span.end + max(backs))
+    of_link = literal(link.link_key).label("link_key"), literal(link.slot_minutes).label("slot_minutes")
+    given = select(*of_link, *_columns(pieces, _on_postgresql(session))).cte("pieces")
+    return _read(session, given, wanted, week, floor, by)
+
+
+def network_sums(session: Session, wanted: Wanted, floor: int, by: tuple[str, ...] = (PART,)) -> SumsByKey:
+    """Compute the sums of all links, by link key and perhaps by model version; without those of last week."""
+    span = [literal(second, BigInteger).label(name) for name, second in zip(("begin", "end"), wanted.span, strict=True)]
+    links = select(Link.link_key.label(PART), Link.link_key, Link.slot_minutes, *span).cte("pieces")
+    return _read(session, links, wanted, None, floor, by)
+
+
+def _columns(pieces: Sequence[Piece], postgresql: bool) -> list[ColumnElement[Any]]:
+    """Return the columns of a table of pieces, which are one parameter of the query, as JSON."""
+    given = bindparam(None, json.dumps([piece._asdict() for piece in pieces]), type_=Text, unique=True)
+    if postgresql:
+        typed = [column(name, BigInteger) for name in Piece._fields]
+        return [*func.json_to_recordset(cast(given, JSON)).table_valued(*typed).render_derived(with_types=True).c]
+    piece = func.json_each(given).table_valued("value").c.value
+    return [func.json_extract(piece, f"$.{name}", type_=BigInteger).label(name) for name in Piece._fields]
+
+
+def _on_postgresql(session: Session) -> bool:
+    return session.get_bind().dialect.name == "postgresql"
+
+
+def _read(
+    session: Session, pieces: CTE, wanted: Wanted, week: Span | None, floor: int, by: tuple[str, ...]
+) -> SumsByKey:
+    postgresql = _on_postgresql(session)
+    keys = [getattr(Forecast, name) for name in by if name != PART]
+    sums = [sum_.label(name) for name, sum_ in _sums(pieces, week, floor).items()]
+    in_piece = and_(
+        Count.link_key == pieces.c.link_key,
+        Count.slot_start >= pieces.c.begin,
+        Count.slot_start < pieces.c.end,
+        *(_bounds(Count, pieces, wanted.span) if postgresql else []),
+    )
+    joins: list[tuple[Any, ColumnElement[bool]]] = [(Forecast, _wanted_forecast(pieces, wanted, postgresql))]
+    if week is not None:
+        joins.append((_WeekBefore, _week_before(pieces, week, postgresql)))
+    if postgresql:
+        # Piece by piece: joined all at once, PostgreSQL would read whole months and sort or hash them. A month that
+        # has no statistics yet seems to have few rows, for which it would compare every count with every forecast.
+        session.execute(text("SET LOCAL enable_nestloop = off"))
+        inner = _joined(select(*keys, *sums).select_from(Count), joins).where(in_piece).group_by(*keys)
+        of_piece = inner.correlate(pieces).lateral("sums")
+        given = [pieces.c.part] if PART in by else []
+        question = select(*given, *of_piece.c).select_from(pieces).join(of_piece, true())
+    else:
+        # Outer joins also settle the order of the loops, which SQLite would guess wrong without statistics.
+        keys = ([pieces.c.part] if PART in by else []) + keys
+        question = _joined(select(*keys, *sums).select_from(pieces), [(Count, in_piece), *joins]).group_by(*keys)
+    found: dict[tuple[int, ...], list[ErrorSums]] = {}
+    for row in session.connection().execute(question):
+        key, numbers = tuple(row[: len(by)]), row[len(by) :]
+        if None not in key:  # counts without a forecast have neither horizon nor version
+            found.setdefault(key, []).append(ErrorSums(*(number or 0 for number in numbers)))
+    return {key: total(rows) for key, rows in found.items()}
+
+
+def _joined(question: Select[Any], joins: Sequence[tuple[Any, ColumnElement[bool]]]) -> Select[Any]:
+    for table, condition in joins:
+        question = question.outerjoin(table, condition)
+    return question
+
+
+def _wanted_forecast(pieces: CTE, wanted: Wanted, postgresql: bool) -> ColumnElement[bool]:
+    """Return the condition that a forecast is of a count's slot and one of those that are wanted."""
+    conditions = [Forecast.link_key == Count.link_key, Forecast.slot_start == Count.slot_start]
+    conditions += _bounds(Forecast, pieces, wanted.span) if postgresql else []
+    if wanted.horizon is not None:
+        conditions.append(Forecast.horizon == wanted.horizon)
+    if wanted.model_version is not None:
+        conditions.append(Forecast.model_version == wanted.model_version)
+    elif wanted.as_served:
+        later = and_(
+            _Later.link_key == Forecast.link_key,
+            _Later.slot_start == Forecast.slot_start,
+            _Later.horizon == Forecast.horizon,
+            _Later.model_version != Forecast.model_version,
+            *(_bounds(_Later, pieces, wanted.span) if postgresql else []),
+            or_(
+                _Later.issued_at > Forecast.issued_at,
+                and_(_Later.issued_at == Forecast.issued_at, _Later.model_version > Forecast.model_version),
+            ),
+        )
+        conditions.append(~exists().where(later).correlate(Forecast, pieces))
+    return and_(*conditions)
+
+
+def _week_before(pieces: CTE, week: Span, postgresql: bool) -> ColumnElement[bool]:
+    return and_(
+        _WeekBefore.link_key == Count.link_key,
+        _WeekBefore.slot_start == Count.slot_start + pieces.c.week_before,
+        *(_bounds(_WeekBefore, pieces, week, pieces.c.week_before) if postgresql else []),
+    )
+
+
+def _bounds(
+    table: type[Count] | type[Forecast], pieces: CTE, span: Span, away: ColumnElement[int] | None = None
+) -> list[ColumnElement[bool]]:
+    """Return bounds that follow from the joins, by which PostgreSQL reads no more than the rows of a piece.
+
+    Those of the span are known before it plans, and leave out all other months. SQLite needs none: it goes to
+    each row by its key, and would take a range for better than that.
+    """
+    begin, end = (pieces.c.begin, pieces.c.end) if away is None else (pieces.c.begin + away, pieces.c.end + away)
+    slots = table.slot_start
+    return [table.link_key == pieces.c.link_key, slots >= begin, slots < end, slots >= span.begin, slots < span.end]
+
+
+def _sums(pieces: CTE, week: Span | None, floor: int) -> dict[str, ColumnElement[Any]]:
+    """Return the expression of each sum; SQL leaves out what is NULL, such as the error of a missing forecast."""
+    count = type_coerce(Count.count, Double)  # or a division by it would be one of PostgreSQL's slow decimal numbers
+    expected = Forecast.expected
+    error = expected - count
+    relative = and_(expected.is_not(None), count >= max(floor, 1))
+    flow = case((expected < 0, 0.0), else_=expected)
+    both = func.nullif(flow + count, 0.0, type_=Double)
+    geh_squared = 120.0 * (flow - count) * (flow - count) / (both * pieces.c.slot_minutes)  # of hourly flows
+    sums: dict[str, ColumnElement[Any]] = {
+        "n_counts": func.count(count),
+        "n_used": func.count(expected),
+        "counted": func.sum(Count.count).filter(expected.is_not(None)),
+        "squared": func.sum(error * error),
+        "absolute": func.sum(func.abs(error)),
+        "signed": func.sum(error),
+        "n_relative": func.count().filter(relative),
+        "relative": func.sum(func.abs(error) / count).filter(relative),
+        "n_geh": func.count(both),
+        "geh": func.sum(func.sqrt(geh_squared)),
+        "n_geh_passed": func.count().filter(geh_squared < GEH_LIMIT**2),
+        "n_intervals": func.count(Forecast.lower + Forecast.upper),
+        "n_covered": func.count().filter(count.between(Forecast.lower, Forecast.upper)),
+        "profile_squared": func.sum((Forecast.usual - count) * (Forecast.usual - count)),
+        "squared_beside_profile": func.sum(error * error).filter(Forecast.usual.is_not(None)),
+    }
+    if week is not None:
+        last_week = cast(_WeekBefore.count, Double)  # a square may exceed the whole numbers of 4 bytes
+        sums["last_week_squared"] = func.sum((last_week - count) * (last_week - count)).filter(expected.is_not(None))
+        sums["squared_beside_last_week"] = func.sum(error * error).filter(last_week.is_not(None))
+    return sums

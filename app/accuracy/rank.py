@@ -6,17 +6,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import Any
 
-import numpy as np
 from sqlalchemy.orm import Session
 
-from app.accuracy.figures import figures, groups
-from app.accuracy.queries import Pairs, counts_with_forecasts
+from app.accuracy.error_sums import ErrorSums, measures, total
+from app.accuracy.queries import Wanted, network_sums
 from app.accuracy.schemas import NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import window_seconds
 from app.counts.queries import newest_slot_end
-from app.links.queries import LinkInfo, all_links
+from app.links.queries import all_links
 from app.spans import Span, read_span
 from app.web.instants import instant_of
 
@@ -60,43 +58,25 @@ class Ranking:
 def network_accuracy(session: Session, asked: Ranking, floor: int) -> NetworkAccuracy:
     """Measure all links over a window that ends with the newest count of any, and rank them."""
     links = all_links(session)
-    span = read_span(None, None, newest_slot_end(session), window_seconds(asked.window))
-    keys = [link.link_key for link in links]
-    begin, end = span or Span(0, 0)
-    served = counts_with_forecasts(session, keys, begin, end, horizon=asked.horizon).as_served()
-    ranked = sorted(_rows(links, served, Span(begin, end), floor), key=asked.place)
+    given = read_span(None, None, newest_slot_end(session), window_seconds(asked.window))
+    span = given or Span(0, 0)
+    found = network_sums(session, Wanted(span, asked.horizon), floor)
+    slots = [len(span.slots(link.slot_seconds)) for link in links]
+    sums = [found.get((link.link_key,), ErrorSums()) for link in links]
+    each = zip(links, sums, slots, strict=True)
+    rows = [RankedLink(**measures(errors, n), link_id=link.link_id) for link, errors, n in each]
+    ranked = sorted(rows, key=asked.place)
     page = _page(ranked, asked)
     return NetworkAccuracy(
-        **_together(links, served, ranked, floor),
+        **measures(total(sums), sum(slots)),
         mare_min_count=floor,
-        from_=None if span is None else instant_of(begin),
-        to=None if span is None else instant_of(end),
+        from_=None if given is None else instant_of(span.begin),
+        to=None if given is None else instant_of(span.end),
         horizon=asked.horizon,
         links_total=len(links),
         links=page,
         next_cursor=asked.cursor_at(page[-1]) if page and page[-1] is not ranked[-1] else None,
     )
-
-
-def _rows(links: Sequence[LinkInfo], served: Pairs, span: Span, floor: int) -> list[RankedLink]:
-    nothing = np.empty(0, dtype=np.int64)
-    of_link = dict(groups(served.link_key))
-    rows = []
-    for link in links:
-        pairs = served.where(of_link.get(link.link_key, nothing))
-        slots = len(span.slots(link.slot_seconds))
-        found = figures(pairs, link.slot_minutes, floor, slots=slots, counts=len(pairs.count))
-        rows.append(RankedLink(**found, link_id=link.link_id))
-    return rows
-
-
-def _together(links: Sequence[LinkInfo], served: Pairs, rows: Sequence[RankedLink], floor: int) -> dict[str, Any]:
-    """Give the figures over the slots of all links."""
-    order = np.argsort(keys := np.array([link.link_key for link in links], dtype=np.int64))
-    minutes = np.array([link.slot_minutes for link in links], dtype=np.int64)[order]
-    of_row = minutes[np.searchsorted(keys[order], served.link_key)]
-    slots = sum(row.n_used + row.n_missing + row.slots_without_forecast for row in rows)
-    return figures(served, of_row, floor, slots=slots, counts=len(served.count))
 
 
 def _page(ranked: Sequence[RankedLink], asked: Ranking) -> list[RankedLink]:

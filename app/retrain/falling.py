@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-import numpy as np
 from sqlalchemy.orm import Session
 
-from app.accuracy.figures import figures, groups
-from app.accuracy.queries import counts_with_forecasts
+from app.accuracy.error_sums import ErrorSums, measures
+from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
 from app.retrain.trigger_queries import promises_of_active, resting_links
@@ -43,14 +42,13 @@ def falling_links(session: Session, settings: Settings, cool_since: datetime) ->
     if end is None or not links:
         return []
     span = Span(max(0, end - 3600 * settings.retrain_trigger_window_hours), end)
-    served = counts_with_forecasts(session, list(links), *span, horizon=HORIZON).as_served()
-    found = []
-    for key, which in groups(served.link_key):
-        link, promise = links[key], promises[key]
-        rows = served.where(which)
-        rows = rows.where(np.flatnonzero(rows.version == promise.version))
-        slots = len(span.slots(link.slot_seconds))
-        said = figures(rows, link.slot_minutes, settings.mare_min_count, slots=slots, counts=len(rows.count))
-        if said["n_used"] >= LEAST_SCORED * slots and said["rmse"] > settings.retrain_trigger * promise.rmse:
-            found.append(Fallen(link, said["rmse"], promise.rmse))
-    return found
+    found = network_sums(session, Wanted(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
+    fallen = []
+    for key, link in sorted(links.items()):
+        promise, slots = promises[key], len(span.slots(link.slot_seconds))
+        errors = measures(found.get((key, promise.version), ErrorSums()), slots)
+        rmse: float | None = errors["rmse"]
+        enough = errors["n_used"] >= LEAST_SCORED * slots
+        if enough and rmse is not None and rmse > settings.retrain_trigger * promise.rmse:
+            fallen.append(Fallen(link, rmse, promise.rmse))
+    return fallen
