@@ -28,7 +28,7 @@ def questions_of(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     asked: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if statement.lstrip().startswith("SELECT") and re.search(r"\b(counts|forecasts)\b", statement):
+        if statement.lstrip().startswith(("SELECT", "WITH")) and re.search(r"\b(counts|forecasts)\b", statement):
             asked.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", note)
