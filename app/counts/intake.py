@@ -112,7 +112,7 @@ class Intake:
         before = {link.link_id: link for link in self._known.values() if link.link_key > 0}
         if self._new:
             # While links are written nobody can create a month, and those who post counts may need these.
-            now = month_of(int(self.clock.now().timestamp()))
+            now = month_of(max(int(self.clock.now().timestamp()), self.newest_end))  # a feed may begin with this file
             for table in MONTHLY:
                 ensure_months(session, table, map(month_begin, (now, now + 1)))
             if store_links(session, self._new).created != len(self._new):
