@@ -32,10 +32,10 @@ COLUMNS = (
 _SAVE = f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
 _THERE = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
 _SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_THERE}")
-_ARRAYS = (
+_ARRAYS = (  # constants of ours
     "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
     "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[]) "
-    f"AS issued ({COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"
+    f"AS issued ({COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"  # nosec B608
 )
 _EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
 _POSTGRESQL = f"WITH existing AS MATERIALIZED ({_EXISTING}) {_SAVE.format(rows=_ARRAYS)}"
