@@ -25,6 +25,8 @@ from tests.support.services import FLOWCAST, run_flowcast, running_service
 from tests.support.stored import put_rows
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.journey
+
 DAY = 86_400
 NEWEST = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp())  # start of the newest slot
 NOW = datetime.now(UTC)
@@ -206,7 +208,6 @@ def test_old_records_go_but_what_the_schedule_and_the_shelf_go_by_stays(engine):
     assert left(engine, Count) == 24  # slots were not asked for
 
 
-@pytest.mark.journey
 def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(engine, database_url, tmp_path):
     fill(engine)
     runtime = open_runtime(Settings(database_url=database_url, model_store=tmp_path / "models", clock="feed"))
@@ -234,7 +235,6 @@ def test_empty_months_are_counted_and_go(engine):
     assert "empty_months" not in told(run("--older-than", "400"))
 
 
-@pytest.mark.journey
 def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine, tmp_path):
     with writing(engine) as session:
         for key in range(1, 6):

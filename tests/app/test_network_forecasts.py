@@ -36,6 +36,8 @@ from tests.support.city_databases import FilledDatabases
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
 
+pytestmark = pytest.mark.journey
+
 TRAINED_DAYS = 15
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
 NETWORK_PLAN = NetworkPlan(held_out_days=4, metric_rows=300, max_iter=2, network_rows=2000, n_neighbors=40)

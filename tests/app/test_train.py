@@ -21,6 +21,8 @@ from model.stored_model import load_model
 from model.training_plan import TrainingPlan
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
+pytestmark = pytest.mark.journey
+
 QUICK = TrainingPlan(lags=12, n_neighbors=8, held_out_days=4, max_iter=3, mu=(1e-3,))
 FLOWCAST = Path(sys.executable).with_name("flowcast")
 
@@ -98,7 +100,6 @@ class TestTrainCommand:
         """Run the command in this process, for to start one with all it imports takes longer than the work."""
         return CliRunner().invoke(cli, ["train", *map(str, arguments), "--jobs", "1"])
 
-    @pytest.mark.journey
     def test_trains_a_file_and_prints_a_summary(self, counts, tmp_path):
         options = ["--output", tmp_path / "models", "--lags", "12", "--held-out-days", "4", "--jobs", "1"]
         done = subprocess.run([FLOWCAST, "train", counts, *options], capture_output=True, text=True, check=False)
@@ -147,7 +148,6 @@ class TestTrainCommand:
         assert done.exit_code == 1
         assert "0 trained, 0 kept, 1 failed" in done.stdout
 
-    @pytest.mark.journey
     def test_ctrl_c_leaves_whole_artifacts_and_resume_goes_on(self, tmp_path):
         file, models = tmp_path / "city.csv", tmp_path / "models"
         write_csv(sample_city(links=6, days=14), file)
@@ -170,7 +170,6 @@ class TestTrainCommand:
 
 
 class TestSampleCityCommand:
-    @pytest.mark.journey
     def test_writes_counts_and_links(self, tmp_path):
         arguments = ["--links", "5", "--days", "9", "--output", tmp_path / "c.csv", "--geojson", tmp_path / "c.json"]
         done = subprocess.run([FLOWCAST, "sample-city", *arguments], capture_output=True, text=True, check=True)

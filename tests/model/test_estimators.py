@@ -28,6 +28,7 @@ def wave(rng: np.random.Generator, n: int = 120, d: int = 5) -> tuple[np.ndarray
 
 
 # Two candidates and two folds: which mu wins is not at stake, and the suite fits hundreds of times.
+@pytest.mark.journey
 @parametrize_with_checks([KR(), KR_PCA(), MLKR(), KR_SML(mu=(1e-2, 1e-3), cv=2, tol=1e-2)])
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)

@@ -18,6 +18,8 @@ from app.settings import Settings
 from model import error_measures
 from tests.support.stored import FORECAST, add_link, put_rows
 
+pytestmark = pytest.mark.journey
+
 FLOOR = 5
 NUMBERS = ("n_used", "n_below_floor", "n_missing", "slots_without_forecast", "passes_geh")
 WEEK = timedelta(days=7)

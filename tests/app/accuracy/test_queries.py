@@ -18,6 +18,8 @@ from tests.support.databases import on_postgresql, on_sqlite
 from tests.support.memory import little_memory
 from tests.support.stored import FORECAST, MONDAY, SLOT, add_link, put_rows
 
+pytestmark = pytest.mark.journey
+
 DAYS = 8
 LINKS = 3
 MINUTE = 60

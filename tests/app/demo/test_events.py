@@ -1,9 +1,12 @@
+from functools import cache
+
 import numpy as np
 import pytest
 
 from app.demo.city import City, Event, sample_city
 from app.slots import zone_named
 
+city_of = cache(sample_city)  # tests only read it
 KINDS = {"roadworks", "incident", "dead_detector", "gap", "stuck_value"}
 
 
@@ -26,7 +29,7 @@ def usual(city: City, link_id: str, rows: slice) -> float:
 class TestPlan:
     @pytest.mark.parametrize(("links", "days", "seed"), [(12, 28, 0), (6, 25, 1), (100, 12, 2), (12, 5, 3)])
     def test_every_kind_occurs_once_inside_the_span(self, links, days, seed):
-        city = sample_city(links, days, seed)
+        city = city_of(links, days, seed)
         assert {event.kind for event in city.events} == KINDS
         assert len(city.events) == len(KINDS)
         assert city.left_out == ()
@@ -39,7 +42,7 @@ class TestPlan:
     @pytest.mark.parametrize("seed", range(20))
     @pytest.mark.parametrize("days", [10, 14])
     def test_the_last_three_days_are_free_of_events(self, seed, days):
-        city = sample_city(6, days, seed)
+        city = city_of(6, days, seed)
         assert max(event.last_slot for event in city.events) < city.first_slot + (days - 3) * 96
 
     @pytest.mark.parametrize(
@@ -53,12 +56,12 @@ class TestPlan:
         ],
     )
     def test_a_small_city_says_which_events_it_has_no_room_for(self, links, days, left_out):
-        city = sample_city(links, days)
+        city = city_of(links, days)
         assert set(city.left_out) == left_out
         assert {event.kind for event in city.events} == KINDS - left_out
 
     def test_no_link_has_two_events_on_a_day(self):
-        city = sample_city(1, 3)
+        city = city_of(1, 3)
         days = [(event.first_slot - city.first_slot) // 96 for event in city.events]
         assert len(days) == len(set(days)) == 3
 
@@ -66,7 +69,7 @@ class TestPlan:
 @pytest.mark.parametrize("seed", range(4))
 class TestEffects:
     def test_a_dead_detector_counts_zero_for_hours_of_daytime(self, seed):
-        city = sample_city(12, 28, seed)
+        city = city_of(12, 28, seed)
         event = event_of(city, "dead_detector")
         rows = rows_of(city, event)
         assert (city.counts[event.link_id][rows] == 0).all()
@@ -76,14 +79,14 @@ class TestEffects:
         assert 7 <= hours[0] < hours[1] < 20
 
     def test_a_gap_is_nan_and_nothing_else_is(self, seed):
-        city = sample_city(12, 28, seed)
+        city = city_of(12, 28, seed)
         event = event_of(city, "gap")
         rows = rows_of(city, event)
         assert np.isnan(city.counts[event.link_id][rows]).all()
         assert sum(int(np.isnan(counts).sum()) for counts in city.counts.values()) == rows.stop - rows.start
 
     def test_a_stuck_detector_repeats_one_value(self, seed):
-        city = sample_city(12, 28, seed)
+        city = city_of(12, 28, seed)
         event = event_of(city, "stuck_value")
         rows = rows_of(city, event)
         values = city.counts[event.link_id][rows]
@@ -92,7 +95,7 @@ class TestEffects:
         assert values[0] > 0
 
     def test_roadworks_send_traffic_to_the_parallel_link(self, seed):
-        city = sample_city(12, 28, seed)
+        city = city_of(12, 28, seed)
         event = event_of(city, "roadworks")
         rows = rows_of(city, event)
         link = next(link for link in city.links if link.link_id == event.link_id)
@@ -102,7 +105,7 @@ class TestEffects:
         assert city.counts[parallel][rows].mean() > 1.1 * usual(city, parallel, rows)
 
     def test_an_incident_collapses_the_flow_then_a_queue_discharges_and_upstream_backs_up(self, seed):
-        city = sample_city(12, 28, seed)
+        city = city_of(12, 28, seed)
         event = event_of(city, "incident")
         rows = rows_of(city, event)
         assert rows.stop - rows.start == 4

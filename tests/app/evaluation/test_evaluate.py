@@ -8,6 +8,8 @@ from app.evaluation.evaluate import Evaluated, evaluate_link, evaluate_links, fi
 from app.evaluation.report import NotEvaluated
 from tests.support.evaluation import PLAN, steady_link, with_counts
 
+pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
+
 
 @pytest.fixture(scope="module")
 def evaluated() -> Evaluated:
@@ -20,7 +22,6 @@ def evaluated() -> Evaluated:
     return done
 
 
-@pytest.mark.journey
 def test_says_what_was_done_with_which_days(evaluated):
     result = evaluated.result
     assert (result.train_from, result.train_to) == ("2025-09-01", "2025-09-08")

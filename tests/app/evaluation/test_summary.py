@@ -7,6 +7,8 @@ from app.evaluation.report import LinkResult, NotEvaluated
 from app.evaluation.summary import best_of, summarise
 from tests.support.evaluation import PLAN, steady_link
 
+pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
+
 
 @pytest.mark.parametrize(
     ("measure", "values", "best"),

@@ -14,6 +14,8 @@ from app.evaluation.tables import tables_csv
 from app.evaluation.write import write_report
 from tests.support.evaluation import PLAN, steady_link
 
+pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
+
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Report, dict[str, bytes]]:

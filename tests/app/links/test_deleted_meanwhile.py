@@ -17,6 +17,8 @@ from app.links.store import delete_link
 from app.links.tables import Link
 from tests.support.city import SLOTS, TRAINED_DAYS, post, slot_start
 
+pytestmark = pytest.mark.journey
+
 SPARE = "spare"
 PATHS = ["/v1/forecasts", "/v1/accuracy", "/v1/health", "/readyz", f"/v1/links/{SPARE}/forecast"]
 

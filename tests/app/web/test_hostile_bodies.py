@@ -15,6 +15,8 @@ from app.settings import Settings
 from tests.support.memory import little_memory
 from tests.support.services import ADMIN_KEY
 
+pytestmark = pytest.mark.journey
+
 MEGABYTE = 1 << 20
 JSON, LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
 ROW = b'{"link_id": "A", "slot_start": "2025-09-01T00:00:00Z", "count": %s}'

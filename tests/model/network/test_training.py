@@ -12,6 +12,8 @@ from model.network.training import refresh_network, train_network
 from model.training import NotEnoughCounts
 from tests.support.networks import QUICK, made_up_network
 
+pytestmark = pytest.mark.journey
+
 SERIES = made_up_network(days=20)
 
 
@@ -130,7 +132,6 @@ def test_a_span_of_nothing_but_gaps_is_refused(when, held_out_days, slots):
         train_network(series, replace(QUICK, held_out_days=held_out_days))
 
 
-@pytest.mark.journey
 @pytest.mark.parametrize("name", ContextParts().names)
 def test_one_part_of_the_context_is_enough(name):
     done = train_network(SERIES, replace(QUICK, parts=ContextParts.named([name])))

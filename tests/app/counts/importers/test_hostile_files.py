@@ -32,6 +32,8 @@ from tests.support.count_files import (
 )
 from tests.support.memory import little_memory
 
+pytestmark = pytest.mark.journey
+
 MEGABYTE = 1 << 20
 DAY = list(range(96))
 TEXTS = {
