@@ -159,13 +159,14 @@ async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
 
 
 def _load_ahead(runtime: Runtime, over: Callable[[], bool]) -> None:
-    """Load the active models, for else the first counts after a start would wait for each of theirs."""
+    """Load the active models and learn the profiles of other links; otherwise the first counts would wait for them."""
     try:
         with reading(runtime.engine) as session:
             places = active_models(session).values()
         runtime.models.load_ahead(places, over)
-    except Exception as problem:  # they are loaded as they are needed
-        log.warning("models were not loaded ahead", exc_info=problem)
+        runtime.board.issuer.usual.learn_ahead(runtime.engine, over)
+    except Exception as problem:  # both are done when they are needed
+        log.warning("models and profiles were not loaded ahead", exc_info=problem)
 
 
 def _save_last_use(runtime: Runtime) -> None:

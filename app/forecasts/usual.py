@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
+from app.database import reading
 from app.exceptions import NotYet
-from app.links.queries import LinkInfo
+from app.links.queries import LinkInfo, all_links
+from app.registry.queries import active_models
+from app.slots import Calendar, SlotGrid
 from app.web.instants import instant_of
 from model.bands import Bands
 from model.profile import Profile
@@ -24,6 +33,8 @@ DAYS = 28  # of counts that a profile is learnt from when no model brings one
 LEAST_DAYS = 2  # of counts, below which a mean of the past says less than the last count
 LEVEL = 0.9
 MOST_KEPT = 5000
+RENEWAL_STEP = 900  # seconds between the renewals of two links with consecutive keys
+CALENDARS = 8  # that are kept: links of one zone whose newest slot is the same share one
 
 
 class Said(NamedTuple):
@@ -47,7 +58,11 @@ class Usual(NamedTuple):
 
 
 class UsualCounts:
-    """Profiles of links, learnt from their latest weeks and kept for a day of their own time."""
+    """Profiles of links, learnt from their latest weeks and kept for a day.
+
+    To learn one takes some milliseconds. Links therefore renew theirs at different times of the day, which spreads
+    the work of thousands of links over all batches of a day.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, int, int], tuple[int, Usual]] = OrderedDict()  # with the slot it ends at
@@ -58,7 +73,7 @@ class UsualCounts:
 
         ``profile`` is that of the link's trained model, if there is one, and ``version`` its version.
         """
-        key = (link.link_key, newest // 86400, version)
+        key = (link.link_key, (newest + RENEWAL_STEP * link.link_key) // 86400, version)
         with self._lock:
             kept = self._kept.get(key)
         if kept is not None and kept[0] <= newest:  # else it knows more than was known at that slot
@@ -70,6 +85,23 @@ class UsualCounts:
                 while len(self._kept) > MOST_KEPT:
                     self._kept.popitem(last=False)
         return usual
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def learn_ahead(self, engine: Engine, over: Callable[[], bool]) -> None:
+        """Learn the profiles of links without a model before they are needed, and rest for as long as each took."""
+        with reading(engine) as session:
+            modelled = active_models(session)
+            links = [link for link in all_links(session) if link.link_key not in modelled]
+            newest = newest_slots(session, [link.link_key for link in links])
+        for link in [link for link in links if link.link_key in newest][:MOST_KEPT]:
+            if over():
+                return
+            began = time.monotonic()
+            with reading(engine) as session:
+                self.of(session, link, newest[link.link_key], None, 0)
+            time.sleep(time.monotonic() - began)
 
 
 def last_count(session: Session, link: LinkInfo, newest: int, n: int) -> Said:
@@ -91,10 +123,15 @@ def _learn(series: LinkSeries, profile: Profile | None) -> Usual | None:
     enough = np.count_nonzero(~np.isnan(sound)) >= LEAST_DAYS * series.grid.slots_per_day
     if not enough:
         return None if profile is None else Usual(profile, None)
-    calendar = series.calendar()
+    calendar = _calendar(series.grid, series.zone, series.first, len(series))
     if profile is None:
         profile = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
     return Usual(profile, _bands(profile.at(calendar.weekday, calendar.slot_of_day)[:, None], sound[:, None]))
+
+
+@lru_cache(maxsize=CALENDARS)
+def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int) -> Calendar:
+    return grid.calendar(first, n, zone)
 
 
 def _bands(expected: Array, came: Array) -> Bands | None:

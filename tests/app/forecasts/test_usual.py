@@ -1,8 +1,16 @@
 """What is said where no trained model can speak: from the counts that are there, and only from those."""
 
 import pytest
+from sqlalchemy import event
+from starlette.testclient import TestClient
 
+from app.database import reading
+from app.forecasts.usual import UsualCounts
+from app.links.queries import all_links
+from app.main import create_app
+from app.registry.queries import active_models
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
+from tests.support.waiting import wait_until
 
 DAY = 96
 
@@ -58,3 +66,59 @@ def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
     again = asked(client, as_of=utc(MONDAY + start * SLOT))
     assert again["method"] == "profile"
     assert {**again, "issued_at": 0, "data_age_seconds": 0} == {**then, "issued_at": 0, "data_age_seconds": 0}
+
+
+class Reads:
+    """How many times counts were read from a database."""
+
+    def __init__(self, engine) -> None:
+        self.n = 0
+        event.listen(engine, "before_cursor_execute", self._note)
+
+    def _note(self, connection, cursor, statement, *_) -> None:
+        self.n += "counts.quality" in statement
+
+
+class TestManyLinks:
+    """Links without a model, whose profiles a process does not know when it starts."""
+
+    @pytest.fixture
+    def engine(self, client, put_link):
+        for link_id in "BCDE":
+            put_link(link_id, zone="UTC")
+        for link_id in "ABCDE":
+            put_counts(client, link_id, counts(0, 14 * DAY))
+        return client.app.state.runtime.engine
+
+    def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
+        usual = UsualCounts()
+        usual.learn_ahead(engine, lambda: False)
+        reads = Reads(engine)
+        with reading(engine) as session:
+            assert len(usual) == len(all_links(session)) == 5
+            for link in all_links(session):
+                assert usual.of(session, link, MONDAY + (14 * DAY - 1) * SLOT, None, 0)
+        assert reads.n == 0
+
+    def test_a_process_learns_them_when_it_starts(self, engine, settings):
+        another = create_app(settings)
+        with TestClient(another):
+            wait_until(lambda: len(another.state.runtime.board.issuer.usual) == 5)
+
+    def test_learning_ahead_ends_with_the_service(self, engine):
+        usual = UsualCounts()
+        usual.learn_ahead(engine, lambda: len(usual) == 2)
+        assert len(usual) == 2
+
+    def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine):
+        usual, reads, renewed = UsualCounts(), Reads(engine), []
+        with reading(engine) as session:
+            links = all_links(session)
+            assert not active_models(session)
+            for slot in range(13 * DAY, 14 * DAY + 1):
+                before = reads.n
+                for link in links:
+                    usual.of(session, link, MONDAY + slot * SLOT, None, 0)
+                renewed.append(reads.n - before)
+        assert renewed[0] == 5
+        assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
