@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, SmallInteger
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.database import Table, UtcDateTime
@@ -31,7 +31,7 @@ class Count(Table):
 
 
 class CountCorrection(Table):
-    """A count that a later one replaced."""
+    """A count that a later one replaced, or that was deleted for a reason."""
 
     __tablename__ = "count_corrections"
     __table_args__ = (Index(None, "link_key", "slot_start"),)
@@ -42,3 +42,4 @@ class CountCorrection(Table):
     count: Mapped[int]
     quality: Mapped[int] = mapped_column(SmallInteger)
     replaced_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reason: Mapped[str | None] = mapped_column(Text)  # why it was deleted; null where a later count replaced it

@@ -12,7 +12,7 @@ from app.forecasts.bases import Basis
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import MOST_BEHIND
 from app.forecasts.issue import Statement
-from app.forecasts.queries import AS_OF, COLUMNS, as_of_parameters, statement_of
+from app.forecasts.queries import AS_OF, COLUMNS, as_of_parameters, is_served, statement_of
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
 
@@ -24,11 +24,9 @@ def brought_up_to_date(changes: Changes, entry: Entry, stamp: object) -> Entry |
     """Give a link's entry as of a stamp, the same or another; None where it cannot be told in microseconds."""
     basis, link = entry.basis, entry.basis.link
     deciding = None if basis.as_of is None else changes.deciding(link.link_key)
-    if deciding is None:
+    if deciding is None or deciding.newest is None or deciding.valid_from != link.forecasts_valid_from:
         return None
-    newest, version = deciding
-    if newest is None:
-        return None
+    newest, version = deciding.newest, deciding.version
     if (newest, version) == (basis.as_of, basis.active_version):
         entry.stamp, entry.behind_since = stamp, None
         return entry
@@ -45,4 +43,4 @@ def brought_up_to_date(changes: Changes, entry: Entry, stamp: object) -> Entry |
 def _stated(changes: Changes, link: LinkInfo, newest: int, version: int) -> Statement | None:
     """Give what was issued from a link's newest slot by its active version; None where nothing was yet."""
     rows = changes.in_place(_STATED, (link.link_key, version, *as_of_parameters(newest, link.slot_seconds)))
-    return statement_of(link, newest, rows) if len(rows) == HORIZONS else None
+    return statement_of(link, newest, rows) if len(rows) == HORIZONS and is_served(link, rows[0]) else None

@@ -90,6 +90,7 @@ class Issuer:
 
         ``stored`` are counts known to be in the database just so, which need not be read again.
         """
+        issued_at = time.time_ns() // 1000  # before counts are read: what is deleted meanwhile makes it invalid
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
         self.models.prepare(active.values())
@@ -98,7 +99,6 @@ class Issuer:
             link.link_key: self.choose_model(session, active.get(link.link_key), looked) for link in in_turns(links)
         }
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
-        issued_at = time.time_ns() // 1000
         asked, reasons = self._ask(links, as_of, chosen, windows)
         self._ask_networks(session, links, as_of, chosen, asked, reasons)
         statements = []

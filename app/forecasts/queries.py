@@ -28,8 +28,14 @@ COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
 )
-# Only of links that exist: one may have been deleted since its counts were read.
-_SAVE = f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT DO NOTHING"
+_KEY = "link_key, slot_start, horizon, model_version"
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.removeprefix(f"{_KEY}, ").split(", "))
+# Only of links that exist: one may have been deleted since its counts were read. A forecast that was issued before
+# stays, unless the link's zone or counts changed since.
+_SAVE = (
+    f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "
+    "WHERE forecasts.issued_at < (SELECT forecasts_valid_from FROM links WHERE links.link_key = excluded.link_key)"
+)
 _THERE = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
 _SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_THERE}")
 _ARRAYS = (  # constants of ours
@@ -69,7 +75,7 @@ class PastForecast(NamedTuple):
 
 
 def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
-    """Store forecasts and tell whether all were new; one issued already for its slot and model stays as it was."""
+    """Store forecasts and tell whether all were; one that may still be served for its slot and model stays."""
     rows = [_row(statement, horizon) for statement in in_turns(statements) for horizon in range(1, HORIZONS + 1)]
     if not rows:
         return True
@@ -146,8 +152,13 @@ def _statements(ask: Ask, links: Sequence[LinkInfo], newest: int, seconds: int) 
             for row in some:
                 parts.setdefault((row[0], row[3]), []).append(row)
             give_way()
-    whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS)
+    whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS and is_served(by_key[key[0]], rows[0]))
     return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in in_turns(whole)}
+
+
+def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:
+    """Return whether a stored forecast may be served: neither the link's zone nor its counts changed since."""
+    return bool(row[-1] >= link.forecasts_valid_from)  # issued_at is the last of COLUMNS
 
 
 def as_of_parameters(newest: int, seconds: int) -> tuple[int, ...]:

@@ -65,7 +65,9 @@ class UsualCounts:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int, int], tuple[int, Usual]] = OrderedDict()  # with the slot it ends at
+        self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, Usual]] = (
+            OrderedDict()
+        )  # with the slot it ends at
         self._lock = threading.Lock()
 
     def of(self, session: Session, link: LinkInfo, newest: int, profile: Profile | None, version: int) -> Usual | None:
@@ -73,7 +75,8 @@ class UsualCounts:
 
         ``profile`` is that of the link's trained model, if there is one, and ``version`` its version.
         """
-        key = (link.link_key, (newest + RENEWAL_STEP * link.link_key) // 86400, version)
+        # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
+        key = (link, (newest + RENEWAL_STEP * link.link_key) // 86400, version)
         with self._lock:
             kept = self._kept.get(key)
         if kept is not None and kept[0] <= newest:  # else it knows more than was known at that slot

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import column, delete, func, insert, select, table, text
+from sqlalchemy import column, delete, func, insert, select, table, text, update
 from sqlalchemy.orm import Session
 
 from app.among import among
+from app.database import UtcDateTime
 from app.exceptions import no_link
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
@@ -25,6 +27,7 @@ class LinkInfo(NamedTuple):
     zone_name: str
     slot_minutes: int
     capacity: float | None
+    forecasts_valid_from: int = 0  # microseconds since 1970; forecasts issued earlier are not served
 
     @property
     def zone(self) -> ZoneInfo:
@@ -42,22 +45,24 @@ class LinkInfo(NamedTuple):
         return 60 * self.slot_minutes
 
 
-_INFO = select(Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minutes, Link.capacity)
+LINK_INFO = select(
+    Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minutes, Link.capacity, Link.forecasts_valid_from
+)
 
 
 def links_by_id(session: Session, link_ids: Collection[str]) -> dict[str, LinkInfo]:
     """Those of the links that exist, by id."""
-    return {row.link_id: LinkInfo(*row) for row in session.execute(_INFO.where(among(Link.link_id, link_ids)))}
+    return {row.link_id: LinkInfo(*row) for row in session.execute(LINK_INFO.where(among(Link.link_id, link_ids)))}
 
 
 def all_links(session: Session) -> list[LinkInfo]:
     """Every link, by id."""
-    return [LinkInfo(*row) for row in session.execute(_INFO.order_by(Link.link_id))]
+    return [LinkInfo(*row) for row in session.execute(LINK_INFO.order_by(Link.link_id))]
 
 
 def link_or_404(session: Session, link_id: str) -> LinkInfo:
     """One link, or the problem that it does not exist."""
-    found = session.execute(_INFO.where(Link.link_id == link_id)).first()
+    found = session.execute(LINK_INFO.where(Link.link_id == link_id)).first()
     if found is None:
         raise no_link(link_id)
     return LinkInfo(*found)
@@ -72,7 +77,7 @@ class Things(NamedTuple):
 
 # The rooms of counts and of trained models lie below this one, so their tables are named, not imported.
 _COUNTS = table("counts", column("link_key"))
-_MODELS = table("trained_models", column("link_key"))
+_MODELS = table("trained_models", column("link_key"), column("state"), column("retired_at", UtcDateTime))
 
 
 def things_of(session: Session, link_key: int) -> Things:
@@ -81,6 +86,12 @@ def things_of(session: Session, link_key: int) -> Things:
         select(func.count()).where(there.c.link_key == link_key).scalar_subquery() for there in (_COUNTS, _MODELS)
     ]
     return Things(*session.execute(select(*numbers)).one())
+
+
+def retire_models(session: Session, link_key: int, now: datetime) -> None:
+    """Retire the trained models of a link; none is active afterwards."""
+    models = _MODELS.c.link_key == link_key, _MODELS.c.state != "retired"
+    session.execute(update(_MODELS).where(*models).values(state="retired", retired_at=now))
 
 
 def lock_links(session: Session) -> None:

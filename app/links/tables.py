@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, String, Text
+from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.database import Table, UtcDateTime
@@ -33,6 +33,9 @@ class Link(Table):
     geometry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # Microseconds since 1970. Forecasts issued earlier stay in history but are not served again: the zone or the
+    # counts they were computed from have changed.
+    forecasts_valid_from: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
 
 
 class UpstreamLink(Table):

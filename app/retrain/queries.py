@@ -9,7 +9,7 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from app.among import among
-from app.links.queries import LinkInfo
+from app.links.queries import LINK_INFO, LinkInfo
 from app.links.tables import Link
 from app.retrain.tables import RetrainLink, RetrainRun
 
@@ -61,8 +61,7 @@ def links_of(session: Session, run_id: int) -> list[tuple[RetrainLink, str]]:
 def waiting_links(session: Session, run_id: int) -> list[LinkInfo]:
     """Give the links of a run that are still to be trained, by id."""
     question = (
-        select(Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minutes, Link.capacity)
-        .join(RetrainLink, RetrainLink.link_key == Link.link_key)
+        LINK_INFO.join(RetrainLink, RetrainLink.link_key == Link.link_key)
         .where(RetrainLink.run_id == run_id, RetrainLink.state.in_(OPEN_LINK))
         .order_by(Link.link_id)
     )
