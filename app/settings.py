@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from app.retrain_settings import RetrainSettings
 from app.secret_files import SecretFiles
+from app.slots import zone_named
 from app.store_address import StoreAddress
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
@@ -64,6 +65,10 @@ class Settings(RetrainSettings):
     )
     clock: ClockKind = Field(
         ClockKind.WALL, description="Where now comes from: `wall`, or `feed` for the end of the newest slot seen"
+    )
+    default_zone: str | None = Field(
+        None,
+        description="IANA time zone of new links that name none; by default a new link must name one",
     )
     auth: Switch = Field(Switch.ON, description="`off` serves everyone without a key; meant for a closed machine only")
     admin_key: SecretStr | None = Field(
@@ -180,6 +185,11 @@ class Settings(RetrainSettings):
             url = make_url(self.database_url).set(password=self.database_password.get_secret_value())
             self.database_url = url.render_as_string(hide_password=False)
         return self
+
+    @field_validator("default_zone")
+    @classmethod
+    def _known_zone(cls, name: str | None) -> str | None:
+        return None if name is None else zone_named(name).key
 
     @field_validator("log_level")
     @classmethod

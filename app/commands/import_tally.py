@@ -23,7 +23,7 @@ class LinkTally:
 
     link_id: str
     name: str
-    zone: str
+    zone: str | None
     counts: int = 0
     first_slot: str | None = None
     last_slot: str | None = None
@@ -45,7 +45,10 @@ class FileTally:
 
     def links(self) -> list[LinkTally]:
         """Sum up each link."""
-        links = [LinkTally(link.link_id, link.name, link.zone.key) for link in self.reader.links.values()]
+        links = [
+            LinkTally(link.link_id, link.name, link.zone.key if link.zone else None)
+            for link in self.reader.links.values()
+        ]
         for link in links:
             if link.link_id in self.spans:
                 first, last, link.counts = self.spans[link.link_id]
@@ -84,7 +87,7 @@ def print_tally(tally: FileTally, refusals: int) -> None:
             cells = (
                 link.link_id,
                 link.name,
-                link.zone,
+                link.zone or "-",
                 f"{link.counts:,}",
                 link.first_slot or "-",
                 link.last_slot or "-",

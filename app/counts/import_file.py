@@ -24,21 +24,27 @@ Note = Callable[[int, int], None]
 
 @dataclass
 class Imported:
-    """What became of a file, the links whose newest slot moved forward, and the end of its newest slot."""
+    """What became of a file, and the links whose newest slot moved forward."""
 
     told: ImportedFile
     moved: list[LinkInfo]
-    newest_end: int
 
 
 def import_and_issue(
     runtime: Runtime, source: CountSource, *, create_links: bool, dry_run: bool, note: Note | None = None
 ) -> ImportedFile:
     """Import a file and issue forecasts for every link whose newest slot moved forward."""
-    done = import_file(runtime.engine, source, runtime.clock, create_links=create_links, dry_run=dry_run, note=note)
+    done = import_file(
+        runtime.engine,
+        source,
+        runtime.clock,
+        create_links=create_links,
+        dry_run=dry_run,
+        default_zone=runtime.settings.default_zone,
+        note=note,
+    )
     if dry_run:
         return done.told
-    runtime.clock.seen(done.newest_end)
     metrics.counts_stored(done.told.stored + done.told.replaced)
     try:
         done.told.forecasts_issued = runtime.board.issue(done.moved) if done.moved else 0
@@ -55,13 +61,14 @@ def import_file(
     *,
     create_links: bool = False,
     dry_run: bool = False,
+    default_zone: str | None = None,
     note: Note | None = None,
 ) -> Imported:
     """Store a file's counts, all that can be or none: a file that cannot be read to its end leaves nothing behind.
 
     A dry run locks and writes nothing. ``note`` is called with how many of how many counts are stored so far.
     """
-    intake = Intake(source, clock)
+    intake = Intake(source, clock, default_zone)
     with Spool() as spool:
         for count in source:
             spool.add(count)
@@ -76,4 +83,4 @@ def import_file(
                 intake.take(session, group, dry_run=dry_run)
                 if note is not None:
                     note(intake.seen, len(spool))
-    return Imported(intake.told(dry_run), intake.moved, intake.newest_end)
+    return Imported(intake.told(dry_run), intake.moved)

@@ -59,7 +59,8 @@ Layout = Annotated[
 Zone = Annotated[
     str | None,
     Query(
-        description="IANA time zone of the links, for layouts with local times; left out, each layout has its own",
+        description="IANA time zone of local times in the file, and of links that it creates; left out, that of the "
+        "layout, or else `FLOWCAST_DEFAULT_ZONE` for new links",
         json_schema_extra={"format": "iana-time-zone"},
         examples=["Australia/Melbourne"],
     ),

@@ -15,14 +15,14 @@ import numpy as np
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from app.clock import Clock
+from app.clock import FUTURE_RULE, Clock
 from app.counts.import_schemas import ImportedFile, RefusedEntry
 from app.counts.import_spool import LinkRows, Rows
 from app.counts.importers import ImportedCount, ImportedLink, ImportReport, Refusal
-from app.counts.ingest import FUTURE_RULE, UNKNOWN_LINK, Checked, compare_counts, store_counts
+from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
 from app.counts.storing import lock_links
 from app.counts.tables import QUALITIES, Count
-from app.exceptions import NotYet
+from app.exceptions import Invalid, NotYet
 from app.links.queries import LinkInfo, links_by_id
 from app.links.schemas import LinkIn
 from app.links.store import store_links
@@ -59,6 +59,7 @@ class Intake:
 
     source: CountSource
     clock: Clock
+    default_zone: str | None = None  # of links to be created for which the file has none
     moved: list[LinkInfo] = field(default_factory=list)
     newest_end: int = 0
     seen: int = 0
@@ -82,7 +83,9 @@ class Intake:
         self._known = links_by_id(session, wanted)
         if create_links:
             grid, links = self.source.grid, self.source.links
-            self._new = [as_link(links[link_id], grid) for link_id in wanted if link_id not in self._known]
+            self._new = [
+                as_link(links[link_id], grid, self.default_zone) for link_id in wanted if link_id not in self._known
+            ]
         for i, link in enumerate(self._new):
             name = link.link_id if link.name is None else link.name
             # Stored links have keys from 1, and -1 marks the end of an array.
@@ -211,12 +214,19 @@ def _changed(how: str) -> NotYet:
     return NotYet(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
 
 
-def as_link(link: ImportedLink, grid: SlotGrid) -> LinkIn:
+def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str | None) -> LinkIn:
     """Give a link of a file as one to store; a position that is none on earth is left out."""
+    zone = default_zone if link.zone is None else link.zone.key
+    if zone is None:
+        rule = (
+            f"must be an IANA name such as Europe/Berlin to create link {link.link_id!r}: the file names no zone; give "
+            "--zone (over REST ?zone=), or set FLOWCAST_DEFAULT_ZONE"
+        )
+        raise Invalid.field("zone", "", rule)
     values = {
         "link_id": link.link_id,
         "name": link.name.replace("\x00", "")[:LONGEST_NAME] or None,
-        "zone": link.zone.key,
+        "zone": zone,
         "slot_minutes": grid.slot_minutes,
     }
     if link.latitude is not None and link.longitude is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.counts.importers import CountReader, ImportedCount, Quality
-from app.slots import Calendar, SlotGrid
+from app.slots import Calendar, SlotGrid, zone_named
 from model.series import CountSeries
 
 
@@ -91,7 +91,7 @@ def gather(*readers: CountReader) -> dict[str, LinkSeries]:
         for count in reader:
             link = columns.get(count.link_id)
             if link is None:
-                zone = reader.links[count.link_id].zone
+                zone = reader.links[count.link_id].zone or zone_named("UTC")
                 link = columns[count.link_id] = _Columns(count.link_id, reader.grid, zone)
             link.add(count)
     return {link_id: link.series() for link_id, link in columns.items()}

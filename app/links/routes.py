@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
+from app.dependencies import AdminKey, ReadKey, ReadSession, RuntimeDep, WriteSession
 from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.list import list_links
 from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
-from app.links.store import delete_link, read_link, store_links
+from app.links.store import delete_link, read_link, store_links, update_link
 from app.web.media_types import preferred
 from app.web.pages import next_page
 from app.web.problems import problem_responses
@@ -23,6 +23,10 @@ Cursor = Annotated[
     str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
+Force = Annotated[
+    bool,
+    Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
+]
 Accept = Annotated[str | None, Header(description="What to answer in", include_in_schema=False)]
 GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
@@ -65,9 +69,14 @@ def get_links(
 
 
 @router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=POST_BODY)
-def post_links(_key: AdminKey, links: PostedLinks, session: WriteSession) -> LinksReport:
-    """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none."""
-    return store_links(session, links)
+def post_links(
+    _key: AdminKey, links: PostedLinks, session: WriteSession, runtime: RuntimeDep, force: Force = False
+) -> LinksReport:
+    """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none.
+
+    A new link needs a zone unless `FLOWCAST_DEFAULT_ZONE` is set; a link without one keeps the zone that it has.
+    """
+    return store_links(session, links, default_zone=runtime.settings.default_zone, force=force)
 
 
 @router.get("/{link_id}", summary="One link", responses=problem_responses(404))
@@ -81,10 +90,31 @@ def get_link(_key: ReadKey, session: ReadSession, link_id: LinkPath) -> LinkOut:
     summary="Store a link",
     responses={201: {"model": LinkOut, "description": "The link is new"}, **problem_responses(409)},
 )
-def put_link(_key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, response: Response) -> LinkOut:
-    """Create a link (201), or replace it as a whole (200); what is left out takes its default."""
+def put_link(
+    _key: AdminKey,
+    session: WriteSession,
+    runtime: RuntimeDep,
+    link_id: LinkPath,
+    body: LinkBody,
+    response: Response,
+    force: Force = False,
+) -> LinkOut:
+    """Create a link (201), or replace it as a whole (200); what is left out takes its default, but `zone` stays.
+
+    A new link needs a `zone` unless `FLOWCAST_DEFAULT_ZONE` is set. To change some fields alone, use PATCH.
+    """
     link = LinkIn.model_construct(body.model_fields_set | {"link_id"}, link_id=link_id, **dict(body))
-    response.status_code = 201 if store_links(session, [link]).created else 200
+    report = store_links(session, [link], default_zone=runtime.settings.default_zone, force=force)
+    response.status_code = 201 if report.created else 200
+    return read_link(session, link_id)
+
+
+@router.patch("/{link_id}", summary="Change a link", responses=problem_responses(404, 409))
+def patch_link(
+    _key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, force: Force = False
+) -> LinkOut:
+    """Change the fields of a link that are given; the others stay. `null` takes a name, geometry or capacity away."""
+    update_link(session, link_id, body, force=force)
     return read_link(session, link_id)
 
 

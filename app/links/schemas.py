@@ -73,7 +73,11 @@ class LinkProperties(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Name | None = Field(None, description="Any text; without one, the link_id")
-    zone: Zone = Field("UTC", description="IANA time zone whose days and weekdays the traffic follows")
+    zone: Zone = Field(  # empty where it was left out
+        default_factory=str,
+        description="IANA time zone whose days and weekdays the traffic follows. A new link needs one unless "
+        "`FLOWCAST_DEFAULT_ZONE` is set; left out, an existing link keeps its own",
+    )
     upstream: Upstream = Field(
         default_factory=list, description="Links whose traffic runs into this one; they must exist or come along"
     )

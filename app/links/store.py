@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,29 +10,38 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.exceptions import MOST_ERRORS, FieldError, NotYet
+from app.exceptions import MOST_ERRORS, FieldError, Invalid, NotYet
 from app.links.queries import (
     link_keys,
     lock_links,
     replace_upstream,
+    retire_models,
     stored_link,
     stored_links,
     things_of,
     upstream_ids,
 )
-from app.links.schemas import LinkIn, LinkOut, LinksReport
+from app.links.schemas import LinkBody, LinkIn, LinkOut, LinksReport
 from app.links.tables import Link
 
 
-def store_links(session: Session, links: Sequence[LinkIn]) -> LinksReport:
-    """Create the links that are new and replace those that are there; refuse all when one breaks a rule."""
+def store_links(
+    session: Session, links: Sequence[LinkIn], *, default_zone: str | None = None, force: bool = False
+) -> LinksReport:
+    """Create the links that are new and replace those that are there; refuse all when one breaks a rule.
+
+    A link without a zone keeps the one it has, or gets ``default_zone`` if it is new. Only with ``force`` does the
+    zone of a link with counts or models change.
+    """
     _refuse_repeats(links)
     lock_links(session)
     there = stored_links(session, [link.link_id for link in links])
+    links = _with_zones(links, there, default_zone)
     _refuse_unknown_upstream(session, links)
     _refuse_new_slot_lengths(session, links, there)
-    before = upstream_ids(session, [link.link_key for link in there.values()])
     now = datetime.now(UTC)
+    _prepare_new_zones(session, links, there, now, force=force)
+    before = upstream_ids(session, [link.link_key for link in there.values()])
     new = [link for link in links if link.link_id not in there]
     session.add_all(Link(link_id=link.link_id, created_at=now, updated_at=now, **_values(link)) for link in new)
     updated, fed_anew = 0, [link for link in new if link.upstream]
@@ -45,6 +55,15 @@ def store_links(session: Session, links: Sequence[LinkIn]) -> LinksReport:
     session.flush()
     _join(session, fed_anew)
     return LinksReport(created=len(new), updated=updated, unchanged=len(links) - len(new) - updated)
+
+
+def update_link(session: Session, link_id: str, body: LinkBody, *, force: bool) -> None:
+    """Change the fields of a link that ``body`` was given; the others stay."""
+    lock_links(session)
+    stored = read_link(session, link_id)
+    given = body.model_fields_set
+    fields = {name: getattr(body if name in given else stored, name) for name in LinkBody.model_fields}
+    store_links(session, [LinkIn.model_construct(link_id=link_id, **fields)], force=force)
 
 
 def read_link(session: Session, link_id: str) -> LinkOut:
@@ -131,6 +150,40 @@ def _refuse_new_slot_lengths(session: Session, links: Sequence[LinkIn], there: M
                 f"slot_minutes={wanted} is refused for link {link.link_id!r}; it {rule}",
                 [FieldError("slot_minutes", str(wanted), rule)],
             )
+
+
+def _with_zones(links: Sequence[LinkIn], there: Mapping[str, Link], default_zone: str | None) -> list[LinkIn]:
+    zones = {link_id: stored.zone for link_id, stored in there.items()}
+    missing = [link.link_id for link in links if not (link.zone or zones.get(link.link_id) or default_zone)]
+    if missing:
+        rule = "must be an IANA name such as Europe/Berlin: a new link needs a zone unless FLOWCAST_DEFAULT_ZONE is set"
+        raise Invalid(
+            f"zone='' is refused for the new link {missing[0]!r}; it {rule}; nothing was stored",
+            [FieldError("zone", "", f"{rule} (link {link_id!r})") for link_id in missing[:MOST_ERRORS]],
+        )
+    return [
+        link if link.zone else link.model_copy(update={"zone": zones.get(link.link_id, default_zone)}) for link in links
+    ]
+
+
+def _prepare_new_zones(
+    session: Session, links: Sequence[LinkIn], there: Mapping[str, Link], now: datetime, *, force: bool
+) -> None:
+    """Refuse to change the zone of a link with counts or models, or with ``force`` retire what the old zone made."""
+    changed = [(there[link.link_id], link.zone) for link in links if link.link_id in there]
+    for link, wanted in changed:
+        if link.zone == wanted:
+            continue
+        if any(things := things_of(session, link.link_key)) and not force:
+            rule = (
+                f"must stay {link.zone!r} on a link with {things.counts} counts and {things.models} models; "
+                "?force=true changes it, retires the models and computes new forecasts"
+            )
+            raise NotYet(
+                f"zone={wanted!r} is refused for link {link.link_id!r}; it {rule}", [FieldError("zone", wanted, rule)]
+            )
+        retire_models(session, link.link_key, now)
+        link.forecasts_valid_from = time.time_ns() // 1000
 
 
 def _named(errors: Sequence[FieldError]) -> str:

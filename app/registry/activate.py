@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.exceptions import FieldError, NotFound, NotYet
 from app.links.queries import LinkInfo
+from app.links.tables import Link
 from app.registry.activations import Activation
 from app.registry.queries import active_model, lock_shelf, shelved_model
 from app.registry.store import ModelStore, StoreAway
@@ -36,11 +38,12 @@ def activate(
     NotFound
         The link has no such version.
     NotYet
-        The version's artifact cannot be loaded.
+        The version's artifact cannot be loaded, or it was trained in another zone than the link has now.
     """
     moment = now or datetime.now(UTC)
     lock_shelf(session, link.link_key)
     chosen = version_or_404(session, link, version)
+    _require_same_zone(session, link, chosen)
     _require_sound(store, link, chosen)
     chosen.damaged = None
     active = active_model(session, link.link_key)
@@ -76,6 +79,17 @@ def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedMod
             [FieldError("version", str(version), "must name a version on the link's shelf")],
         )
     return found
+
+
+def _require_same_zone(session: Session, link: LinkInfo, chosen: ShelvedModel) -> None:
+    # Read again: the zone may have changed since the link was looked up, as before a long training.
+    zone, learnt = session.scalar(select(Link.zone).where(Link.link_key == link.link_key)), chosen.about.get("zone")
+    if learnt not in (zone, None):
+        rule = f"must have been trained in the link's zone, {zone!r}, not in {learnt!r}; retrain the link"
+        raise NotYet(
+            f"version {chosen.version} of link {link.link_id!r} is not activated; it {rule}",
+            [FieldError("version", str(chosen.version), rule)],
+        )
 
 
 def _require_sound(store: ModelStore, link: LinkInfo, chosen: ShelvedModel) -> None:

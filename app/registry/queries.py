@@ -36,6 +36,8 @@ def active_models(session: Session, link_keys: Sequence[int] | None = None) -> d
 def once_active(session: Session, link_key: int) -> list[Place]:
     """Give the versions that were active before, the latest first."""
     question = _PLACE.where(ShelvedModel.link_key == link_key, ShelvedModel.state == "retired")
+    question = question.join(Link, Link.link_key == ShelvedModel.link_key)
+    question = question.where(ShelvedModel.about["zone"].as_string() == Link.zone)  # the zone may have changed since
     question = question.where(ShelvedModel.activated_at.is_not(None)).order_by(ShelvedModel.activated_at.desc())
     return [Place(*row) for row in session.execute(question)]
 

@@ -52,10 +52,10 @@ def client(service: FastAPI) -> Iterator[TestClient]:
 
 @pytest.fixture
 def put_link(client: TestClient) -> Callable[..., dict[str, Any]]:
-    """Store a link and give it as the service does."""
+    """Store a link, in UTC unless told otherwise, and give it as the service does."""
 
     def put(link_id: str = "A", **fields: Any) -> dict[str, Any]:
-        answer = client.put(f"/v1/links/{link_id}", json=fields)
+        answer = client.put(f"/v1/links/{link_id}", json={"zone": "UTC"} | fields)
         assert answer.status_code in (200, 201), answer.text
         return dict(answer.json())
 

@@ -38,7 +38,7 @@ def test_a_read_only_database_refuses_writes_until_it_takes_them_again(
         refused = post(6)
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/unavailable")
         assert refused.headers["Retry-After"].isdigit()
-    assert client.put("/v1/links/B", json={}).status_code == 503
+    assert client.put("/v1/links/B", json={"zone": "UTC"}).status_code == 503
     assert client.get("/v1/links/A").status_code == 200
     assert client.get("/v1/links/A/forecast").status_code == 200
 

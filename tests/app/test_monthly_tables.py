@@ -255,7 +255,7 @@ class TestFewMonths:
         assert months_of_counts(engine) == {"2026_01"}
 
     def test_a_file_that_creates_links_makes_the_next_month_too(self, client, engine):
-        client.post("/v1/import?create_links=true", content=self.file("New", range(600, 601)))
+        client.post("/v1/import?create_links=true&zone=UTC", content=self.file("New", range(600, 601)))
         assert months_of_counts(engine) == {month_name(600), month_name(601)}
 
     def test_future_counts_of_a_file_make_none(self, engine):

@@ -64,7 +64,7 @@ def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(
     url = database.create("away")
     with running_service(url, tmp_path, FLOWCAST_LOG_LEVEL="debug") as service:
         for link_id in "ABC":
-            service.ask("PUT", f"/v1/links/{link_id}", {})
+            service.ask("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})
         counts = [
             {"link_id": link_id, "slot_start": slot_start(i), "count": i} for link_id in "AB" for i in range(860, 900)
         ]

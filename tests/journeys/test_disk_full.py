@@ -22,7 +22,7 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
                 assert headers["Retry-After"]
             return status
 
-        service.ask("PUT", "/v1/links/A", {})
+        service.ask("PUT", "/v1/links/A", {"zone": "UTC"})
         assert post(0) == 200
         assert service.ask("GET", "/v1/links/A/forecast")[1]["stale"] is False
         # As large as a file may be from now on: what a process without privileges can have for a full disk.

@@ -47,7 +47,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_counts_are_there_after_a_kill_right_after_the_answer(kept):
     service = kept.running()
-    assert service.ask("PUT", "/v1/links/A", {})[0] == 201
+    assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
     counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(500)]
     status, report = service.ask("POST", "/v1/counts", {"counts": counts})
     service.kill()
@@ -58,7 +58,7 @@ def test_counts_are_there_after_a_kill_right_after_the_answer(kept):
 def test_a_kill_in_the_middle_of_batches_loses_nothing_acknowledged_and_stores_none_by_half(kept):
     acknowledged = []
     service = kept.running()
-    assert service.ask("PUT", "/v1/links/B", {})[0] == 201
+    assert service.ask("PUT", "/v1/links/B", {"zone": "UTC"})[0] == 201
 
     def send() -> None:
         for i in range(0, 960, 12):
@@ -86,7 +86,7 @@ def test_a_kill_in_the_middle_of_batches_loses_nothing_acknowledged_and_stores_n
 @pytest.mark.parametrize("kept", ["postgresql"], indirect=True)
 def test_sigterm_finishes_what_is_under_way(kept):
     service = kept.running()
-    assert service.ask("PUT", "/v1/links/C", {})[0] == 201
+    assert service.ask("PUT", "/v1/links/C", {"zone": "UTC"})[0] == 201
     counts = [{"link_id": "C", "slot_start": slot_start(i), "count": i} for i in range(96)]
     answers = []
     sender = threading.Thread(target=lambda: answers.append(service.ask("POST", "/v1/counts", {"counts": counts})))

@@ -586,7 +586,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
         page.goto(visitor.address + "#/nowhere")
         page.get_by_text("There is no such view").wait_for()
         visitor.errors.clear()  # the browser's own word for what is not there
-        service.ask("PUT", "/v1/links/new", {"name": "New road"})
+        service.ask("PUT", "/v1/links/new", {"name": "New road", "zone": "UTC"})
         page.goto(visitor.address + "#/network")
         row(page, "new").get_by_text("New road").wait_for()
         page.get_by_role("button", name="1 dead feed").wait_for()
@@ -605,7 +605,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(browser, tmp_path):
     with running_service(url, tmp_path, port=service.port, **settings) as service:
         page.locator(".stale-bar").wait_for(state="hidden")
         page.locator(".live", has_text="Live").wait_for()
-        service.ask("PUT", "/v1/links/newer", {"name": "Newer road"})
+        service.ask("PUT", "/v1/links/newer", {"name": "Newer road", "zone": "UTC"})
         row(page, "newer").wait_for()
     assert [error for error in visitor.errors if "ERR_" not in error] == []
     assert visitor.hosts == {"127.0.0.1"}

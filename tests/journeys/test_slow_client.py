@@ -124,7 +124,7 @@ def test_a_stream_of_events_that_nobody_reads_is_given_up(service):
 
     Lists of links fill most of it, for each takes less work than as much in events.
     """
-    service.ask("POST", "/v1/links", {"links": [{"link_id": link_id} for link_id in LINKS]})
+    service.ask("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
     with connect(service, buffer=4096) as reader:
         for path in (*[b"/v1/links?limit=1000"] * 12, b"/v1/events"):
             reader.sendall(b"GET " + path + b" HTTP/1.1\r\n" + CREDENTIALS + b"\r\n")

@@ -16,7 +16,7 @@ from app.counts.importers.record import (
     ImportedLink,
     Quality,
 )
-from app.slots import SlotGrid, zone_named
+from app.slots import SlotGrid
 
 LINK, SLOT, COUNT, QUALITY = "link_id", "slot_start", "count", "quality"
 REQUIRED = (LINK, SLOT, COUNT)
@@ -48,7 +48,7 @@ def own_count(
     if taken is None:
         raise Refused(QUALITY, quality, QUALITY_RULE)
     if not known:
-        progress.links[link_id] = ImportedLink(link_id, link_id, progress.zone or zone_named("UTC"))
+        progress.links[link_id] = ImportedLink(link_id, link_id, progress.zone)
     if count is None:
         progress.report.gaps += 1
         return None

@@ -39,7 +39,7 @@ class ImportedLink(NamedTuple):
 
     link_id: str
     name: str
-    zone: ZoneInfo
+    zone: ZoneInfo | None  # None where neither the caller nor the layout names one
     latitude: float | None = None
     longitude: float | None = None
 

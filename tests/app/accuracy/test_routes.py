@@ -306,7 +306,7 @@ class TestNetworkAccuracy:
 
     @pytest.mark.journey
     def test_hundreds_of_links_are_summed_up(self, client):
-        client.post("/v1/links", json={"links": [{"link_id": f"L{i}"} for i in range(300)]})
+        client.post("/v1/links", json={"links": [{"link_id": f"L{i}", "zone": "UTC"} for i in range(300)]})
         with writing(client.app.state.runtime.engine) as session:
             keys = link_keys(session, [f"L{i}" for i in range(300)]).values()
             pairs = [(key, MONDAY + i * SLOT) for key in keys for i in range(48)]

@@ -55,7 +55,7 @@ def test_a_key_that_may_nothing_cannot_fill_it(client):
     assert REFUSED_A_MINUTE <= len(recorded) < n
     assert left_out() - before == n - len(recorded)
     for i in range(2 * REFUSED_A_MINUTE):  # what an admin does is recorded, however much
-        client.put(f"/v1/links/{i}", json={})
+        client.put(f"/v1/links/{i}", json={"zone": "UTC"})
     stored = client.get("/v1/admin/audit", params={"key_id": "environment", "limit": 1000}).json()["calls"]
     assert [call["path"] for call in stored if call["method"] == "PUT"] == [
         f"/v1/links/{i}" for i in reversed(range(2 * REFUSED_A_MINUTE))

@@ -163,7 +163,7 @@ class TestStoring:
 
     def test_counts_are_stored_once_and_links_created_when_asked_for(self, own):
         self.upgrade()
-        done = run("--create-links", own)
+        done = run("--create-links", "--zone", "UTC", own)
         assert done.exit_code == 0, done.stderr
         assert "stored: 1 new, 0 replaced, 0 unchanged" in done.stdout
         assert "1 links created, 1 with a new forecast" in done.stdout
@@ -179,7 +179,7 @@ class TestStoring:
 
     def test_an_unreadable_file_leaves_the_others_stored(self, own):
         self.upgrade()
-        done = run("--create-links", "nowhere.csv", own)
+        done = run("--create-links", "--zone", "UTC", "nowhere.csv", own)
         assert done.exit_code == 2
         assert "1 new" in done.stdout
 

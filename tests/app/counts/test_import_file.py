@@ -34,7 +34,7 @@ def row(link_id="A", slot=0, count="4", quality=""):
 
 def add_links(engine, *link_ids, **fields):
     with writing(engine) as session:
-        store_links(session, [LinkIn(link_id=link_id, **fields) for link_id in link_ids])
+        store_links(session, [LinkIn(link_id=link_id, **{"zone": "UTC"} | fields) for link_id in link_ids])
 
 
 def run(engine, text, clock=None, grid=None, **options):
@@ -73,7 +73,6 @@ class TestStoring:
         assert sum(told.reasons.values()) == 1
         assert adds_up(told)
         assert sorted(link.link_id for link in done.moved) == ["A", "B"]
-        assert done.newest_end == int(MIDNIGHT.timestamp()) + 1800
         assert stored(engine) == {0: 4}
         assert stored(engine, "B") == {0: 7, 1: 8}
         assert (told.first_slot, told.last_slot) == (MIDNIGHT, MIDNIGHT + timedelta(minutes=15))
@@ -119,7 +118,7 @@ class TestStoring:
     def test_a_file_without_a_single_count(self, engine):
         add_links(engine, "A")
         done = run(engine, HEADER + row(count=""))
-        assert (done.told.stored, done.told.gaps, done.told.first_slot, done.newest_end) == (0, 1, None, 0)
+        assert (done.told.stored, done.told.gaps, done.told.first_slot) == (0, 1, None)
 
 
 class TestRefused:
@@ -164,12 +163,14 @@ class TestDryRun:
         add_links(engine, "A")
         run(engine, HEADER + row(count="3"))
         text = HEADER + row() + row(slot=1) + row("New", 0)
-        dry = run(engine, text, create_links=True, dry_run=True).told
+        dry = run(engine, text, create_links=True, dry_run=True, default_zone="UTC").told
         assert dry.dry_run
         assert stored(engine) == {0: 3}
         with reading(engine) as session:
             assert [link.link_id for link in all_links(session)] == ["A"]
-        assert run(engine, text, create_links=True).told == dry.model_copy(update={"dry_run": False})
+        assert run(engine, text, create_links=True, default_zone="UTC").told == dry.model_copy(
+            update={"dry_run": False}
+        )
         assert (dry.stored, dry.replaced, dry.links_created) == (2, 1, 1)
 
 
@@ -187,13 +188,13 @@ class TestCreateLinks:
 
     def test_links_that_are_there_stay_as_they_are(self, engine):
         add_links(engine, "A", name="Main St", zone="Europe/Berlin")
-        done = run(engine, HEADER + row() + row("B"), create_links=True)
+        done = run(engine, HEADER + row() + row("B"), create_links=True, default_zone="UTC")
         assert done.told.links_created == 1
         with reading(engine) as session:
             assert {link.link_id: link.name for link in all_links(session)} == {"A": "Main St", "B": "B"}
 
     def test_a_name_too_long_and_a_position_off_the_earth_do_not_stop_it(self):
-        made = as_link(ImportedLink("A", "x\x00" * 300, zone_named("UTC"), 95.0, 10.0), SlotGrid(5))
+        made = as_link(ImportedLink("A", "x\x00" * 300, zone_named("UTC"), 95.0, 10.0), SlotGrid(5), None)
         assert (made.name, made.geometry, made.slot_minutes) == ("x" * 200, None, 5)
 
 
@@ -231,7 +232,7 @@ class TestPostImport:
         assert client.get("/v1/links/A/counts").json()["counts"] == []
 
     def test_links_are_created_when_asked_for(self, client):
-        told = client.post("/v1/import?create_links=true", content=HEADER + row("New")).json()
+        told = client.post("/v1/import?create_links=true&zone=UTC", content=HEADER + row("New")).json()
         assert (told["links_created"], told["stored"]) == (1, 1)
         assert client.get("/v1/links/New").status_code == 200
 

@@ -53,7 +53,7 @@ def stored(engine: Engine) -> dict[tuple[str, int], int]:
 
 def add_links(engine: Engine, *link_ids: str) -> None:
     with writing(engine) as session:
-        store_links(session, [LinkIn(link_id=link_id) for link_id in link_ids])
+        store_links(session, [LinkIn(link_id=link_id, zone="UTC") for link_id in link_ids])
 
 
 @pytest.fixture
@@ -165,7 +165,9 @@ class TestImport:
     def test_a_dry_run_waits_for_nobody_and_creates_no_month(self, engine, start):
         add_links(engine, "A")
         with held(engine, "SELECT FROM links FOR NO KEY UPDATE"):
-            dry = start(run, engine, file_of(("A", 0, 7), ("New", 0, 1)), create_links=True, dry_run=True)
+            dry = start(
+                run, engine, file_of(("A", 0, 7), ("New", 0, 1)), create_links=True, dry_run=True, default_zone="UTC"
+            )
             told = dry.result(WAIT_SECONDS).told
         assert (told.stored, told.links_created) == (2, 1)
         assert select_rows(engine, "SELECT inhrelid FROM pg_inherits WHERE inhparent = 'counts'::regclass") == []

@@ -19,7 +19,7 @@ def ids(answer):
 
 class TestPutLink:
     def test_a_new_link_is_201_and_takes_defaults(self, client):
-        answer = client.put("/v1/links/0970-7", json={})
+        answer = client.put("/v1/links/0970-7", json={"zone": "UTC"})
         assert answer.status_code == 201
         link = answer.json()
         assert link.pop("created_at") == link.pop("updated_at")
@@ -41,7 +41,12 @@ class TestPutLink:
         answer = client.put("/v1/links/A", json={"name": "x"})
         assert answer.status_code == 200
         second = answer.json()
-        assert (second["name"], second["zone"], second["geometry"], second["upstream"]) == ("x", "UTC", None, [])
+        assert (second["name"], second["zone"], second["geometry"], second["upstream"]) == (
+            "x",
+            "Europe/Berlin",
+            None,
+            [],
+        )
         assert second["capacity"] is None
         assert second["created_at"] == first["created_at"]
         assert second["updated_at"] > first["updated_at"]
@@ -120,11 +125,11 @@ class TestPutLink:
     @pytest.mark.parametrize("link_id", ["a b", "ä", "x" * 65, "a%00b", "a,b"])
     @on_sqlite
     def test_an_id_that_breaks_the_pattern_is_422(self, client, link_id):
-        assert client.put(f"/v1/links/{link_id}", json={}).status_code == 422
+        assert client.put(f"/v1/links/{link_id}", json={"zone": "UTC"}).status_code == 422
         assert client.get(f"/v1/links/{link_id}").status_code == 422
 
     def test_an_unknown_upstream_link_is_409_by_name(self, client):
-        answer = client.put("/v1/links/A", json={"upstream": ["B", "C"]})
+        answer = client.put("/v1/links/A", json={"zone": "UTC", "upstream": ["B", "C"]})
         assert answer.status_code == 409
         assert [error["value"] for error in answer.json()["errors"]] == ["B", "C"]
         assert client.get("/v1/links/A").status_code == 404
@@ -141,7 +146,7 @@ class TestPutLink:
 
     def test_many_at_once_create_it_once(self, client):
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda _: client.put("/v1/links/A", json={}).status_code, range(8)))
+            answers = list(pool.map(lambda _: client.put("/v1/links/A", json={"zone": "UTC"}).status_code, range(8)))
         assert sorted(answers) == [200] * 7 + [201]
 
     def test_polygons_and_points_are_fine(self, put_link):
@@ -182,7 +187,12 @@ class TestPostLinks:
     def test_created_updated_and_unchanged_are_told_apart(self, client, put_link):
         put_link("A")
         put_link("B")
-        links = [{"link_id": "A"}, {"link_id": "B", "name": "b"}, {"link_id": "C", "upstream": ["D"]}, {"link_id": "D"}]
+        links = [
+            {"link_id": "A"},
+            {"link_id": "B", "name": "b"},
+            {"link_id": "C", "zone": "UTC", "upstream": ["D"]},
+            {"link_id": "D", "zone": "UTC"},
+        ]
         answer = client.post("/v1/links", json={"links": links})
         assert answer.json() == {"created": 2, "updated": 1, "unchanged": 1}
         assert client.get("/v1/links/C").json()["upstream"] == ["D"]
@@ -199,7 +209,12 @@ class TestPostLinks:
             ({"link_id": "A", "name": "twice"}, 409),
             ({"name": "nameless"}, 422),
         ]:
-            assert client.post("/v1/links", json={"links": [{"link_id": "A"}, bad]}).status_code == status
+            assert (
+                client.post(
+                    "/v1/links", json={"links": [{"link_id": "A", "zone": "UTC"}, {"zone": "UTC"} | bad]}
+                ).status_code
+                == status
+            )
             assert client.get("/v1/links").json() == {"links": [], "next_cursor": None}
 
     @pytest.mark.parametrize("media_type", [GEOJSON, "application/json"])
@@ -238,13 +253,13 @@ class TestPostLinks:
         assert client.post("/v1/links", json=body).status_code == 422
 
     def test_a_thousand_links_that_feed_each_other(self, client):
-        links = [{"link_id": f"L{i}", "upstream": [f"L{(i + 1) % 1200}"]} for i in range(1200)]
+        links = [{"link_id": f"L{i}", "zone": "UTC", "upstream": [f"L{(i + 1) % 1200}"]} for i in range(1200)]
         assert client.post("/v1/links", json={"links": links}).json()["created"] == 1200
 
 
 class TestGetLinks:
     def test_pages_follow_each_other(self, client):
-        client.post("/v1/links", json={"links": [{"link_id": f"L{i}"} for i in range(7)]})
+        client.post("/v1/links", json={"links": [{"link_id": f"L{i}", "zone": "UTC"} for i in range(7)]})
         first = client.get("/v1/links?limit=3")
         second = client.get("/v1/links", params={"limit": 3, "cursor": first.json()["next_cursor"]})
         third = client.get("/v1/links", params={"limit": 3, "cursor": second.json()["next_cursor"]})
@@ -262,7 +277,8 @@ class TestGetLinks:
 class TestQueries:
     def test_upstream_and_boxes(self, client, runtime):
         chain = [
-            {"link_id": name, "upstream": list(above)} for name, above in zip("ABCD", ("BC", "D", "", "A"), strict=True)
+            {"link_id": name, "zone": "UTC", "upstream": list(above)}
+            for name, above in zip("ABCD", ("BC", "D", "", "A"), strict=True)
         ]
         chain[0]["geometry"] = {"type": "MultiLineString", "coordinates": [[[1, 2], [3, -4]], [[-5, 6], [0, 0]]]}
         client.post("/v1/links", json={"links": chain})

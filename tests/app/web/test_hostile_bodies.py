@@ -76,7 +76,7 @@ def client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         log_level="error",
     )
     with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as client:
-        assert client.put("/v1/links/A", json={}).status_code == 201
+        assert client.put("/v1/links/A", json={"zone": "UTC"}).status_code == 201
         yield client
 
 
@@ -165,7 +165,7 @@ def test_a_broken_file_is_refused_or_read(client, body, layout):
 
 
 def test_link_ids_like_formulas_can_be_sent_marked_as_text(client):
-    client.put("/v1/links/-7", json={}).raise_for_status()
+    client.put("/v1/links/-7", json={"zone": "UTC"}).raise_for_status()
     for path, i in (("/v1/counts", 0), ("/v1/import", 1)):
         for mark in ("'", ""):
             body = f"link_id,slot_start,count\n{mark}-7,2025-09-01T00:{15 * i:02}:00Z,5\n".encode()

@@ -111,6 +111,6 @@ def test_what_is_wrong_with_a_body_of_links_is_named(client: TestClient, body: b
 
 
 def test_a_byte_order_mark_before_links_is_ignored(client: TestClient):
-    body = b'\xef\xbb\xbf{"links": [{"link_id": "A"}]}'
+    body = b'\xef\xbb\xbf{"links": [{"link_id": "A", "zone": "UTC"}]}'
     headers = {"Content-Type": "application/geo+json"}
     assert client.post("/v1/links", content=body, headers=headers).json()["created"] == 1

@@ -86,7 +86,7 @@ export function importPanel(page, onImported) {
     "details",
     {},
     el("summary", {}, "Options"),
-    el("div", { class: "fields" }, layout, el("label", { for: "zone" }, "Zone of local times"), zone),
+    el("div", { class: "fields" }, layout, el("label", { for: "zone" }, "Zone of local times and new links"), zone),
   );
   options.addEventListener(
     "toggle",

@@ -15,7 +15,7 @@ def test_a_row_is_one_count():
     counts, reader = read_all(HEADER, SOUND)
     assert counts == [ImportedCount("Ba", SLOT, 12, Quality.OBSERVED)]
     assert reader.report.layout == "flowcast-csv"
-    assert (reader.links["Ba"].name, reader.links["Ba"].zone.key) == ("Ba", "UTC")
+    assert (reader.links["Ba"].name, reader.links["Ba"].zone) == ("Ba", None)
 
 
 def test_quality_is_kept_and_columns_may_stand_in_any_order():
