@@ -16,6 +16,7 @@ COMMANDS = {
     "worker": "app.commands.worker:worker_command",
     "demo": "app.commands.demo:demo_command",
     "import": "app.commands.import_counts:import_command",
+    "counts": "app.commands.counts:counts",
     "train": "app.commands.train:train_command",
     "evaluate": "app.commands.evaluate:evaluate_command",
     "models": "app.commands.models:models",

@@ -88,5 +88,7 @@ def _replaced(session: Session, link: LinkInfo, starts: range) -> defaultdict[in
     found = defaultdict(list)
     for row in corrections_between(session, link.link_key, starts[0], starts[-1]):
         quality = Quality(QUALITIES[row.quality])
-        found[row.slot_start].append(ReplacedCount(count=row.count, quality=quality, replaced_at=row.replaced_at))
+        found[row.slot_start].append(
+            ReplacedCount(count=row.count, quality=quality, replaced_at=row.replaced_at, reason=row.reason)
+        )
     return found

@@ -31,7 +31,6 @@ SLOT_BITS = 34
 MOST_NEW_MONTHS = 60
 
 UNKNOWN_LINK = "must name a link that exists"
-FUTURE_RULE = "must not lie in the future"
 ONCE_RULE = "must come only once for a link in a batch"
 NOT_A_TIME = -1
 
@@ -143,12 +142,6 @@ def compare_counts(session: Session, checked: Checked) -> Comparison:
     return Comparison(summary, old[stored[changed]], rows[~there | changed])
 
 
-def newest_end(checked: Checked) -> int:
-    """End of the newest slot of a batch, in Unix seconds; 0 for an empty one."""
-    seconds = np.array([link.slot_seconds for link in checked.links], dtype=np.int64)
-    return int((checked.slots + seconds[checked.of_link]).max(initial=0)) if len(checked.slots) else 0
-
-
 def moved_ends(stored: Stored) -> list[int]:
     """Give the ends, in Unix seconds, of the slots that links moved forward to."""
     newest = _newest(stored.rows)
@@ -176,9 +169,7 @@ def _broken_rules(
     unknown = of_link < 0
     seconds = np.array([link.slot_seconds for link in links] or [900], dtype=np.int64)[of_link]
     off_grid = ~unknown & (slots >= 0) & (slots % seconds != 0)
-    ends = np.unique(slots + seconds)
-    early = ends[[clock.is_future(int(end)) for end in ends]] if len(ends) else ends
-    future = ~unknown & (slots >= 0) & np.isin(slots + seconds, early)
+    too_late = ~unknown & (slots >= 0) & (slots + seconds > clock.latest_end())
     _, first = np.unique(of_link << SLOT_BITS | np.maximum(slots, 0), return_index=True)
     again = np.ones(len(slots), dtype=bool)
     again[first] = False
@@ -186,7 +177,7 @@ def _broken_rules(
         (unknown, "link_id", UNKNOWN_LINK),
         (slots < 0, "slot_start", ""),
         (off_grid, "slot_start", "must lie on the link's grid of slots"),
-        (future, "slot_start", FUTURE_RULE),
+        (too_late, "slot_start", clock.latest_rule),
         (again & ~unknown & (slots >= 0), "slot_start", ONCE_RULE),
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from app.among import among
@@ -16,6 +16,7 @@ from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
 from app.give_way import give_way
 from app.links.tables import Link
+from app.spans import Span
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
 AT_ONCE = 200
@@ -53,6 +54,16 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
             found += some
             give_way()
     return as_rows(found)
+
+
+def slots_in(link_key: int, span: Span) -> ColumnElement[bool]:
+    """Return the condition that a count is one of a link whose slot starts in a span."""
+    return and_(Count.link_key == link_key, Count.slot_start >= span.begin, Count.slot_start < span.end)
+
+
+def number_of_counts(session: Session, link_key: int, span: Span) -> int:
+    """Return how many counts a link has in the slots that start in a span."""
+    return session.scalar(select(func.count()).select_from(Count).where(slots_in(link_key, span))) or 0
 
 
 def as_rows(found: Sequence[Any]) -> Rows:

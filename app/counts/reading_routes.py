@@ -1,4 +1,4 @@
-"""Reading counts over REST."""
+"""The counts of one link over REST: read and delete them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from app.counts.delete import Reason, delete_counts
 from app.counts.history import as_csv, count_history
-from app.counts.schemas import CountPage
-from app.dependencies import ReadKey, ReadSession
+from app.counts.schemas import CountPage, DeletedCounts
+from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
 from app.links.schemas import LinkPath
 from app.web.media_types import preferred
 from app.web.pages import next_page
 from app.web.problems import problem_responses
-from app.web.spans import From, To
+from app.web.spans import From, RequiredFrom, RequiredTo, To
 
 router = APIRouter(prefix="/v1/links/{link_id}", tags=["counts"])
 
@@ -42,7 +43,7 @@ def get_counts(
     cursor: Annotated[
         str | None, Query(pattern="^[0-9]{1,10}$", description="`next_cursor` of the page before, as it came")
     ] = None,
-    corrections: Annotated[bool, Query(description="Show the counts that were replaced, too")] = False,
+    corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> CountPage | Response:
     """Show every slot from `from` to `to`, gaps as null; by default the last 24 hours up to the newest count.
@@ -53,3 +54,19 @@ def get_counts(
     if preferred(accept, ("application/json", CSV)) == CSV:
         return Response(as_csv(page), media_type=CSV, headers=next_page(request, page.next_cursor))
     return page
+
+
+@router.delete("/counts", summary="Delete counts of a link", responses=problem_responses(404))
+def delete_some_counts(
+    _key: AdminKey,
+    session: WriteSession,
+    link_id: LinkPath,
+    begin: RequiredFrom,
+    end: RequiredTo,
+    reason: Annotated[Reason, Query(description="Why; it is kept with each count", examples=["detector fault"])],
+) -> DeletedCounts:
+    """Delete the counts of slots that start from `from` to before `to`; they are kept among the corrections.
+
+    The next forecast follows the newest count that is left. On the feed clock, now moves back to the end of that slot.
+    """
+    return delete_counts(session, link_id, begin, end, reason)

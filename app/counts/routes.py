@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.exc import OperationalError
 
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
-from app.counts.ingest import Batch, Refused, Stored, check_batch, moved_ends, newest_end, store_counts
+from app.counts.ingest import Batch, Refused, Stored, check_batch, moved_ends, store_counts
 from app.counts.ingest_schemas import IngestReport, RefusedCount
 from app.database import concerns, writing
 from app.dependencies import IngestKey, RuntimeDep
@@ -94,7 +94,6 @@ def _ingest(
         stored = store_counts(session, checked, wait=False)
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
     give_way()
-    runtime.clock.seen(newest_end(checked))
     metrics.counts_stored(stored.new + stored.replaced)
     if runtime.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
         now = time()

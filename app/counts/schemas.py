@@ -10,11 +10,16 @@ from app.counts.importers.record import Quality
 
 
 class ReplacedCount(BaseModel):
-    """A count that a later one replaced."""
+    """A count that a later one replaced, or that was deleted."""
 
     count: int = Field(description="Vehicles in the slot, as it was", examples=[117])
     quality: Quality = Field(description="How that count came about")
-    replaced_at: datetime = Field(description="When the later count came in", examples=["2025-09-01T09:02:11Z"])
+    replaced_at: datetime = Field(
+        description="When the later count came in, or this one was deleted", examples=["2025-09-01T09:02:11Z"]
+    )
+    reason: str | None = Field(
+        description="Why it was deleted; null where a later count replaced it", examples=["detector fault"]
+    )
 
 
 class SlotCount(BaseModel):
@@ -28,7 +33,7 @@ class SlotCount(BaseModel):
 class CorrectedCount(SlotCount):
     """One slot of a link with what its count replaced."""
 
-    corrections: list[ReplacedCount] = Field(description="Counts that were replaced, the oldest first")
+    corrections: list[ReplacedCount] = Field(description="Counts that were replaced or deleted, the oldest first")
 
 
 class CountPage(BaseModel):
@@ -44,3 +49,13 @@ class CountPage(BaseModel):
         description="Every slot of the span; `corrections` only when asked for"
     )
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+
+
+class DeletedCounts(BaseModel):
+    """Which counts were deleted."""
+
+    link_id: str = Field(examples=["0970-7"])
+    from_: datetime = Field(serialization_alias="from", description="Start of the span, included")
+    to: datetime = Field(description="End of the span, excluded")
+    reason: str = Field(description="Why, as it is kept with each count", examples=["detector fault"])
+    deleted: int = Field(description="Counts that were deleted", examples=[12])

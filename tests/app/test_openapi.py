@@ -66,11 +66,15 @@ SPAN = "must lie before to="
 BEYOND_SCHEMAS = {
     # A schema knows neither the links of a city nor their grids, and JSON Schema has no "unique by these fields".
     "POST /v1/counts": f"{UNKNOWN_LINK}|{ONCE_RULE}|{YEAR_RULE}|must lie on the link's grid",
+    # Only a new link needs a zone.
+    "PUT /v1/links/{link_id}": "a new link needs a zone",
+    "POST /v1/links": "a new link needs a zone",
     # A file may have any layout, whatever format= says of it.
     "POST /v1/import": "must be a file of counts: ",
     "GET /v1/links/{link_id}/forecast": "must lie on the link's grid",
     "GET /v1/links/{link_id}/forecasts": SPAN,
     "GET /v1/links/{link_id}/counts": SPAN,
+    "DELETE /v1/links/{link_id}/counts": SPAN,
     "GET /v1/links/{link_id}/accuracy": SPAN,
 }
 # Every boundary of every kind of geometry is tried where one link is stored. Where many are, in two forms and under two
@@ -246,7 +250,7 @@ def city(service: FastAPI, models: Path) -> Iterator[FastAPI]:
         post(client, rows(CITY, 0, NEWEST - 1))
         post(client, rows(CITY, NEWEST - 1, NEWEST))
         for spare in SPARE:
-            client.put(f"/v1/links/{spare}", json={}).raise_for_status()
+            client.put(f"/v1/links/{spare}", json={"zone": "UTC"}).raise_for_status()
         client.post("/v1/admin/webhooks", json=HOOK).raise_for_status()
     yield service
     shutdown_lifespans()  # schemathesis starts the service for itself
@@ -348,7 +352,7 @@ def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
         for method, operation in methods.items()
     }
     firsts = {
-        "PUT /v1/links/{link_id}": {},
+        "PUT /v1/links/{link_id}": {"zone": "UTC"},
         "POST /v1/counts": {"counts": rows(CITY, NEWEST - 1, NEWEST)[:1]},
         "POST /v1/admin/keys": {"name": "next", "scopes": ["read"]},
         "POST /v1/admin/retrain": {"links": LINK_IDS[:1]},

@@ -46,7 +46,7 @@ def put_rows(session: Session, table: type[Count] | type[Forecast], rows: Sequen
 
 
 def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], quality: str = "observed") -> None:
-    """Store counts by the Unix second of their slot, and let the clock know."""
+    """Store counts by the Unix second of their slot."""
     runtime = client.app.state.runtime  # type: ignore[attr-defined]
     with writing(runtime.engine) as session:
         link = link_or_404(session, link_id)
@@ -55,7 +55,6 @@ def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], qual
             for slot, count in counts.items()
         ]
         put_rows(session, Count, rows)
-    runtime.clock.seen(max(counts) + link.slot_seconds)
 
 
 def correct_count(client: TestClient, link_id: str, slot: int, count: int, at: datetime) -> None:

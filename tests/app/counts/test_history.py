@@ -102,8 +102,8 @@ class TestGetCounts:
         page = read(client, link, **span, corrections="true")
         assert page["counts"][0]["count"] == 8
         assert page["counts"][0]["corrections"] == [
-            {"count": 0, "quality": "observed", "replaced_at": "2025-09-03T09:00:00Z"},
-            {"count": 7, "quality": "observed", "replaced_at": "2025-09-03T10:00:00Z"},
+            {"count": 0, "quality": "observed", "replaced_at": "2025-09-03T09:00:00Z", "reason": None},
+            {"count": 7, "quality": "observed", "replaced_at": "2025-09-03T10:00:00Z", "reason": None},
         ]
         assert page["counts"][1]["corrections"] == []
         assert "corrections" not in read(client, link, **span)["counts"][0]

@@ -1,0 +1,72 @@
+"""``flowcast counts``: counts in the service's database, on the machine itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from app.commands.console import out, refuse
+from app.commands.current_schema import current_database
+from app.commands.service import settings_or_refuse
+from app.counts.delete import LONGEST_REASON, Reason, delete_counts
+from app.counts.queries import number_of_counts
+from app.counts.schemas import DeletedCounts
+from app.database import reading, writing
+from app.links.queries import link_or_404
+from app.spans import read_span
+from app.web.instants import read_instant
+
+counts = typer.Typer(no_args_is_help=True)
+
+COMMAND = "counts delete"
+
+
+@counts.callback()  # without it, Typer would make the only command `flowcast counts` itself
+def counts_command() -> None:
+    """Look after the counts in the database."""
+
+
+@counts.command("delete")
+def delete_command(
+    link_id: Annotated[str, typer.Argument(metavar="LINK", help="The link's id.")],
+    begin: Annotated[str, typer.Option("--from", help="Start of the span, included: RFC 3339 with an offset.")],
+    end: Annotated[str, typer.Option("--to", help="End of the span, excluded.")],
+    reason: Annotated[str, typer.Option(help="Why; it is kept with each deleted count.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many counts it would delete.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Delete a link's counts; they are kept among the corrections, and what is served follows what is left."""
+    first, last, why = _instant("--from", begin), _instant("--to", end), _reason(reason)
+    with current_database(COMMAND, settings_or_refuse(COMMAND)) as engine:
+        with reading(engine) as session:
+            link, span = link_or_404(session, link_id), read_span(first, last, None, 0)
+            assert span is not None
+            n = number_of_counts(session, link.link_key, span)
+        found = DeletedCounts(link_id=link_id, from_=first, to=last, reason=why, deleted=n)
+        if not dry_run:
+            if n and not yes:
+                typer.confirm(f"Delete {n} counts of link {link_id} from {begin} to {end}?", abort=True, err=True)
+            with writing(engine) as session:
+                found = delete_counts(session, link_id, first, last, why)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2, by_alias=True))
+    else:
+        out.print(f"{found.deleted} counts of link {link_id} {'would be' if dry_run else 'are'} deleted", markup=False)
+
+
+def _instant(option: str, text: str) -> datetime:
+    try:
+        return read_instant(text)
+    except ValueError as problem:
+        refuse(COMMAND, f"{option}={text!r} is refused; {problem}")
+
+
+def _reason(text: str) -> str:
+    try:
+        return TypeAdapter[str](Reason).validate_python(text)
+    except ValidationError:
+        refuse(COMMAND, f"--reason={text[:100]!r} is refused; it must have 1 to {LONGEST_REASON} characters")
