@@ -23,6 +23,15 @@ def test_a_database_of_another_kind_is_refused():
         Settings(database_url="mysql://localhost/flowcast")
 
 
+def test_the_default_zone_is_a_zone_or_nothing(monkeypatch):
+    assert Settings().default_zone is None
+    monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Europe/Berlin")
+    assert Settings().default_zone == "Europe/Berlin"
+    monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Mars/Olympus")
+    with pytest.raises(ValidationError, match="must be an IANA name such as Europe/Berlin"):
+        Settings()
+
+
 class TestModelStore:
     @pytest.mark.parametrize(
         ("given", "store"),

@@ -170,6 +170,15 @@ class TestStoring:
         [told] = json.loads(run("--json", own).stdout)
         assert (told["stored"], told["unchanged"], told["links_created"]) == (0, 1, 0)
 
+    def test_new_links_need_a_zone_from_the_option_or_the_settings(self, own, monkeypatch):
+        self.upgrade()
+        refused = run("--create-links", own)
+        assert refused.exit_code == 2
+        assert "the file names no zone; give --zone" in refused.stderr
+        monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Australia/Melbourne")
+        settings_from_environment.cache_clear()
+        assert "1 links created" in run("--create-links", own).stdout
+
     def test_links_that_do_not_exist_are_named(self, own):
         self.upgrade()
         done = run(own)

@@ -236,6 +236,18 @@ class TestPostImport:
         assert (told["links_created"], told["stored"]) == (1, 1)
         assert client.get("/v1/links/New").status_code == 200
 
+    @pytest.mark.parametrize("dry_run", [False, True])
+    @on_sqlite
+    def test_a_new_link_without_a_zone_is_refused_with_what_to_do(self, client, dry_run):
+        path = f"/v1/import?create_links=true&dry_run={dry_run}"
+        answer = client.post(path, content=HEADER + row("New"))
+        assert answer.status_code == 422
+        (error,) = answer.json()["errors"]
+        assert (error["field"], error["value"]) == ("zone", "")
+        assert "to create link 'New': the file names no zone; give --zone" in error["reason"]
+        assert "FLOWCAST_DEFAULT_ZONE" in error["reason"]
+        assert client.get("/v1/links").json()["links"] == []
+
     def test_creating_links_needs_the_scope_admin(self, client):
         made = client.post("/v1/admin/keys", json={"name": "feed", "scopes": ["ingest"]})
         assert made.status_code == 201, made.text
