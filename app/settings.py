@@ -66,9 +66,8 @@ class Settings(RetrainSettings):
     clock: ClockKind = Field(
         ClockKind.WALL, description="Where now comes from: `wall`, or `feed` for the end of the newest slot seen"
     )
-    default_zone: str | None = Field(
-        None,
-        description="IANA time zone of new links that name none; by default a new link must name one",
+    default_zone: str = Field(
+        "", description="IANA time zone of new links that name none; by default a new link must name one"
     )
     auth: Switch = Field(Switch.ON, description="`off` serves everyone without a key; meant for a closed machine only")
     admin_key: SecretStr | None = Field(
@@ -188,8 +187,8 @@ class Settings(RetrainSettings):
 
     @field_validator("default_zone")
     @classmethod
-    def _known_zone(cls, name: str | None) -> str | None:
-        return None if name is None else zone_named(name).key
+    def _known_zone(cls, name: str) -> str:
+        return zone_named(name).key if name else name
 
     @field_validator("log_level")
     @classmethod

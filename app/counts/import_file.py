@@ -61,7 +61,7 @@ def import_file(
     *,
     create_links: bool = False,
     dry_run: bool = False,
-    default_zone: str | None = None,
+    default_zone: str = "",
     note: Note | None = None,
 ) -> Imported:
     """Store a file's counts, all that can be or none: a file that cannot be read to its end leaves nothing behind.

@@ -59,7 +59,7 @@ class Intake:
 
     source: CountSource
     clock: Clock
-    default_zone: str | None = None  # of links to be created for which the file has none
+    default_zone: str = ""  # of links to be created for which the file has none
     moved: list[LinkInfo] = field(default_factory=list)
     newest_end: int = 0
     seen: int = 0
@@ -214,10 +214,10 @@ def _changed(how: str) -> NotYet:
     return NotYet(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
 
 
-def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str | None) -> LinkIn:
+def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkIn:
     """Give a link of a file as one to store; a position that is none on earth is left out."""
     zone = default_zone if link.zone is None else link.zone.key
-    if zone is None:
+    if not zone:
         rule = (
             f"must be an IANA name such as Europe/Berlin to create link {link.link_id!r}: the file names no zone; give "
             "--zone (over REST ?zone=), or set FLOWCAST_DEFAULT_ZONE"

@@ -26,7 +26,7 @@ from app.links.tables import Link
 
 
 def store_links(
-    session: Session, links: Sequence[LinkIn], *, default_zone: str | None = None, force: bool = False
+    session: Session, links: Sequence[LinkIn], *, default_zone: str = "", force: bool = False
 ) -> LinksReport:
     """Create the links that are new and replace those that are there; refuse all when one breaks a rule.
 
@@ -152,7 +152,7 @@ def _refuse_new_slot_lengths(session: Session, links: Sequence[LinkIn], there: M
             )
 
 
-def _with_zones(links: Sequence[LinkIn], there: Mapping[str, Link], default_zone: str | None) -> list[LinkIn]:
+def _with_zones(links: Sequence[LinkIn], there: Mapping[str, Link], default_zone: str) -> list[LinkIn]:
     zones = {link_id: stored.zone for link_id, stored in there.items()}
     missing = [link.link_id for link in links if not (link.zone or zones.get(link.link_id) or default_zone)]
     if missing:

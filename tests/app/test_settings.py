@@ -24,7 +24,7 @@ def test_a_database_of_another_kind_is_refused():
 
 
 def test_the_default_zone_is_a_zone_or_nothing(monkeypatch):
-    assert Settings().default_zone is None
+    assert Settings().default_zone == ""
     monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Europe/Berlin")
     assert Settings().default_zone == "Europe/Berlin"
     monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Mars/Olympus")

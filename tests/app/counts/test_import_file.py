@@ -194,7 +194,7 @@ class TestCreateLinks:
             assert {link.link_id: link.name for link in all_links(session)} == {"A": "Main St", "B": "B"}
 
     def test_a_name_too_long_and_a_position_off_the_earth_do_not_stop_it(self):
-        made = as_link(ImportedLink("A", "x\x00" * 300, zone_named("UTC"), 95.0, 10.0), SlotGrid(5), None)
+        made = as_link(ImportedLink("A", "x\x00" * 300, zone_named("UTC"), 95.0, 10.0), SlotGrid(5))
         assert (made.name, made.geometry, made.slot_minutes) == ("x" * 200, None, 5)
 
 
