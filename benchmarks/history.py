@@ -42,7 +42,7 @@ from benchmarks.query_plans import plan_of, questions_of
 from benchmarks.running_service import KEY, running
 
 BAR = 1.5
-FAR_DAYS = 9  # that some reads look back: the health of a detector, and a link's accuracy beside that of last week
+FAR_DAYS = 14  # that some reads look back: the health of a detector, and a link's accuracy beside that of last week
 LAGS = 45
 LEAST_ROUNDS = 61
 WARM_UP = 8  # PostgreSQL's driver prepares a question it sees for the sixth time

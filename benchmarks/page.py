@@ -30,7 +30,7 @@ from benchmarks.running_service import KEY, Running, running
 from tests.support.browser import NoBrowser, chromium, signed_in
 
 ROUNDS = 5
-HISTORY_SLOTS = 768  # eight days, which detector health looks at
+HISTORY_SLOTS = 1344  # fourteen days, which detector health looks at
 FORECAST_SLOTS = 8  # posted one by one, so that there is accuracy
 SEARCHES = ("0", "01", "012", "road", "9", "99", "")
 

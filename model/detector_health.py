@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +18,12 @@ Flags = NDArray[np.bool_]
 ZERO_RUN_EXPECTED = 60.0  # vehicles a run of zeros should have seen before it is out of line
 STUCK_SLOTS = 8  # this many equal counts above STUCK_LEVEL are no coincidence
 STUCK_LEVEL = 10.0
-FAR_OUTSIDE = 3.0  # times the 99.5th percentile of the link's history
+OVER_CAPACITY = 1.5  # a stated capacity is a design figure, which dense traffic exceeds without a fault
+FAR_OUTSIDE = 3.0  # times the 99th percentile; in real counts the maximum of a fortnight stays below 1.6 times
+LEAST_OUTSIDE = 20.0  # on a quiet road a few vehicles more are chance
+FORTNIGHT = 14  # local days judged together: two of every weekday, and cheap enough to read for each answer
 ENOUGH_DAYS = 7.0  # days' worth of counts that a model needs
+TOO_FEW = "too_few"  # the verdict on a span as a whole, not on its counts
 
 
 class Verdict(NamedTuple):
@@ -48,42 +54,70 @@ def examine(series: CountSeries, capacity: float | None = None) -> Health:
     Parameters
     ----------
     capacity : float, optional
-        Vehicles a slot can pass; without it, counts far outside the link's history are impossible.
+        Vehicles that a slot is designed to pass.
 
     Notes
     -----
     - ``dead``: a run of zeros over which the profile expects at least 60 vehicles.
     - ``stuck``: the same count above 10, eight slots or more in a row.
-    - ``impossible``: a negative count, or one above the capacity, or without a capacity above
-      three times the 99.5th percentile of the link's counts.
+    - ``impossible``: a negative count, one above 1.5 times the capacity, or one above 20 and three times
+      the 99th percentile of the fortnight's counts other than zero.
     - ``too_few``: fewer counts left than seven days have; nothing can be learnt from the link.
+
+    Each fortnight of local days, counted back from the last slot, is judged by itself. A series that ends at
+    the same slot, or where one of these fortnights ends, has the same verdicts however far back it goes.
     """
     counts = series.counts
     suspect = np.zeros(len(counts), dtype=bool)
     verdicts = []
-    for verdict in [*_impossible(counts, capacity), *_stuck(counts)]:
+    for first, part in _fortnights(series):
+        found = _judged(part, capacity)
+        verdicts += [verdict._replace(first=first + verdict.first, last=first + verdict.last) for verdict in found]
+    for verdict in verdicts:
         suspect[verdict.first : verdict.last + 1] = True
-        verdicts.append(verdict)
-    for verdict in _dead(series, suspect):
-        suspect[verdict.first : verdict.last + 1] = True
-        verdicts.append(verdict)
     suspect &= ~np.isnan(counts)
     left, need = int((~np.isnan(counts) & ~suspect).sum()), int(ENOUGH_DAYS * series.slots_per_day)
     if left < need:
         reason = f"{left} counts can be learnt from; at least {need} are needed"
-        verdicts.append(Verdict("too_few", reason, 0, max(len(counts) - 1, 0)))
+        verdicts.append(Verdict(TOO_FEW, reason, 0, max(len(counts) - 1, 0)))
     return Health(sorted(verdicts, key=lambda verdict: verdict.first), suspect, left >= need)
 
 
+def slot_verdicts(verdicts: Sequence[Verdict], n_slots: int) -> list[str | None]:
+    """Return the name of the verdict on each slot, None where nothing was found."""
+    names: list[str | None] = [None] * n_slots
+    for verdict in verdicts:
+        if verdict.name != TOO_FEW:
+            names[verdict.first : verdict.last + 1] = [verdict.name] * verdict.slots
+    return names
+
+
+def _fortnights(series: CountSeries) -> Iterator[tuple[int, CountSeries]]:
+    """Yield the fortnights of local days that end with the last slot's day, each with the place where it begins."""
+    days = np.concatenate([[0], np.cumsum(series.weekday[1:] != series.weekday[:-1])])[: len(series)]
+    number = (days[-1:] - days) // FORTNIGHT
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(series)]
+    for first, end in pairwise(edges):
+        yield first, series.between(first, end)
+
+
+def _judged(series: CountSeries, capacity: float | None) -> list[Verdict]:
+    found = [*_impossible(series.counts, capacity), *_stuck(series.counts)]
+    suspect = np.zeros(len(series), dtype=bool)
+    for verdict in found:
+        suspect[verdict.first : verdict.last + 1] = True
+    return found + _dead(series, suspect)
+
+
 def _impossible(counts: Array, capacity: float | None) -> list[Verdict]:
-    known = counts[~np.isnan(counts)]
-    if capacity is not None:
-        limit, rule = capacity, f"the capacity of {capacity:g}"
-    elif len(known) and np.quantile(known, 0.995) > 0.0:
-        limit = FAR_OUTSIDE * float(np.quantile(known, 0.995))
-        rule = f"{limit:g}, three times the link's 99.5th percentile"
-    else:
-        limit, rule = np.inf, ""
+    passing = counts[counts > 0]
+    limit, rule = np.inf, ""
+    if len(passing):
+        limit = max(FAR_OUTSIDE * float(np.quantile(passing, 0.99)), LEAST_OUTSIDE)
+        rule = f"{limit:g}, far outside the link's other counts"
+    if capacity is not None and OVER_CAPACITY * capacity < limit:
+        limit = OVER_CAPACITY * capacity
+        rule = f"{limit:g}, {OVER_CAPACITY:g} times the capacity of {capacity:g}"
     found = [Verdict("impossible", f"{counts[a]:g} is negative", a, b) for a, b in _runs(counts < 0)]
     for first, last in _runs(counts > limit):
         found.append(Verdict("impossible", f"{np.max(counts[first : last + 1]):g} is above {rule}", first, last))
@@ -101,15 +135,17 @@ def _stuck(counts: Array) -> list[Verdict]:
 
 
 def _dead(series: CountSeries, suspect: Flags) -> list[Verdict]:
-    sound = np.where(suspect, np.nan, series.counts)
-    if np.isnan(sound).all():
+    sound, empty = np.where(suspect, np.nan, series.counts), _runs(series.counts == 0)
+    if not empty:  # most busy roads, which need no profile
         return []
     expected = _expected_when_alive(series, sound)
     found = []
-    for first, last in _runs(series.counts == 0):
+    for first, last in empty:
         missed = float(expected[first : last + 1].sum())
         if missed >= ZERO_RUN_EXPECTED:
-            usual = f"about {missed:.0f} vehicles are usual" if np.isfinite(missed) else "no vehicle was ever counted"
+            usual = (
+                f"about {missed:.0f} vehicles are usual" if np.isfinite(missed) else "nothing else was counted for days"
+            )
             reason = f"{last - first + 1} slots of zero where {usual}"
             found.append(Verdict("dead", reason, first, last))
     return found

@@ -41,7 +41,12 @@ class CountSeries:
 
     def head(self, n: int) -> CountSeries:
         """Take the first n slots."""
-        return replace(self, counts=self.counts[:n], weekday=self.weekday[:n], slot_of_day=self.slot_of_day[:n])
+        return self.between(0, n)
+
+    def between(self, first: int, end: int) -> CountSeries:
+        """Take the slots from ``first`` up to ``end``, which is excluded."""
+        part = slice(first, end)
+        return replace(self, counts=self.counts[part], weekday=self.weekday[part], slot_of_day=self.slot_of_day[part])
 
     def last_week(self) -> Array:
         """Return the count of the same local slot a week before each slot, NaN where there is none.

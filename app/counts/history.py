@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.counts.importers.record import Quality
-from app.counts.queries import corrections_between, counts_between, newest_slots
+from app.counts.queries import corrections_between, newest_slots
 from app.counts.schemas import CorrectedCount, CountPage, ReplacedCount, SlotCount
 from app.counts.tables import QUALITIES
+from app.counts.verdicts import judge
 from app.links.queries import LinkInfo, link_or_404
 from app.spans import SECONDS_A_DAY, Span, read_span
 from app.web.instants import instant_of
 
-HEADER = "slot_start,count,quality\n"
+HEADER = "slot_start,count,quality,verdict\n"
 
 
 def count_history(
@@ -40,13 +42,14 @@ def count_history(
     slots = Span(start, span.end).slots(link.slot_seconds)
     page = slots[:limit]
     next_cursor = str(page[-1] + link.slot_seconds) if len(slots) > limit else None
-    return _page(link, span, _slots(session, link, page, corrections), next_cursor)
+    return _page(link, span, _slots(session, link, newest, page, corrections), next_cursor)
 
 
 def as_csv(page: CountPage) -> str:
     """Write the slots of a page as CSV; a gap is a row with its time alone."""
     rows = (
-        f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ},{'' if slot.count is None else slot.count},{slot.quality or ''}\n"
+        f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ},{'' if slot.count is None else slot.count},{slot.quality or ''},"
+        f"{slot.verdict or ''}\n"
         for slot in page.counts
     )
     return HEADER + "".join(rows)
@@ -67,21 +70,37 @@ def _page(
 
 
 def _slots(
-    session: Session, link: LinkInfo, starts: range, corrections: bool
+    session: Session, link: LinkInfo, newest: int | None, starts: range, corrections: bool
 ) -> list[SlotCount] | list[CorrectedCount]:
     if not starts:
         return []
-    rows = counts_between(session, [link.link_key], starts[0], starts[-1]).tolist()
-    known = {slot: (count, Quality(QUALITIES[quality])) for _, slot, count, quality in rows}
-    gap = (None, None)
-    plain = [(instant_of(slot), *known.get(slot, gap)) for slot in starts]
+    known = _known(session, link, newest, starts)
+    gap = {"count": None, "quality": None, "verdict": None}
+    plain = [{"slot_start": instant_of(slot), **known.get(slot, gap)} for slot in starts]
     if not corrections:
-        return [SlotCount.model_construct(slot_start=at, count=count, quality=kind) for at, count, kind in plain]
+        return [SlotCount.model_construct(**fields) for fields in plain]
     replaced = _replaced(session, link, starts)
     return [
-        CorrectedCount.model_construct(slot_start=at, count=count, quality=kind, corrections=replaced[slot])
-        for slot, (at, count, kind) in zip(starts, plain, strict=True)
+        CorrectedCount.model_construct(**fields, corrections=replaced[slot])
+        for slot, fields in zip(starts, plain, strict=True)
     ]
+
+
+def _known(session: Session, link: LinkInfo, newest: int | None, starts: range) -> dict[int, dict[str, Any]]:
+    """Return count, quality and verdict of the slots that have a count, by Unix second."""
+    if newest is None or starts[0] > newest:
+        return {}
+    judged = judge(session, link, newest, starts[0], starts[-1])
+    verdicts = judged.by_slot()
+    return {
+        slot: {
+            "count": count,
+            "quality": Quality(QUALITIES[quality]),
+            "verdict": verdicts.get(slot // link.slot_seconds),
+        }
+        for _, slot, count, quality in judged.rows.tolist()
+        if starts[0] <= slot <= starts[-1]
+    }
 
 
 def _replaced(session: Session, link: LinkInfo, starts: range) -> defaultdict[int, list[ReplacedCount]]:

@@ -21,7 +21,10 @@ router = APIRouter(prefix="/v1/links/{link_id}", tags=["counts"])
 CSV = "text/csv"
 CSV_ANSWER: dict[str, Any] = {
     "content": {
-        CSV: {"schema": {"type": "string"}, "example": "slot_start,count,quality\n2025-09-01T08:00:00Z,121,observed\n"}
+        CSV: {
+            "schema": {"type": "string"},
+            "example": "slot_start,count,quality,verdict\n2025-09-01T08:00:00Z,121,observed,\n",
+        }
     }
 }
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from app.counts.importers.record import Quality
+from app.counts.verdicts import SlotVerdict
 
 
 class ReplacedCount(BaseModel):
@@ -27,7 +28,12 @@ class SlotCount(BaseModel):
 
     slot_start: datetime = Field(description="Start of the slot, in UTC", examples=["2025-09-01T08:00:00Z"])
     count: int | None = Field(description="Vehicles in the slot; null where there is no count", examples=[121])
-    quality: Quality | None = Field(description="How the count came about; null where there is no count")
+    quality: Quality | None = Field(
+        description="How the count came about, as its sender stated; null where there is no count"
+    )
+    verdict: SlotVerdict | None = Field(
+        description="What detector health found wrong with the count, which is then not learnt from; null for nothing"
+    )
 
 
 class CorrectedCount(SlotCount):

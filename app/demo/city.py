@@ -105,10 +105,10 @@ def links_geojson(city: City) -> dict[str, Any]:
 def _counts(network: Network, links: tuple[CityLink, ...], clock: Clock, plans: list[Plan], seed: int) -> FloatArray:
     """Generate the counts as the detectors report them, (n_slots, n_links)."""
     habits, swings, road = (np.random.default_rng([seed, stream]) for stream in (1, 2, 3))
-    capacity = np.array([link.capacity for link in links])
+    passes = np.array([link.passes for link in links])
     busy = np.array([street.road_class.usual_peak for street in network.streets])
     # A sequence of one draw per link, so that a larger city leaves its first links' peaks alone.
-    peaks = capacity * busy * np.random.default_rng([seed, 4]).uniform(0.85, 1.1, len(links))
+    peaks = passes * busy * np.random.default_rng([seed, 4]).uniform(0.85, 1.1, len(links))
     turns = turning_shares(network, peaks)
     entries = local_entries(usual_demand(network, peaks, clock, habits), turns)
     entries *= demand_factors(clock, len(links), swings)

@@ -30,17 +30,18 @@ Cell = tuple[int, int]
 
 
 class RoadClass(NamedTuple):
-    """What a kind of road offers, and how much of it the strongest hour usually takes."""
+    """What a kind of road is designed for and passes, and how much of that the strongest hour usually takes."""
 
     name: str
     lanes: int
-    capacity_per_hour: int
-    usual_peak: float
+    capacity_per_hour: int  # as stated: above what any slot passes
+    passes_per_hour: int  # on average, while a queue discharges
+    usual_peak: float  # share of what it passes
 
 
-ARTERIAL = RoadClass("arterial", 2, 1720, 0.94)
-COLLECTOR = RoadClass("collector", 1, 880, 0.74)
-LOCAL = RoadClass("local", 1, 520, 0.58)
+ARTERIAL = RoadClass("arterial", 2, 1800, 1720, 0.94)
+COLLECTOR = RoadClass("collector", 1, 920, 880, 0.74)
+LOCAL = RoadClass("local", 1, 550, 520, 0.58)
 ROWS = (ARTERIAL, ARTERIAL, LOCAL, COLLECTOR)  # by row modulo 4, row 0 through F
 COLUMNS = (COLLECTOR, LOCAL, ARTERIAL, COLLECTOR)
 
@@ -54,7 +55,8 @@ class CityLink:
     zone: str
     geometry: dict[str, Any]
     upstream: tuple[str, ...]
-    capacity: float  # vehicles per slot
+    capacity: float  # vehicles per slot, as stated
+    passes: float  # vehicles per slot on average, while a queue discharges
     lanes: int
 
 
@@ -127,6 +129,7 @@ class Network:
                 geometry={"type": "LineString", "coordinates": [list(places[s.tail]), list(places[s.head])]},
                 upstream=tuple(ids[u] for u in self.upstream[i]),
                 capacity=s.road_class.capacity_per_hour * slot_minutes / 60,
+                passes=s.road_class.passes_per_hour * slot_minutes / 60,
                 lanes=s.road_class.lanes,
             )
             for i, s in enumerate(self.streets)

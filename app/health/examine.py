@@ -8,18 +8,14 @@ from datetime import date, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.counts.queries import Rows, counts_between, newest_slots
-from app.counts.series import as_count_series
-from app.counts.stored_series import series_of
+from app.counts.queries import Rows, newest_slots
 from app.counts.tables import QUALITIES
+from app.counts.verdicts import Judged, judge
 from app.health.feed import Now
 from app.health.schemas import DayCompleteness, HealthVerdict, LinkHealth, VerdictName
 from app.links.queries import LinkInfo, link_or_404
 from app.web.instants import instant_of
-from model.detector_health import Verdict, examine
-
-LEAST_DAYS = 8  # fewer would always be too few to learn from
-CONCERNS_HISTORY = "too_few"  # says something of the span, nothing of its counts
+from model.detector_health import TOO_FEW, Verdict
 
 
 def link_health(session: Session, link_id: str, days: int, now: Now) -> LinkHealth:
@@ -30,15 +26,13 @@ def link_health(session: Session, link_id: str, days: int, now: Now) -> LinkHeal
     if newest is None:
         return LinkHealth(**now.feed(link, None, False), stale_after_minutes=stale_after, verdicts=[], days=[])
     shown = local_days(link, newest, days)
-    examined = range(local_days(link, newest, max(days, LEAST_DAYS))[0][1].start, newest // link.slot_seconds + 1)
-    rows = counts_between(session, [link.link_key], examined[0] * link.slot_seconds, newest)
-    found = verdicts_on(link, rows, examined)
-    verdicts = [verdict for verdict in found if examined.start + verdict.last >= shown[0][1].start]
+    judged = judge(session, link, newest, shown[0][1].start * link.slot_seconds, newest)
+    verdicts = [verdict for verdict in judged.verdicts if judged.slots.start + verdict.last >= shown[0][1].start]
     return LinkHealth(
-        **now.feed(link, newest, in_doubt(link, found, examined)),
+        **now.feed(link, newest, in_doubt(link, judged)),
         stale_after_minutes=stale_after,
-        verdicts=[_shown(link, verdict, examined.start) for verdict in verdicts],
-        days=list(_completeness(link, rows, shown, now)),
+        verdicts=[_shown(link, verdict, judged.slots.start) for verdict in verdicts],
+        days=list(_completeness(link, judged.rows, shown, now)),
     )
 
 
@@ -49,16 +43,10 @@ def local_days(link: LinkInfo, newest: int, days: int) -> list[tuple[date, range
     return [(day, link.grid.local_day(day, link.zone)) for day in dates]
 
 
-def verdicts_on(link: LinkInfo, rows: Rows, slots: range) -> list[Verdict]:
-    """Judge the counts of consecutive slots."""
-    per_slot = None if link.capacity is None else link.capacity * link.slot_minutes / 60
-    return examine(as_count_series(series_of(link, rows, slots)), per_slot).verdicts
-
-
-def in_doubt(link: LinkInfo, verdicts: Sequence[Verdict], slots: range) -> bool:
-    """Tell whether a verdict touches the newest day's worth of slots."""
-    recent = len(slots) - link.grid.slots_per_day
-    return any(verdict.last >= recent for verdict in verdicts if verdict.name != CONCERNS_HISTORY)
+def in_doubt(link: LinkInfo, judged: Judged) -> bool:
+    """Return whether a verdict touches the newest day's worth of slots."""
+    recent = len(judged.slots) - link.grid.slots_per_day
+    return any(verdict.last >= recent for verdict in judged.verdicts if verdict.name != TOO_FEW)
 
 
 def _shown(link: LinkInfo, verdict: Verdict, start: int) -> HealthVerdict:

@@ -74,7 +74,7 @@ class LinkState(Feed):
     completeness: float | None = Field(
         description="Share of the last 24 hours' slots up to now that have a count", examples=[0.99]
     )
-    verdicts: list[VerdictName] = Field(description="What was found wrong in the last 8 days of counts")
+    verdicts: list[VerdictName] = Field(description="What was found wrong in the last 14 local days of counts")
 
 
 class FeedTotals(BaseModel):

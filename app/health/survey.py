@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.counts.queries import Rows, counts_between, newest_slots
-from app.health.examine import LEAST_DAYS, in_doubt, verdicts_on
+from app.counts.queries import Rows, newest_slots
+from app.counts.verdicts import judge
+from app.health.examine import in_doubt
 from app.health.feed import Now
 from app.health.schemas import FeedTotals, LinkState, NetworkHealth, State, VerdictName
 from app.links.queries import LinkInfo, all_links
@@ -35,16 +36,13 @@ def network_health(session: Session, after: str | None, limit: int, now: Now) ->
 def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) -> LinkState:
     if newest is None:
         return LinkState(**now.feed(link, None, False), newest_count=None, completeness=None, verdicts=[])
-    last = newest // link.slot_seconds
-    slots = range(last + 1 - LEAST_DAYS * link.grid.slots_per_day, last + 1)
-    rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, newest)
-    verdicts = verdicts_on(link, rows, slots)
-    names = [name for name in VerdictName if name in {verdict.name for verdict in verdicts}]
+    judged = judge(session, link, newest, newest, newest)
+    found = {verdict.name for verdict in judged.verdicts}
     return LinkState(
-        **now.feed(link, newest, in_doubt(link, verdicts, slots)),
-        newest_count=int(rows[-1, 2]),
-        completeness=_completeness(link, rows, now),
-        verdicts=names,
+        **now.feed(link, newest, in_doubt(link, judged)),
+        newest_count=int(judged.rows[-1, 2]),
+        completeness=_completeness(link, judged.rows, now),
+        verdicts=[name for name in VerdictName if name in found],
     )
 
 

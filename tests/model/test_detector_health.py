@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.detector_health import examine
+from model.detector_health import examine, slot_verdicts
 from model.series import CountSeries
 
 SLOTS = 96
@@ -54,7 +54,7 @@ def test_a_detector_dead_for_days_does_not_hide_in_its_own_profile():
 def test_a_detector_that_never_counted_is_dead_and_has_too_few():
     health = examine(series_of(np.zeros(14 * SLOTS)))
     assert {v.name for v in health.verdicts} == {"dead", "too_few"}
-    assert "no vehicle was ever counted" in health.verdicts[0].reason
+    assert "nothing else was counted for days" in health.verdicts[0].reason
     assert health.suspect.all()
     assert not health.enough
 
@@ -76,20 +76,61 @@ def test_small_counts_and_short_runs_may_repeat(value, slots):
     assert names(counts) == []
 
 
-def test_counts_above_the_capacity_are_impossible():
+def test_counts_above_the_capacity_are_ordinary_up_to_half_as_much_again():
     counts = day_wave()
-    counts[700] = 500
-    assert names(counts, capacity=450) == ["impossible"]
-    (verdict,) = examine(series_of(counts), capacity=450).verdicts
-    assert verdict.reason == "500 is above the capacity of 450"
+    assert counts.max() > 80
+    health = examine(series_of(counts), capacity=counts.max() / 1.5)
+    assert health.verdicts == []
+    assert not health.suspect.any()
 
 
-def test_without_a_capacity_counts_far_outside_the_history_are():
+def test_counts_above_one_and_a_half_times_the_capacity_are_impossible():
     counts = day_wave()
-    counts[700] = 2000
-    (verdict,) = examine(series_of(counts)).verdicts
-    assert (verdict.name, verdict.first) == ("impossible", 700)
-    assert "three times the link's 99.5th percentile" in verdict.reason
+    counts[700] = 151
+    assert names(counts) == []
+    (verdict,) = examine(series_of(counts), capacity=100).verdicts
+    assert (verdict.name, verdict.first, verdict.last) == ("impossible", 700, 700)
+    assert verdict.reason == "151 is above 150, 1.5 times the capacity of 100"
+
+
+@pytest.mark.parametrize("capacity", [None, 5000.0])
+def test_counts_far_outside_the_history_are_impossible_whatever_the_capacity(capacity):
+    counts = day_wave()
+    counts[700:712] = np.arange(2000, 2012)  # three hours: less than a hundredth of a fortnight
+    (verdict,) = examine(series_of(counts), capacity).verdicts
+    assert (verdict.name, verdict.first, verdict.last) == ("impossible", 700, 711)
+    assert "far outside the link's other counts" in verdict.reason
+
+
+def test_a_few_vehicles_on_an_empty_road_are_chance():
+    counts = np.zeros(14 * SLOTS)
+    counts[::SLOTS] = 1
+    counts[700] = 19
+    assert "impossible" not in names(counts)
+
+
+def test_verdicts_do_not_depend_on_how_far_back_the_series_goes():
+    counts = np.concatenate([day_wave(), 3 * day_wave(), day_wave()])
+    counts[10 * SLOTS + 40 : 10 * SLOTS + 60] = 0
+    counts[20 * SLOTS + 40 : 20 * SLOTS + 60] = 57
+    counts[30 * SLOTS + 40] = 400
+    long = series_of(counts)
+    found = {verdict[2:] for verdict in examine(long).verdicts}
+    assert len(found) == 3
+    for days in (14, 28):
+        skipped = len(counts) - days * SLOTS
+        part = examine(long.between(skipped, len(counts))).verdicts
+        assert {(v.first + skipped, v.last + skipped) for v in part} == {span for span in found if span[0] >= skipped}
+    older = examine(long.head(28 * SLOTS)).verdicts  # ends where a fortnight ends
+    assert {verdict[2:] for verdict in older} == {span for span in found if span[1] < 28 * SLOTS}
+
+
+def test_every_slot_has_the_name_of_its_verdict():
+    counts = day_wave(6)
+    counts[300:320] = 57
+    verdicts = examine(series_of(counts)).verdicts
+    assert [verdict.name for verdict in verdicts] == ["too_few", "stuck"]
+    assert slot_verdicts(verdicts, len(counts)) == [None] * 300 + ["stuck"] * 20 + [None] * 256
 
 
 def test_negative_counts_are_impossible():

@@ -26,8 +26,9 @@ class TestGetCounts:
         page = read(client, link)
         assert (page["from"], page["to"]) == (utc(MONDAY + 48 * SLOT), utc(MONDAY + 144 * SLOT))
         assert [slot["slot_start"] for slot in page["counts"]] == [utc(MONDAY + i * SLOT) for i in range(48, 144)]
-        assert page["counts"][0] == {"slot_start": "2025-09-01T12:00:00Z", "count": 48, "quality": "observed"}
-        assert page["counts"][52] == {"slot_start": "2025-09-02T01:00:00Z", "count": None, "quality": None}
+        known = {"slot_start": "2025-09-01T12:00:00Z", "count": 48, "quality": "observed", "verdict": None}
+        gap = {"slot_start": "2025-09-02T01:00:00Z", "count": None, "quality": None, "verdict": None}
+        assert (page["counts"][0], page["counts"][52]) == (known, gap)
         assert (page["link_id"], page["slot_minutes"], page["next_cursor"]) == ("A", 15, None)
 
     @pytest.mark.parametrize(
@@ -114,10 +115,10 @@ class TestGetCounts:
         answer = client.get(link, params=query, headers={"Accept": "text/csv"})
         assert answer.headers["content-type"].startswith("text/csv")
         assert answer.text.splitlines() == [
-            "slot_start,count,quality",
-            "2025-09-02T00:45:00Z,99,observed",
-            "2025-09-02T01:00:00Z,3,imputed",
-            "2025-09-02T01:15:00Z,,",
+            "slot_start,count,quality,verdict",
+            "2025-09-02T00:45:00Z,99,observed,",
+            "2025-09-02T01:00:00Z,3,imputed,",
+            "2025-09-02T01:15:00Z,,,",
         ]
         following = client.get(f"{link}{answer.headers['link'][1:].split('>')[0]}", headers={"Accept": "text/csv"})
         assert following.text.splitlines()[1].startswith("2025-09-02T01:30:00Z,102,")

@@ -149,7 +149,7 @@ class TestLinksGeojson:
             "link_id": "Ba",
             "name": "B to A, arterial",
             "zone": "Europe/Berlin",
-            "capacity": 1720.0,
+            "capacity": 1800.0,
             "slot_minutes": 60,
             "upstream": ["Gb", "Fb"],
         }

@@ -100,7 +100,7 @@ class TestEffects:
         rows = rows_of(city, event)
         link = next(link for link in city.links if link.link_id == event.link_id)
         parallel = event.description.rsplit(" ", 1)[1]
-        assert city.counts[event.link_id][rows].max() <= 0.4 * link.capacity
+        assert city.counts[event.link_id][rows].max() <= 0.4 * link.passes
         assert city.counts[event.link_id][rows].mean() < 0.7 * usual(city, event.link_id, rows)
         assert city.counts[parallel][rows].mean() > 1.1 * usual(city, parallel, rows)
 
@@ -111,8 +111,8 @@ class TestEffects:
         assert rows.stop - rows.start == 4
         link = next(link for link in city.links if link.link_id == event.link_id)
         during, after = city.counts[event.link_id][rows], city.counts[event.link_id][rows.stop]
-        assert during.max() <= 0.15 * link.capacity
-        assert after > 0.9 * link.capacity
+        assert during.max() <= 0.15 * link.passes
+        assert after > 0.9 * link.passes
         assert after > usual(city, event.link_id, slice(rows.stop, rows.stop + 1))
         late = slice(rows.start + 2, rows.stop)
         held = [np.nanmean(city.counts[u][late]) / usual(city, u, late) for u in link.upstream]

@@ -161,7 +161,7 @@ class TestPrepare:
         with reading(engine) as session:
             links = all_links(session)
             assert len(active_models(session, [link.link_key for link in links])) == 2
-        assert {link.capacity for link in links} <= {520.0, 880.0, 1720.0}  # by the hour
+        assert {link.capacity for link in links} <= {550.0, 920.0, 1800.0}  # by the hour
         assert not (prepared / "training").exists()
         city = SMALL.city()
         first = city.first_slot + 11 * 96

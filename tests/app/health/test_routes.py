@@ -82,10 +82,11 @@ class TestLinkHealth:
         put_link("A", slot_minutes=minutes, capacity=per_hour)
         slots = 10 * 1440 // minutes
         counts = {MONDAY + i * 60 * minutes: 20 + i % 30 for i in range(slots)}  # at most 49 a slot
-        counts[MONDAY + (slots - 2) * 60 * minutes] = 51
+        counts[MONDAY + (slots - 3) * 60 * minutes] = 75  # half as much again as the capacity
+        counts[MONDAY + (slots - 2) * 60 * minutes] = 76
         put_counts(client, "A", counts)
         (verdict,) = read(client, "/v1/links/A/health")["verdicts"]
-        assert (verdict["name"], verdict["reason"]) == ("impossible", "51 is above the capacity of 50")
+        assert (verdict["name"], verdict["reason"]) == ("impossible", "76 is above 75, 1.5 times the capacity of 50")
 
     @pytest.mark.parametrize(("day", "slots"), [((2025, 3, 30), 92), ((2025, 10, 26), 100)])
     def test_local_days_have_92_and_100_slots(self, client, put_link, day, slots):

@@ -222,7 +222,7 @@ class TestPostLinks:
         collection = links_geojson(sample_city(links=8, days=1))
         answer = client.post("/v1/links", content=json.dumps(collection), headers={"Content-Type": media_type})
         assert answer.json() == {"created": 8, "updated": 0, "unchanged": 0}
-        assert client.get("/v1/links/Ba").json()["capacity"] == 1720.0
+        assert client.get("/v1/links/Ba").json()["capacity"] == 1800.0
         out = client.get("/v1/links", headers={"Accept": GEOJSON})
         assert out.headers["content-type"] == GEOJSON
         features = {feature["id"]: feature for feature in out.json()["features"]}

@@ -42,7 +42,7 @@ export function dataView(page) {
       panel(
         {
           title: "Detectors",
-          note: "verdicts on the last 8 days of counts",
+          note: "verdicts on the last 14 days of counts",
           kind: session.may("ingest") ? "" : "wide",
           table: () => table.csv(),
         },

@@ -10,6 +10,7 @@ const COLUMNS = [
   "local_time",
   "count",
   "quality",
+  "verdict",
   "expected_count",
   "lower",
   "upper",
@@ -94,9 +95,9 @@ export class LinkChart {
         {
           kind: "dots",
           name: "suspect",
-          label: "suspect or filled",
+          label: "suspect, filled or judged",
           points: counts
-            .filter((one) => one.quality && one.quality !== "observed")
+            .filter((one) => one.verdict || (one.quality && one.quality !== "observed"))
             .map((one) => ({ at: Date.parse(one.slot_start), value: one.count })),
         },
         { kind: "stars", name: "past", label: `forecast ${asked.horizon} ahead`, points: earlier },
@@ -132,6 +133,7 @@ function joined(counts, before, ahead, zone) {
     fullTime(slot, zone),
     count?.count ?? null,
     count?.quality ?? null,
+    count?.verdict ?? null,
     one?.expected_count ?? null,
     one?.lower ?? null,
     one?.upper ?? null,

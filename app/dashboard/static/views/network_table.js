@@ -144,7 +144,7 @@ function detectorCell({ health }) {
   const found = health.verdicts.join(", ");
   return el(
     "span",
-    { class: `state ${health.state}`, title: found ? `found in the last 8 days: ${found}` : "" },
+    { class: `state ${health.state}`, title: found ? `found in the last 14 days: ${found}` : "" },
     STATES[health.state],
   );
 }
