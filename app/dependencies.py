@@ -19,6 +19,7 @@ from app.keys.ring import Caller
 from app.runtime import Runtime
 from app.web.exchange import ADMIN_CALL, CALLER
 from app.web.known_query import refuse_unknown
+from app.web.media_types import refuse_unacceptable
 
 KEY_HEADER = "X-API-Key"
 
@@ -64,7 +65,8 @@ WriteSession = Annotated[Session, Depends(get_write_session, scope="function")]
 class KeyWith(SecurityBase):
     """Lets only keys with a scope pass (or any), notes who called, and refuses query parameters the call does not know.
 
-    A dependency and a security scheme in one: each dependency costs as much as the check itself.
+    Reads whose answer the caller would not accept are refused, too. A dependency and a security scheme in one: each
+    dependency costs as much as the check itself.
     """
 
     def __init__(self, scope: Scope | None) -> None:
@@ -86,6 +88,7 @@ class KeyWith(SecurityBase):
             scope[CALLER] = caller
         self.check(scope, caller)
         refuse_unknown(request)
+        refuse_unacceptable(request)
         return caller
 
     def check(self, scope: ASGIScope, caller: Caller) -> None:

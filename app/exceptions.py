@@ -8,6 +8,7 @@
      ├─ NotYet             409  what cannot be done in the present state
      ├─ Unauthorized       401  no key, or a wrong one
      ├─ Forbidden          403  a key without the scope
+     ├─ NotAcceptable      406  an answer in none of the media types that the caller accepts
      ├─ TooLarge           413  a body or a batch past its limit
      ├─ Unsupported        415  a body in a language that is not spoken here
      ├─ TooMany            429  more requests than the limit
@@ -84,6 +85,13 @@ class Forbidden(Problem):
 
     status = 403
     title = "The key may not do this"
+
+
+class NotAcceptable(Problem):
+    """An answer in none of the media types that the caller accepts."""
+
+    status = 406
+    title = "Not acceptable"
 
 
 class TooLarge(Problem):

@@ -23,13 +23,18 @@ class Span(NamedTuple):
         return range(first, self.end, slot_seconds)
 
 
+def check_order(begin: datetime | None, end: datetime | None) -> None:
+    """Refuse a span that ends before it begins."""
+    if begin is not None and end is not None and begin >= end:
+        raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
+
+
 def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
     """Fill in what was left out: the end is that of the newest count, the start lies ``length`` seconds before.
 
     None where nothing was given and there is no count to go by.
     """
-    if begin is not None and end is not None and begin >= end:
-        raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
+    check_order(begin, end)
     last = newest_end if end is None else unix_seconds(end)
     if last is None:
         if begin is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import isnan
 
 from sqlalchemy.orm import Session
@@ -12,13 +13,16 @@ from sqlalchemy.orm import Session
 from app.accuracy.error_sums import ErrorSums, measures, total
 from app.accuracy.queries import Wanted, network_sums
 from app.accuracy.schemas import NetworkAccuracy, Order, RankedLink, Sort
-from app.accuracy.window import window_seconds
+from app.accuracy.window import LONGEST_DAYS, window_seconds
 from app.counts.queries import newest_slot_end
+from app.exceptions import Invalid
 from app.links.queries import all_links
-from app.spans import Span, read_span
+from app.spans import SECONDS_A_DAY, Span, read_span
 from app.web.instants import instant_of
 
 CURSOR_PATTERN = "^(?:[0-9a-f]{16}|none)~[A-Za-z0-9._:-]{1,64}$"
+LONGEST_RULE = f"must lie at most {LONGEST_DAYS} days before the end of the span"
+LONGEST_SECONDS = LONGEST_DAYS * SECONDS_A_DAY
 Place = tuple[bool, float, str]  # in the ranking: without a figure, the figure, the link
 
 
@@ -32,6 +36,8 @@ class Ranking:
     order: Order = Order.DESC
     limit: int = 100
     cursor: str | None = None
+    begin: datetime | None = None
+    end: datetime | None = None
 
     def place(self, row: RankedLink) -> Place:
         """Give a link's place: first by figure, then by id, those without the figure last."""
@@ -56,9 +62,12 @@ class Ranking:
 
 
 def network_accuracy(session: Session, asked: Ranking, floor: int) -> NetworkAccuracy:
-    """Measure all links over a window that ends with the newest count of any, and rank them."""
+    """Measure all links over a window that ends with the newest count of any, or over a given span, and rank them."""
     links = all_links(session)
-    given = read_span(None, None, newest_slot_end(session), window_seconds(asked.window))
+    given = read_span(asked.begin, asked.end, newest_slot_end(session), window_seconds(asked.window))
+    if given is not None and given.end - given.begin > LONGEST_SECONDS:
+        begun = instant_of(given.begin).isoformat()
+        raise Invalid.field("from", begun, LONGEST_RULE)
     span = given or Span(0, 0)
     found = network_sums(session, Wanted(span, asked.horizon), floor)
     slots = [len(span.slots(link.slot_seconds)) for link in links]

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 
 from app.accuracy.measure import Question, link_accuracy
 from app.accuracy.rank import CURSOR_PATTERN, Ranking, network_accuracy
-from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, Sort
+from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LINK_WINDOW, NETWORK_WINDOW
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.links.schemas import LinkPath
+from app.web.csv_answers import CsvResponse, csv_answer
+from app.web.media_types import CSV, JSON, chosen_type
+from app.web.pages import next_page
 from app.web.problems import problem_responses
 from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["accuracy"])
 
 Horizon = Annotated[int, Query(ge=1, le=1000, description="Slots ahead")]
+FIGURES = [name for name in RankedLink.model_fields if name != "link_id"]
+RANKED_COLUMNS = ["link_id", *FIGURES]
+LINK_COLUMNS = ["link_id", "from", "to", "horizon", "model_version", *FIGURES, "skill_last_week"]
 WINDOW = "How far back from the newest count, in minutes, hours or days: `90m`, `24h`, `7d`"
 
 
-@router.get("/links/{link_id}/accuracy", summary="Accuracy of a link", responses=problem_responses(404))
+@router.get(
+    "/links/{link_id}/accuracy",
+    response_model=LinkAccuracy,
+    summary="Accuracy of a link",
+    responses={200: {"content": csv_answer(LINK_COLUMNS)}, **problem_responses(404)},
+)
 def get_link_accuracy(
     _key: ReadKey,
     session: ReadSession,
+    request: Request,
     runtime: RuntimeDep,
     link_id: LinkPath,
     window: Annotated[str, Query(pattern=LINK_WINDOW, description=WINDOW, examples=["24h"])] = "24h",
@@ -37,16 +49,31 @@ def get_link_accuracy(
     ] = None,
     begin: From = None,
     end: To = None,
-) -> LinkAccuracy:
-    """Compare what was forecast with what came, over a window up to the newest count or from `from` to `to`."""
+) -> LinkAccuracy | Response:
+    """Compare what was forecast with what came, over a window up to the newest count or from `from` to `to`.
+
+    `Accept: text/csv` returns one row, or with `by` a row for each part.
+    """
     asked = Question(window, horizon, model_version, by, begin, end)
-    return link_accuracy(session, link_id, asked, runtime.settings.mare_min_count)
+    found = link_accuracy(session, link_id, asked, runtime.settings.mare_min_count)
+    if chosen_type(request, JSON, CSV) == JSON:
+        return found
+    rows = [found] if found.series is None else found.series
+    return CsvResponse(
+        LINK_COLUMNS, ({"link_id": link_id, **row.model_dump(mode="json", by_alias=True)} for row in rows)
+    )
 
 
-@router.get("/accuracy", summary="Accuracy of all links")
+@router.get(
+    "/accuracy",
+    response_model=NetworkAccuracy,
+    summary="Accuracy of all links",
+    responses={200: {"content": csv_answer(RANKED_COLUMNS)}},
+)
 def get_accuracy(
     _key: ReadKey,
     session: ReadSession,
+    request: Request,
     runtime: RuntimeDep,
     window: Annotated[str, Query(pattern=NETWORK_WINDOW, description=WINDOW, examples=["24h"])] = "24h",
     horizon: Horizon = 1,
@@ -56,7 +83,17 @@ def get_accuracy(
     cursor: Annotated[
         str | None, Query(pattern=CURSOR_PATTERN, description="`next_cursor` of the page before, as it came")
     ] = None,
-) -> NetworkAccuracy:
-    """Compare what was forecast with what came over all links, and rank them."""
-    asked = Ranking(window, horizon, sort, order, limit, cursor)
-    return network_accuracy(session, asked, runtime.settings.mare_min_count)
+    begin: From = None,
+    end: To = None,
+) -> NetworkAccuracy | Response:
+    """Compare what was forecast with what came over all links, and rank them.
+
+    Over a window up to the newest count, or from `from` to `to`, at most 42 days. `Accept: text/csv` returns a row
+    for each link of the page, where a Link header leads to the next.
+    """
+    asked = Ranking(window, horizon, sort, order, limit, cursor, begin, end)
+    found = network_accuracy(session, asked, runtime.settings.mare_min_count)
+    if chosen_type(request, JSON, CSV) == JSON:
+        return found
+    headers = next_page(request, found.next_cursor)
+    return CsvResponse(RANKED_COLUMNS, (row.model_dump(mode="json") for row in found.links), headers)

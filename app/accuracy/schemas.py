@@ -117,7 +117,7 @@ class NetworkAccuracy(SlotNumbers, Errors):
     from_: datetime | None = Field(
         serialization_alias="from", description="Start of the window, included; null without any count"
     )
-    to: datetime | None = Field(description="End of the window: that of the newest count of any link")
+    to: datetime | None = Field(description="End of the window, excluded; null without any count")
     horizon: int = Field(description="Slots ahead", examples=[1])
     links_total: int = Field(description="How many links there are", examples=[1000])
     links: list[RankedLink] = Field(description="A page of links, ranked; those without the figure come last")

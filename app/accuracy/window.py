@@ -13,7 +13,8 @@ from app.web.instants import instant_of, unix_seconds
 
 SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}
 LINK_WINDOW = "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$"
-NETWORK_WINDOW = "^(?:[1-9][0-9]{0,3}m|[1-9][0-9]{0,2}h|(?:[1-9]|[12][0-9]|3[01])d)$"  # some 40 days at most
+NETWORK_WINDOW = "^(?:[1-9][0-9]{0,3}m|[1-9][0-9]{0,2}h|(?:[1-9]|[12][0-9]|3[01])d)$"  # up to LONGEST_DAYS
+LONGEST_DAYS = 42  # of all links; no window is longer
 MOST_PARTS = 2000
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app.counts.delete import Reason, delete_counts
 from app.counts.history import as_csv, count_history
 from app.counts.schemas import CountPage, DeletedCounts
 from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
 from app.links.schemas import LinkPath
-from app.web.media_types import preferred
+from app.web.media_types import CSV, JSON, chosen_type
 from app.web.pages import next_page
 from app.web.problems import problem_responses
 from app.web.spans import From, RequiredFrom, RequiredTo, To
 
 router = APIRouter(prefix="/v1/links/{link_id}", tags=["counts"])
 
-CSV = "text/csv"
 CSV_ANSWER: dict[str, Any] = {
     "content": {
         CSV: {
@@ -47,14 +46,13 @@ def get_counts(
         str | None, Query(pattern="^[0-9]{1,10}$", description="`next_cursor` of the page before, as it came")
     ] = None,
     corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
-    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> CountPage | Response:
     """Show every slot from `from` to `to`, gaps as null; by default the last 24 hours up to the newest count.
 
     `Accept: text/csv` answers in CSV, where a Link header leads to the next page.
     """
     page = count_history(session, link_id, begin, end, limit=limit, cursor=cursor, corrections=corrections)
-    if preferred(accept, ("application/json", CSV)) == CSV:
+    if chosen_type(request, JSON, CSV) == CSV:
         return Response(as_csv(page), media_type=CSV, headers=next_page(request, page.next_cursor))
     return page
 

@@ -51,12 +51,13 @@ def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) 
 
 def _whole_fortnights(link: LinkInfo, newest: int, first: int, last: int) -> range:
     """Return the slots of the fortnights that a span touches, up to the newest."""
-    today = _local_day(link, newest)
-    back = [(today - _local_day(link, second)).days // FORTNIGHT * FORTNIGHT for second in (first, last)]
+    today = local_day(link, newest)
+    back = [(today - local_day(link, second)).days // FORTNIGHT * FORTNIGHT for second in (first, last)]
     begin = link.grid.local_day(today - timedelta(days=back[0] + FORTNIGHT - 1), link.zone).start
     end = link.grid.local_day(today - timedelta(days=back[1]), link.zone).stop
     return range(begin, min(end, newest // link.slot_seconds + 1))
 
 
-def _local_day(link: LinkInfo, second: int) -> date:
+def local_day(link: LinkInfo, second: int) -> date:
+    """Return the day of a moment by the link's own clock."""
     return instant_of(second).astimezone(link.zone).date()

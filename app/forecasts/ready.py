@@ -11,16 +11,18 @@ from app.forecasts.windows import HORIZONS
 from app.keys.caller import Scope
 from app.runtime import Runtime
 from app.web.exchange import CALLER, Exchange
+from app.web.media_types import JSON, WHATEVER
 
 # The plain questions, as they are asked; every other goes the usual way.
 BEGIN, END = "/v1/links/", "/forecast"
+ACCEPTED = (b"", *(media_type.encode() for media_type in WHATEVER))
 PLAIN = {b"": 1} | {b"horizon=%d" % horizon: horizon for horizon in range(1, HORIZONS + 1)}
 
 
 class JsonBytes(Response):
     """JSON that is already written."""
 
-    media_type = "application/json"
+    media_type = JSON
 
 
 class ReadyForecasts:
@@ -34,6 +36,8 @@ class ReadyForecasts:
         scope, path = exchange.scope, exchange.path
         horizons = PLAIN.get(scope["query_string"])
         if horizons is None or exchange.method != "GET" or not (path.startswith(BEGIN) and path.endswith(END)):
+            return None
+        if exchange.accept not in ACCEPTED:
             return None
         runtime = cast(Runtime, scope["app"].state.runtime)
         entry = runtime.board.ready(path[len(BEGIN) : -len(END)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -9,13 +10,26 @@ from fastapi import APIRouter, Query, Request, Response
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.exceptions import no_link
 from app.forecasts.answer import SaidOfAll, explained, link_forecast, wanted_links
+from app.forecasts.formats import (
+    LINK_COLUMNS,
+    NETWORK_CONTENT,
+    PAST_COLUMNS,
+    link_csv,
+    network_csv,
+    network_geojson,
+    past_csv,
+    read_geometries,
+)
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.outage import Latest, latest
 from app.forecasts.ready import JsonBytes
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.forecasts.windows import HORIZONS
+from app.links.geojson import GEOJSON
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
+from app.web.csv_answers import csv_answer
 from app.web.instants import Instant
+from app.web.media_types import CSV, JSON, chosen_type
 from app.web.pages import next_page
 from app.web.problems import problem_responses
 from app.web.shedding import Shedding
@@ -44,24 +58,41 @@ async def get_forecast(
         Instant | None, Query(description="A past slot: what would have been said then; nothing is stored")
     ] = None,
 ) -> Response:
-    """Give what is expected of the slots after the link's newest count."""
+    """Give what is expected of the slots after the link's newest count.
+
+    `Accept: text/csv` returns a row for each horizon; an explanation exists as JSON only.
+    """
     shedding: Shedding = request.app.state.shedding
+    media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
     if explain or as_of is not None:
-        return JsonBytes(await shedding.apart("forecasts", explained, runtime, link_id, horizon, as_of, explain))
+        body = await shedding.apart("forecasts", explained, runtime, link_id, horizon, as_of, explain)
+        return _answer(body, media_type)
     entry = runtime.board.ready(link_id)
     found = Latest({}, stale=False)
     if entry is None:
         found = await shedding.apart("look_up", latest, runtime.board, [link_id])
         if (entry := found.entries.get(link_id)) is None:
             raise no_link(link_id)
-    return JsonBytes(link_forecast(runtime.board, entry, horizon, found.stale), headers=found.headers)
+    return _answer(link_forecast(runtime.board, entry, horizon, found.stale), media_type, found.headers)
+
+
+def _answer(body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a link's forecasts, given as JSON, in the media type asked for."""
+    return JsonBytes(body, headers=headers) if media_type == JSON else link_csv(body, headers)
 
 
 router.add_api_route(
     "/links/{link_id}/forecast",
     get_forecast,
     methods=["GET"],
-    responses={200: {"model": LinkForecast | ExplainedForecast, "headers": STALE}, **problem_responses(404, 409)},
+    responses={
+        200: {
+            "model": LinkForecast | ExplainedForecast,
+            "headers": STALE,
+            "content": csv_answer(LINK_COLUMNS),
+        },
+        **problem_responses(404, 409),
+    },
 )
 FORECAST_ROUTE = router.routes[-1]  # in whose place a forecast that lies ready is sent
 
@@ -69,7 +100,7 @@ FORECAST_ROUTE = router.routes[-1]  # in whose place a forecast that lies ready 
 @router.get(
     "/forecasts",
     responses={
-        200: {"model": NetworkForecast, "headers": STALE},
+        200: {"model": NetworkForecast, "headers": STALE, "content": NETWORK_CONTENT},
         304: {"description": "Nothing changed"},
         **problem_responses(404),
     },
@@ -100,24 +131,37 @@ async def get_forecasts(
         str | None, Query(pattern=LINK_ID_PATTERN, description="Only links whose traffic runs into this one")
     ] = None,
 ) -> Response:
-    """Give the forecasts of all links in one call; a link that has none never spoils the answer."""
+    """Give the forecasts of all links in one call; a link that has none never spoils the answer.
+
+    `Accept: text/csv` returns a row for each link and horizon, `Accept: application/geo+json` a feature for each link.
+    """
+    media_type = chosen_type(request, JSON, CSV, GEOJSON)
 
     def answer() -> Response:
         wanted = wanted_links(runtime, links, bbox, upstream_of)
         found = latest(runtime.board, wanted)
         said = SaidOfAll(runtime.board, found, horizon)
-        tag = said.tag()
-        headers = {"ETag": tag, "Cache-Control": "no-cache, private"} | found.headers
+        places = read_geometries(runtime, found.entries) if media_type == GEOJSON else {}
+        tag = said.tag(media_type, places)
+        headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
         if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
             return Response(status_code=304, headers=headers)
+        if media_type == CSV:
+            return network_csv(said.body(), headers)
+        if media_type == GEOJSON:
+            return Response(network_geojson(said.body(), places), headers=headers, media_type=GEOJSON)
         return JsonBytes(said.body(), headers=headers)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.apart("forecasts", answer)
 
 
-@router.get("/links/{link_id}/forecasts", response_model=PastForecasts, responses=problem_responses(404))
+@router.get(
+    "/links/{link_id}/forecasts",
+    response_model=PastForecasts,
+    responses={200: {"content": csv_answer(PAST_COLUMNS)}, **problem_responses(404)},
+)
 def get_past_forecasts(
     link_id: LinkPath,
     request: Request,
@@ -130,8 +174,14 @@ def get_past_forecasts(
     model_version: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this version; 0 for none")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
-) -> PastForecasts:
-    """Give what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise."""
+) -> PastForecasts | Response:
+    """Give what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise.
+
+    `Accept: text/csv` answers in CSV. A Link header leads to the next page.
+    """
     page = read_history(session, link_id, (begin, end), (horizon, model_version), limit, cursor)
-    response.headers.update(next_page(request, page.next_cursor))
+    headers = next_page(request, page.next_cursor)
+    if chosen_type(request, JSON, CSV) == CSV:
+        return past_csv(page, headers)
+    response.headers.update(headers)
     return page

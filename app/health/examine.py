@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from app.counts.queries import Rows, newest_slots
 from app.counts.tables import QUALITIES
-from app.counts.verdicts import Judged, judge
+from app.counts.verdicts import Judged, judge, local_day
+from app.exceptions import Invalid
 from app.health.feed import Now
 from app.health.schemas import DayCompleteness, HealthVerdict, LinkHealth, VerdictName
 from app.links.queries import LinkInfo, link_or_404
-from app.web.instants import instant_of
+from app.spans import check_order
+from app.web.instants import unix_seconds
 from model.detector_health import TOO_FEW, Verdict
 
+MOST_DAYS = 366
+DAYS_RULE = f"before the end of the span, by at most {MOST_DAYS} local days"
 
-def link_health(session: Session, link_id: str, days: int, now: Now) -> LinkHealth:
-    """Examine the last days of a link, the last of them that of its newest count."""
+
+def link_health(
+    session: Session, link_id: str, days: int, asked: tuple[datetime | None, datetime | None], now: Now
+) -> LinkHealth:
+    """Examine the last days of a link up to its newest count, or the local days of a given span."""
+    check_order(*asked)
     link = link_or_404(session, link_id)
     newest = newest_slots(session, [link.link_key]).get(link.link_key)
     stale_after = now.stale_after // 60
     if newest is None:
         return LinkHealth(**now.feed(link, None, False), stale_after_minutes=stale_after, verdicts=[], days=[])
-    shown = local_days(link, newest, days)
-    judged = judge(session, link, newest, shown[0][1].start * link.slot_seconds, newest)
-    verdicts = [verdict for verdict in judged.verdicts if judged.slots.start + verdict.last >= shown[0][1].start]
+    shown = local_days(link, newest, days, asked)
+    first, last = shown[0][1].start * link.slot_seconds, (shown[-1][1].stop - 1) * link.slot_seconds
+    judged = judge(session, link, newest, min(first, newest), last)
+    recent = judged if last >= newest else judge(session, link, newest, newest, newest)
+    begin, end = shown[0][1].start - judged.slots.start, shown[-1][1].stop - judged.slots.start
+    touching = [verdict for verdict in judged.verdicts if verdict.last >= begin and verdict.first < end]
+    # Whether a link has too few counts to learn from depends on its newest days alone.
+    verdicts = [verdict for verdict in touching if judged is recent or verdict.name != TOO_FEW]
     return LinkHealth(
-        **now.feed(link, newest, in_doubt(link, judged)),
+        **now.feed(link, newest, in_doubt(link, recent)),
         stale_after_minutes=stale_after,
         verdicts=[_shown(link, verdict, judged.slots.start) for verdict in verdicts],
         days=list(_completeness(link, judged.rows, shown, now)),
     )
 
 
-def local_days(link: LinkInfo, newest: int, days: int) -> list[tuple[date, range]]:
-    """Give the last local days up to that of the newest slot, each with the numbers of its slots."""
-    last = instant_of(newest).astimezone(link.zone).date()
+def local_days(
+    link: LinkInfo, newest: int, days: int, asked: tuple[datetime | None, datetime | None]
+) -> list[tuple[date, range]]:
+    """Return the local days of a span, by default the last up to the newest slot, with the numbers of their slots."""
+    begin, end = asked
+    last = local_day(link, newest if end is None else unix_seconds(end) - 1)
+    if begin is not None:
+        days = (last - local_day(link, unix_seconds(begin))).days + 1
+        if not 1 <= days <= MOST_DAYS:
+            raise Invalid.field("from", begin.isoformat(), f"must lie {DAYS_RULE}")
     dates = [last - timedelta(days=back) for back in reversed(range(days))]
     return [(day, link.grid.local_day(day, link.zone)) for day in dates]
 

@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.dependencies import ReadKey, ReadSession, RuntimeDep
-from app.health.examine import link_health
+from app.health.examine import MOST_DAYS, link_health
 from app.health.feed import Now
 from app.health.schemas import LinkHealth, NetworkHealth
 from app.health.survey import network_health
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
 from app.web.problems import problem_responses
+from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -23,11 +24,18 @@ def get_link_health(
     session: ReadSession,
     runtime: RuntimeDep,
     link_id: LinkPath,
-    days: Annotated[int, Query(ge=1, le=366, description="Local days, the last that of the newest count")] = 28,
+    days: Annotated[
+        int, Query(ge=1, le=MOST_DAYS, description="Local days, the last that of `to` or of the newest count")
+    ] = 28,
+    begin: From = None,
+    end: To = None,
 ) -> LinkHealth:
-    """Say what is wrong with a link's counts, how complete they are and how old the newest is."""
+    """Say what is wrong with a link's counts, how complete they are and how old the newest is.
+
+    Of the last days up to the newest count, or of the local days that `from` to `to` touches, at most 366.
+    """
     now = Now.at(runtime.clock.now(), runtime.settings.stale_after_minutes)
-    return link_health(session, link_id, days, now)
+    return link_health(session, link_id, days, (begin, end), now)
 
 
 @router.get("/health", summary="Health of all detectors")

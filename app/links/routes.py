@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.dependencies import AdminKey, ReadKey, ReadSession, RuntimeDep, WriteSession
 from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.list import list_links
 from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
 from app.links.store import delete_link, read_link, store_links, update_link
-from app.web.media_types import preferred
+from app.web.media_types import JSON, chosen_type
 from app.web.pages import next_page
 from app.web.problems import problem_responses
 from app.web.shedding import Shedding
@@ -27,7 +27,6 @@ Force = Annotated[
     bool,
     Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
 ]
-Accept = Annotated[str | None, Header(description="What to answer in", include_in_schema=False)]
 GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
 POST_BODY: dict[str, Any] = {
@@ -58,11 +57,10 @@ def get_links(
     request: Request,
     limit: Limit = 100,
     cursor: Cursor = None,
-    accept: Accept = None,
 ) -> LinkPage | Response:
     """List links by id, as JSON or as a GeoJSON FeatureCollection (`Accept: application/geo+json`)."""
     page = list_links(session, cursor, limit)
-    if preferred(accept, ("application/json", GEOJSON)) == GEOJSON:
+    if chosen_type(request, JSON, GEOJSON) == GEOJSON:
         text = feature_collection(page.links, page.next_cursor)
         return Response(text, media_type=GEOJSON, headers=next_page(request, page.next_cursor))
     return page

@@ -31,8 +31,9 @@ TAGS = [
 ]
 DESCRIPTION = """Forecasts the traffic on every road link of a city from the counts its detectors already send.
 
-Every call under `/v1` needs a key in `X-API-Key` with the scope `read`, `ingest` or `admin`. Times are RFC 3339 with an
-offset. Every error is an RFC 9457 problem; its `request_id` is also in the service's log."""
+Every call under `/v1` needs a key in `X-API-Key` with the scope `read`, `ingest` or
+`admin`. Times are RFC 3339 with an offset. Every error is an RFC 9457 problem; its `request_id` is also in the
+service's log."""
 
 
 def document(app: FastAPI) -> None:
@@ -57,15 +58,17 @@ def document(app: FastAPI) -> None:
 
 def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     for path, operations in schema["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             if path.startswith("/v1/"):
                 statuses = (*EVERYWHERE, *(WITH_A_BODY if "requestBody" in operation else ()))
+                statuses += (406,) if method == "get" else ()
                 for status in (*statuses, 404) if "{" in path else statuses:
                     _put(operation["responses"], status)
             elif "422" in operation["responses"]:
                 _put(operation["responses"], 422)
             operation["responses"] = dict(sorted(operation["responses"].items()))
-    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    components = schema.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     for replaced in ("HTTPValidationError", "ValidationError"):
         schemas.pop(replaced, None)
     problem = ProblemBody.model_json_schema(ref_template=REF_TEMPLATE)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.changes import Changes
 from app.database import AWAY
-from app.web.media_types import preferred
+from app.web.media_types import JSON, chosen_type
 from app.web.shedding import Shedding
 
 EVENT_STREAM = "text/event-stream"
@@ -76,7 +76,7 @@ def streams_end_on_signals() -> Iterator[None]:
 
 def wants_stream(request: Request) -> bool:
     """Tell whether a caller would rather have events."""
-    return preferred(request.headers.get("accept"), ("application/json", EVENT_STREAM)) == EVENT_STREAM
+    return chosen_type(request, JSON, EVENT_STREAM) == EVENT_STREAM
 
 
 def stream(request: Request, changes: Changes, look: Look, seconds: float) -> Response:

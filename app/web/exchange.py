@@ -34,8 +34,8 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_answers_head", "_audit", "_ended", "_packed", "_packs", "_send", "client", "encoding", "has_body", "key",
-        "length", "method", "path", "request_id", "scope", "sent", "status",
+        "_answers_head", "_audit", "_ended", "_packed", "_packs", "_send", "accept", "client", "encoding", "has_body",
+        "key", "length", "method", "path", "request_id", "scope", "sent", "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, send: Send, id_prefix: str, ids: count[int], audit: Audit) -> None:
@@ -56,10 +56,13 @@ class Exchange:
 
     def _read_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         self.encoding, self.length, self.key, self._packs, self.has_body = b"", None, None, False, False
+        self.accept = b""
         for name, value in headers:
             if name == b"x-api-key":
                 if self.key is None:  # of several the first, as everywhere
                     self.key = value.decode("latin-1")
+            elif name == b"accept":
+                self.accept = self.accept + b"," + value if self.accept else value
             elif name == b"accept-encoding":
                 self._packs = b"gzip" in value and not (b"q=" in value and NO_GZIP.search(value))
             elif name == b"content-length":

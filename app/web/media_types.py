@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+
+from app.exceptions import NotAcceptable
+
+JSON, CSV = "application/json", "text/csv"
+WHATEVER = ("*/*", JSON)  # as most clients ask, which every call can answer
+_OFFERED: dict[Callable[..., Any], tuple[str, ...]] = {}  # by the function that answers
 
 
-def preferred(accept: str | None, offered: Sequence[str]) -> str:
-    """Choose among the offered types; the first of them where the caller has no wish that can be met."""
-    wishes = [_wish(part) for part in (accept or "*/*").split(",")]
+def chosen_type(request: Request, *offered: str) -> str:
+    """Return the media type to answer in; raise a problem where the caller accepts none of those offered."""
+    accept = ",".join(request.headers.getlist("accept")) or "*/*"
+    chosen = preferred(accept, offered)
+    if chosen is None:
+        raise NotAcceptable(f"Accept={accept[:100]!r} is refused; this call returns {' or '.join(offered)}")
+    return chosen
+
+
+def refuse_unacceptable(request: Request) -> None:
+    """Refuse a read whose answer could be in none of the media types that its caller accepts.
+
+    Writes are not refused: what they store matters more than how their report is written.
+    """
+    if request.method == "GET" and request.headers.get("accept", "*/*") not in WHATEVER:
+        chosen_type(request, *_offered(request.scope["route"]))
+
+
+def preferred(accept: str, offered: Sequence[str]) -> str | None:
+    """Return the offered type that is accepted most, of equals the first; None where none is accepted."""
+    wishes = [_wish(part) for part in accept.split(",")]
     qualities = {media_type: _quality(media_type, wishes) for media_type in offered}
-    return max(offered, key=lambda media_type: qualities[media_type])  # of equals, max takes the first
+    best = max(offered, key=lambda media_type: qualities[media_type])
+    return best if qualities[best] > 0 else None
+
+
+def _offered(route: APIRoute) -> tuple[str, ...]:
+    """Return the media types that a route documents for its answers; JSON is always one."""
+    offered = _OFFERED.get(route.endpoint)
+    if offered is None:
+        others = route.responses.get(200, {}).get("content", {})
+        offered = _OFFERED[route.endpoint] = (JSON, *(media_type for media_type in others if media_type != JSON))
+    return offered
 
 
 def _wish(part: str) -> tuple[str, float]:

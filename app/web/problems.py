@@ -37,7 +37,7 @@ MEANINGS = {
     401: "No key, or a wrong one",
     403: "A key without the scope that the call needs",
     404: "What the path names does not exist",
-    406: "None of the accepted media types is spoken here",
+    406: "The call returns none of the media types in Accept",
     408: "The body did not come",
     409: "Not possible in the present state",
     413: "A body or a batch past its limit",

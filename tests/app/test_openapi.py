@@ -25,8 +25,10 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.python.asgi import shutdown_lifespans
 from starlette.testclient import TestClient
 
+from app.accuracy.rank import LONGEST_RULE
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
+from app.health.examine import DAYS_RULE
 from app.settings import Settings
 from app.web.document_links import FOLLOWS
 from tests.support.city import (
@@ -76,6 +78,8 @@ BEYOND_SCHEMAS = {
     "GET /v1/links/{link_id}/counts": SPAN,
     "DELETE /v1/links/{link_id}/counts": SPAN,
     "GET /v1/links/{link_id}/accuracy": SPAN,
+    "GET /v1/links/{link_id}/health": f"{SPAN}|{DAYS_RULE}",
+    "GET /v1/accuracy": f"{SPAN}|{LONGEST_RULE}",
 }
 # Every boundary of every kind of geometry is tried where one link is stored. Where many are, in two forms and under two
 # media types, it would be three times as many again: there, those of one kind will do.

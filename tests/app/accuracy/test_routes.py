@@ -1,3 +1,5 @@
+import csv
+import io
 import math
 from datetime import UTC, datetime
 
@@ -318,3 +320,68 @@ class TestNetworkAccuracy:
         assert answer["rmse"] == 1.0
         assert answer["n_used"] == 300 * 48
         assert len(answer["links"]) == 100  # a page
+
+
+class TestSpansAndCsv:
+    @pytest.fixture
+    def measured(self, client, put_link):
+        """Two links with three days of forecasts that err by 1 on the first day, 2 on the second and so on."""
+        for name, factor in (("A", 1), ("B", 10)):
+            put_link(name, zone="Europe/Berlin")
+            put_counts(client, name, {MONDAY + i * SLOT: 100 for i in range(3 * 96)})
+            put_forecasts(
+                client,
+                name,
+                [{"slot_start": MONDAY + i * SLOT, "expected": 100 + factor * (1 + i // 96)} for i in range(3 * 96)],
+            )
+
+    def test_all_links_take_the_span_of_one(self, client, measured):
+        for day in range(3):
+            span = {"from": utc(MONDAY + day * 96 * SLOT), "to": utc(MONDAY + (day + 1) * 96 * SLOT)}
+            network = client.get("/v1/accuracy", params=span).json()
+            assert (network["from"], network["to"]) == (span["from"], span["to"])
+            assert {row["link_id"]: row["mae"] for row in network["links"]} == {"A": day + 1, "B": 10 * (day + 1)}
+            for row in network["links"]:
+                link = client.get(f"/v1/links/{row['link_id']}/accuracy", params=span).json()
+                assert {name: link[name] for name in row} == row
+        last = client.get("/v1/accuracy", params={"from": utc(MONDAY + 2 * 96 * SLOT)}).json()
+        assert (last["n_used"], last["to"]) == (2 * 96, utc(MONDAY + 3 * 96 * SLOT))
+        before = client.get("/v1/accuracy", params={"to": utc(MONDAY + 96 * SLOT), "window": "12h"}).json()
+        assert (before["from"], before["n_used"]) == (utc(MONDAY + 48 * SLOT), 2 * 48)
+
+    def test_a_span_that_is_too_long_or_ends_before_it_begins_is_refused(self, client, measured):
+        first, last = utc(MONDAY), utc(MONDAY + 43 * 96 * SLOT)
+        for span in ({"from": first, "to": last}, {"from": last, "to": first}, {"from": first, "to": first}):
+            answer = client.get("/v1/accuracy", params=span)
+            assert answer.status_code == 422
+            assert answer.json()["errors"][0]["field"] == "from"
+        assert client.get("/v1/accuracy", params={"from": first, "to": utc(MONDAY + 42 * 96 * SLOT)}).status_code == 200
+
+    def test_csv_of_all_links_follows_the_pages(self, client, measured):
+        headers = {"Accept": "text/csv"}
+        first = client.get("/v1/accuracy?limit=1&window=3d", headers=headers)
+        second = client.get(f"/v1/accuracy{first.headers['link'][1:].split('>')[0]}", headers=headers)
+        assert "link" not in second.headers
+        rows = [next(csv.DictReader(io.StringIO(answer.text))) for answer in (first, second)]
+        told = client.get("/v1/accuracy?window=3d").json()["links"]
+        assert [row["link_id"] for row in rows] == [link["link_id"] for link in told] == ["B", "A"]
+        for row, link in zip(rows, told, strict=True):
+            assert set(row) == set(link)
+            assert (float(row["rmse"]), int(row["n_used"])) == (link["rmse"], link["n_used"])
+            assert row["passes_geh"] == str(link["passes_geh"]).lower()
+            assert row["coverage"] == ""
+
+    def test_csv_of_a_link_has_one_row_or_one_for_each_part(self, client, measured):
+        def rows(**query):
+            answer = client.get("/v1/links/A/accuracy", params=query, headers={"Accept": "text/csv"})
+            return list(csv.DictReader(io.StringIO(answer.text)))
+
+        (whole,) = rows(window="3d")
+        told = client.get("/v1/links/A/accuracy?window=3d").json()
+        assert (whole["link_id"], whole["from"], whole["to"]) == ("A", told["from"], told["to"])
+        assert (float(whole["rmse"]), whole["horizon"], whole["model_version"]) == (told["rmse"], "1", "")
+        days = rows(window="3d", by="day")
+        series = client.get("/v1/links/A/accuracy?window=3d&by=day").json()["series"]
+        assert [(row["from"], float(row["mae"])) for row in days] == [(part["from"], part["mae"]) for part in series]
+        assert {row["link_id"] for row in days} == {"A"}
+        assert {row["to"] for row in days} == {""}

@@ -102,6 +102,20 @@ def test_it_is_counted_under_its_route(client, path, quick):
 
 
 @on_sqlite
+def test_only_json_is_sent_at_the_edge(client, path, quick):
+    for accept, status, media_type, at_the_edge in (
+        ("*/*", 200, "application/json", True),
+        ("application/json", 200, "application/json", True),
+        ("application/json, text/plain, */*", 200, "application/json", False),
+        ("text/csv", 200, "text/csv; charset=utf-8", False),
+        ("text/html", 406, "application/problem+json", False),
+    ):
+        answer = client.get(path, headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (status, media_type)
+        assert quick.pop() is at_the_edge
+
+
+@on_sqlite
 @pytest.mark.parametrize("query", ["?horizon=0", "?horizon=5", "?horizon=01", "?horizont=1", "?horizon=1&horizon=2"])
 def test_what_is_asked_otherwise_goes_the_usual_way(client, path, quick, query):
     client.get(path + query)

@@ -113,6 +113,41 @@ class TestLinkHealth:
         assert [verdict["name"] for verdict in answer["verdicts"]] == ["too_few"]
         assert answer["state"] == "ok"
 
+    def test_a_span_shows_the_local_days_it_touches(self, client, put_link):
+        put_link("A", zone="Europe/Berlin")
+        counts = wave(20 * 96) | {MONDAY + 5 * DAY + i * SLOT: 33 for i in range(40, 60)}
+        counts |= {MONDAY + 19 * DAY + i * SLOT: 0 for i in range(40, 60)}
+        put_counts(client, "A", counts)
+        span = {"from": utc(MONDAY + 5 * DAY), "to": utc(MONDAY + 6 * DAY)}  # of UTC: two days in Berlin
+        answer = read(client, "/v1/links/A/health", **span)
+        assert [day["day"] for day in answer["days"]] == ["2025-09-06", "2025-09-07"]
+        assert [verdict["name"] for verdict in answer["verdicts"]] == ["stuck"]
+        assert answer["state"] == "suspect"  # of the newest day, whichever days are shown
+        answer = read(client, "/v1/links/A/health", days=3, to=utc(MONDAY + 10 * DAY - 2 * 3600))
+        assert [day["day"] for day in answer["days"]] == ["2025-09-08", "2025-09-09", "2025-09-10"]
+        assert answer["verdicts"] == []
+        answer = read(client, "/v1/links/A/health", **{"from": utc(MONDAY + 19 * DAY)})
+        assert [day["day"] for day in answer["days"]] == ["2025-09-20", "2025-09-21"]
+        assert [verdict["name"] for verdict in answer["verdicts"]] == ["dead"]
+        later = read(client, "/v1/links/A/health", days=2, to=utc(MONDAY + 99 * DAY))
+        assert [(day["observed"], day["missing"]) for day in later["days"]] == [(0, 0)] * 2
+
+    def test_a_span_that_is_too_long_or_ends_before_it_begins_is_refused(self, client, put_link):
+        put_link("A", zone="UTC")
+        put_counts(client, "A", wave(96))
+        first = utc(MONDAY)
+        for span in (
+            {"from": first, "to": utc(MONDAY + 367 * DAY)},
+            {"from": first, "to": first},
+            {"from": utc(MONDAY + 2 * DAY)},
+            {"from": utc(MONDAY - 366 * DAY)},
+        ):
+            answer = client.get("/v1/links/A/health", params=span)
+            assert answer.status_code == 422
+            assert answer.json()["errors"][0]["field"] == "from"
+        whole = {"from": first, "to": utc(MONDAY + 366 * DAY)}
+        assert len(read(client, "/v1/links/A/health", **whole)["days"]) == 366
+
     def test_an_unknown_link_is_404_and_odd_days_are_422(self, client):
         assert client.get("/v1/links/A/health").status_code == 404
         for days in (0, 367, 10**20, "x"):
