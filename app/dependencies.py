@@ -17,7 +17,7 @@ from app.database import read_session, writing
 from app.keys.caller import Scope
 from app.keys.ring import Caller
 from app.runtime import Runtime
-from app.web.exchange import ADMIN_CALL, CALLER
+from app.web.exchange import ADMIN_CALL, CALLER, SENT_KEY
 from app.web.known_query import refuse_unknown
 from app.web.media_types import refuse_unacceptable
 
@@ -84,7 +84,7 @@ class KeyWith(SecurityBase):
         if caller is None:
             runtime = cast(Runtime, request.app.state.runtime)
             client = request.client
-            caller = await runtime.keys.identify(request.headers.get(KEY_HEADER), client.host if client else "")
+            caller = await runtime.keys.identify(scope.get(SENT_KEY), client.host if client else "")
             scope[CALLER] = caller
         self.check(scope, caller)
         refuse_unknown(request)

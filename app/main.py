@@ -126,7 +126,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "PUT", "PATCH", "POST", "DELETE"],
-            allow_headers=["X-API-Key", "X-Request-ID", "Content-Type", "If-None-Match"],
+            allow_headers=["X-API-Key", "Authorization", "X-Request-ID", "Content-Type", "If-None-Match"],
             expose_headers=["X-Request-ID", "Retry-After", "ETag"],
         )
     return app

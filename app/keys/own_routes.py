@@ -32,7 +32,7 @@ class OwnKey(BaseModel):
 
 @router.get("", summary="The key of this call")
 def get_key(caller: AnyKey, session: ReadSession) -> OwnKey:
-    """Say what the key in `X-API-Key` may do; any key may ask."""
+    """Return what the key of the call may do; any key may ask."""
     row = key_with_id(session, caller.key_id)
     return OwnKey(
         key_id=caller.key_id,

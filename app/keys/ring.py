@@ -29,7 +29,7 @@ MOST_UNCHECKED = 600.0  # seconds; the same where the database is away and canno
 MOST_KNOWN = 10_000
 FAILURES_A_MINUTE = 60  # wrong keys from one address, past which its keys are looked up one at a time
 LOOK_UPS_AT_ONCE = 4  # in threads of their own: strangers take none from requests
-CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key"'}
+CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key", Bearer'}
 
 
 @dataclass(slots=True)
@@ -86,7 +86,9 @@ class KeyRing:
         if (caller := self.known(key)) is not None:
             return caller
         if not key:
-            raise Unauthorized("the header X-API-Key is missing; it carries the key", headers=CHALLENGE)
+            raise Unauthorized(
+                "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer", headers=CHALLENGE
+            )
         key_id = key_id_in(key)
         try:
             turns = self._suspect_turns if suspect else self._turns
@@ -96,7 +98,7 @@ class KeyRing:
                 raise
         if caller is None:
             self._known.pop(_digest(key), None)
-            raise Unauthorized("the key in X-API-Key is unknown, expired or revoked", headers=CHALLENGE)
+            raise Unauthorized("the key is unknown, expired or revoked", headers=CHALLENGE)
         return caller
 
     async def identify(self, key: str | None, client: str) -> Caller:

@@ -16,6 +16,7 @@ __all__ = ["DESCRIPTION", "TAGS", "document", "problem_responses"]
 REF_TEMPLATE = "#/components/schemas/{model}"
 EVERYWHERE = (401, 403, 422, 429, 503)
 WITH_A_BODY = (408, 413, 415)
+BEARER = "bearer"
 TAGS = [
     {"name": "links", "description": "Directed stretches of road, each with a detector."},
     {"name": "counts", "description": "Vehicles on one link in one slot: in, out, and from files."},
@@ -31,7 +32,7 @@ TAGS = [
 ]
 DESCRIPTION = """Forecasts the traffic on every road link of a city from the counts its detectors already send.
 
-Every call under `/v1` needs a key in `X-API-Key` with the scope `read`, `ingest` or
+Every call under `/v1` needs a key in `X-API-Key`, or as `Authorization: Bearer`, with the scope `read`, `ingest` or
 `admin`. Times are RFC 3339 with an offset. Every error is an RFC 9457 problem; its `request_id` is also in the
 service's log."""
 
@@ -62,12 +63,19 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
             if path.startswith("/v1/"):
                 statuses = (*EVERYWHERE, *(WITH_A_BODY if "requestBody" in operation else ()))
                 statuses += (406,) if method == "get" else ()
+                if "security" in operation:
+                    operation["security"].append({BEARER: []})
                 for status in (*statuses, 404) if "{" in path else statuses:
                     _put(operation["responses"], status)
             elif "422" in operation["responses"]:
                 _put(operation["responses"], 422)
             operation["responses"] = dict(sorted(operation["responses"].items()))
     components = schema.setdefault("components", {})
+    components["securitySchemes"][BEARER] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The same key as a bearer token; where both are sent, X-API-Key counts",
+    }
     schemas = components.setdefault("schemas", {})
     for replaced in ("HTTPValidationError", "ValidationError"):
         schemas.pop(replaced, None)

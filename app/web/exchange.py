@@ -28,6 +28,8 @@ VARY = (b"vary", b"Accept-Encoding")
 Audit = Callable[["Exchange"], Awaitable[None]]
 ADMIN_CALL = "flowcast.admin_call"
 CALLER = "flowcast.caller"
+SENT_KEY = "flowcast.sent_key"
+BEARER = b"bearer "
 
 
 class Exchange:
@@ -53,14 +55,18 @@ class Exchange:
         if not self.request_id:
             self.request_id = f"{id_prefix}{next(ids):06x}"
         self.scope[REQUEST_ID] = scope[REQUEST_ID] = self.request_id
+        self.scope[SENT_KEY] = self.key
 
     def _read_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         self.encoding, self.length, self.key, self._packs, self.has_body = b"", None, None, False, False
-        self.accept = b""
+        self.accept, bearer = b"", None
         for name, value in headers:
             if name == b"x-api-key":
                 if self.key is None:  # of several the first, as everywhere
                     self.key = value.decode("latin-1")
+            elif name == b"authorization":
+                if bearer is None and value[: len(BEARER)].lower() == BEARER:
+                    bearer = value[len(BEARER) :].strip().decode("latin-1")
             elif name == b"accept":
                 self.accept = self.accept + b"," + value if self.accept else value
             elif name == b"accept-encoding":
@@ -74,6 +80,7 @@ class Exchange:
                 self.encoding = value.strip().lower()
             elif name == b"x-request-id" and SANE_ID.fullmatch(value):
                 self.request_id = value.decode()
+        self.key = self.key or bearer  # X-API-Key first: a proxy may have an Authorization of its own
 
     async def send(self, message: Message) -> None:
         """Send one message of the answer, with what every answer carries."""

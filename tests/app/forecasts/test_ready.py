@@ -103,6 +103,7 @@ def test_it_is_counted_under_its_route(client, path, quick):
 
 @on_sqlite
 def test_only_json_is_sent_at_the_edge(client, path, quick):
+    key = {"Authorization": f"Bearer {client.headers['X-API-Key']}", "X-API-Key": ""}
     for accept, status, media_type, at_the_edge in (
         ("*/*", 200, "application/json", True),
         ("application/json", 200, "application/json", True),
@@ -110,7 +111,7 @@ def test_only_json_is_sent_at_the_edge(client, path, quick):
         ("text/csv", 200, "text/csv; charset=utf-8", False),
         ("text/html", 406, "application/problem+json", False),
     ):
-        answer = client.get(path, headers={"Accept": accept})
+        answer = client.get(path, headers={"Accept": accept, **key})
         assert (answer.status_code, answer.headers["content-type"]) == (status, media_type)
         assert quick.pop() is at_the_edge
 

@@ -168,8 +168,8 @@ def test_no_route_that_needs_a_key_lets_in_a_stranger(client, keys):
     assert wrong == []
     # A stranger is not told which of these a key is: one sentence for none, one for all the others.
     assert sorted(told) == [
-        (False, "the key in X-API-Key is unknown, expired or revoked"),
-        (True, "the header X-API-Key is missing; it carries the key"),
+        (False, "the key is unknown, expired or revoked"),
+        (True, "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer"),
     ]
 
 

@@ -135,7 +135,7 @@ class TestDocumentation:
                 if not path.startswith("/v1/"):
                     assert "security" not in operation
                     continue
-                assert operation["security"] == [{"key": []}], (method, path)
+                assert operation["security"] == [{"key": []}, {"bearer": []}], (method, path)
                 assert {"401", "403", "422", "429", "503"} <= documented
                 assert ("413" in documented) >= ("requestBody" in operation)
                 assert "404" in documented or "{" not in path
