@@ -25,6 +25,10 @@ BOX_RULE = "must be west,south,east,north in degrees, with south below north"
 def link_forecast(board: ForecastBoard, entry: Entry, horizons: int, stale: bool = False) -> bytes:
     """Give one link's answer."""
     rendered, age = said_now(board, entry, stale)
+    if rendered is None and stale and entry.stated is not None:
+        link_id = entry.basis.link.link_id
+        missing = "the database is unreachable and its profile is not in memory"
+        raise Unavailable(f"there is no forecast of link {link_id!r} from now on: {missing}")
     if rendered is None:
         raise silence_of(entry)
     return rendered.body(horizons, age, stale)

@@ -29,6 +29,7 @@ from app.forecasts.in_place import brought_up_to_date
 from app.forecasts.issue import NO_MODEL, Issuer, Statement
 from app.forecasts.issued_elsewhere import IssuedElsewhere
 from app.forecasts.queries import save_forecasts, stored_statements
+from app.forecasts.silent_feed import read_fallback
 from app.forecasts.telling import count_degraded, count_issued, tell_processes
 from app.give_way import in_turns
 from app.links.queries import LinkInfo, all_links, links_by_id
@@ -94,7 +95,17 @@ class ForecastBoard:
     def rendered(self, entry: Entry, now: int | None = None) -> tuple[Rendered | None, int]:
         """Give what an entry says now, by the age of its newest count, and that age in seconds."""
         age = max(0, (self.now() if now is None else now) - entry.newest_end)
-        return (entry.late if age > self._late_after else entry.stated), age
+        return (self._late(entry, age) if age > self._late_after else entry.stated), age
+
+    def _late(self, entry: Entry, age: int) -> Rendered | None:
+        """Return the answer for the slots from now on; None where the profile must be looked up first."""
+        if entry.fallback is None or entry.stated is None:
+            return None
+        late, now = entry.late, entry.newest_end + age
+        if late is None or not late.said.slot(1) <= now < late.said.slot(2):
+            late = entry.late = Rendered(entry.fallback.statement(entry.stated.said, now, self.late_minutes))
+            count_degraded([late.said])
+        return late
 
     def look_up(self, link_ids: Iterable[str] | None = None) -> dict[str, Entry]:
         """Give the entries of links, or of all; links that do not exist are left out."""
@@ -113,10 +124,10 @@ class ForecastBoard:
             for basis in bases:
                 old, said = known[basis.link.link_id], stated.get(basis.link.link_key)
                 if old is not None and _same(old, basis):
-                    entry = Entry(basis, stamp, old.stated, old.late)
+                    entry = Entry(basis, stamp, old.stated, old.fallback, old.late)
                 else:
                     entry = Entry(basis, stamp, Rendered(said) if said else None)
-                entries[basis.link.link_id] = self._with_late(session, entry)
+                entries[basis.link.link_id] = self._with_fallback(session, entry)
         self._keep(entries)
         self._following.caught_up([basis.link.link_key for basis in bases], began)
         if link_ids is None:
@@ -280,14 +291,12 @@ class ForecastBoard:
             stored = stored_statements(session, [said.link for said in statements], as_of)
         return [stored.get((said.link.link_key, said.model_version), said) for said in statements]
 
-    def _with_late(self, session: Session, entry: Entry) -> Entry:
-        """Add what is to be said of a link whose counts stopped coming, when that is due."""
-        if entry.stated is None or entry.late is not None or self.rendered(entry)[0] is not None:
+    def _with_fallback(self, session: Session, entry: Entry) -> Entry:
+        """Add what answers for a link whose counts stopped coming, when that is due."""
+        if entry.stated is None or entry.fallback is not None or self.rendered(entry)[0] is not None:
             return entry
         try:
-            late = self.issuer.state_late(session, entry.stated.said, self._late_after // 60)
-            entry.late = Rendered(late)
-            count_degraded([late])
+            entry.fallback = read_fallback(session, self.issuer, entry.stated.said)
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the others' answer

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 from app.forecasts.bases import Basis
 from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
+from app.forecasts.silent_feed import Fallback
 
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode  # made once: it costs as much as using it
 FORECASTS = (b',"stale":false,"forecasts":[', b',"stale":true,"forecasts":[')
@@ -21,7 +22,8 @@ class Entry:
     basis: Basis
     stamp: object
     stated: Rendered | None
-    late: Rendered | None = None  # what is said instead once the newest count is too old
+    fallback: Fallback | None = None  # what answers instead once the newest count is too old
+    late: Rendered | None = None  # its answer for the slot that contained now when it was last asked for
     behind_since: float | None = None  # when a newer count was seen whose forecast was still to come
 
     @property

@@ -57,10 +57,12 @@ class Statement(NamedTuple):
     upper: list[float | None]
     usual: list[float | None]
     issued_at: int  # microseconds since 1970
+    first_slot: int | None = None  # of horizon 1, where that is not the slot after ``as_of``
 
     def slot(self, horizon: int) -> int:
         """Start of the slot that is ``horizon`` ahead."""
-        return self.as_of + horizon * self.link.slot_seconds
+        before = self.as_of if self.first_slot is None else self.first_slot - self.link.slot_seconds
+        return before + horizon * self.link.slot_seconds
 
 
 class Spoken(NamedTuple):
@@ -106,7 +108,7 @@ class Issuer:
             key = link.link_key
             try:
                 spoken = asked.get(key) or self._without_window(session, link, as_of[key], chosen[key][0], reasons[key])
-                statements.append(_statement(link, as_of[key], spoken, issued_at))
+                statements.append(as_statement(link, as_of[key], spoken, issued_at))
             except (NotYet, SQLAlchemyError):
                 raise
             except Exception:  # one bad link must not spoil the others' answer
@@ -216,14 +218,6 @@ class Issuer:
         except TooManyGaps:
             return None
 
-    def state_late(self, session: Session, said: Statement, minutes: int) -> Statement:
-        """State what is usual in place of a forecast whose newest count is too old by now."""
-        place = active_models(session, [said.link.link_key]).get(said.link.link_key)
-        loaded, _ = self.choose_model(session, place)
-        reason = f"no count has come for more than {minutes} minutes"
-        spoken = self._without_window(session, said.link, said.as_of, loaded, reason)
-        return _statement(said.link, said.as_of, spoken, time.time_ns() // 1000)
-
     def _without_window(
         self, session: Session, link: LinkInfo, newest: int, loaded: Loaded | None, reason: str | None
     ) -> Spoken:
@@ -237,7 +231,8 @@ class Issuer:
         return Spoken(version, PROFILE, reason, 0, LEVEL, said, said.expected)
 
 
-def _statement(link: LinkInfo, newest: int, spoken: Spoken, issued_at: int) -> Statement:
+def as_statement(link: LinkInfo, newest: int, spoken: Spoken, issued_at: int) -> Statement:
+    """Return what was said as a statement, rounded."""
     said = spoken.said
     return Statement(
         link,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from app.database import AWAY
 from app.forecasts.board import ForecastBoard
 from app.forecasts.entry import Entry, Rendered
-from app.forecasts.issue import PROFILE
+from app.forecasts.silent_feed import fallback_in_memory
 
 STALE_HEADER = {"X-Flowcast-Stale": "true"}
 
@@ -41,27 +41,6 @@ def said_now(board: ForecastBoard, entry: Entry, stale: bool, now: int | None = 
     """Give what an entry says now, and the age of its newest count; without the database, as far as memory goes."""
     rendered, age = board.rendered(entry, now)
     if rendered is None and stale and entry.stated is not None:
-        rendered = _late(entry.stated, board.late_minutes)
+        # A copy: a profile from memory may lack its interval, which the database provides when it is back.
+        return board.rendered(replace(entry, fallback=fallback_in_memory(board.issuer, entry.stated.said)), now)
     return rendered, age
-
-
-def _late(stated: Rendered, minutes: int) -> Rendered:
-    """Say what is usual, without an interval, in place of a forecast that is too old; without a profile, it stays."""
-    said = stated.said
-    usual = [count for count in said.usual if count is not None]
-    if len(usual) < len(said.usual):
-        return stated
-    nothing: list[float | None] = [None] * len(usual)
-    reason = f"no count has come for more than {minutes} minutes"
-    issued_at = time.time_ns() // 1000
-    return Rendered(
-        said._replace(
-            method=PROFILE,
-            degraded_reason=reason,
-            filled_lags=0,
-            expected=usual,
-            lower=nothing,
-            upper=nothing,
-            issued_at=issued_at,
-        )
-    )

@@ -58,7 +58,7 @@ async def get_forecast(
         Instant | None, Query(description="A past slot: what would have been said then; nothing is stored")
     ] = None,
 ) -> Response:
-    """Give what is expected of the slots after the link's newest count.
+    """Return what is expected of the slots after the link's newest count, or from now on once that count is too old.
 
     `Accept: text/csv` returns a row for each horizon; an explanation exists as JSON only.
     """

@@ -15,7 +15,10 @@ Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_c
 class ForecastOut(BaseModel):
     """What is expected of one slot."""
 
-    horizon: int = Field(description="Slots ahead of the newest count, from 1", examples=[1])
+    horizon: int = Field(
+        description="Slots ahead of the newest count, from 1; once that is too old, of the last slot that is over",
+        examples=[1],
+    )
     slot_start: datetime = Field(description="Start of the slot that is forecast")
     expected_count: float = Field(description="Vehicles expected in the slot", examples=[87.4])
     lower: float | None = Field(description="Lower end of the interval, or null", examples=[71.0])

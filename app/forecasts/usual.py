@@ -44,6 +44,11 @@ class Said(NamedTuple):
     lower: Array | None
     upper: Array | None
 
+    @classmethod
+    def constant(cls, count: float, n: int) -> Said:
+        """Return the same count for n slots, without an interval."""
+        return cls(np.full(n, count), None, None)
+
 
 class Usual(NamedTuple):
     """A link's profile, and how far its counts stray from it."""
@@ -75,19 +80,21 @@ class UsualCounts:
 
         ``profile`` is that of the link's trained model, if there is one, and ``version`` its version.
         """
-        # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
-        key = (link, (newest + RENEWAL_STEP * link.link_key) // 86400, version)
-        with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and kept[0] <= newest:  # else it knows more than was known at that slot
-            return kept[1]
+        if (known := self.in_memory(link, newest, version)) is not None:
+            return known
         usual = _learn(stored_series(session, link, newest - DAYS * 86400, newest), profile)
         if usual is not None:  # of a link with too few counts, the past may come in at any moment
             with self._lock:
-                self._kept.setdefault(key, (newest, usual))
+                self._kept.setdefault(_key(link, newest, version), (newest, usual))
                 while len(self._kept) > MOST_KEPT:
                     self._kept.popitem(last=False)
         return usual
+
+    def in_memory(self, link: LinkInfo, newest: int, version: int) -> Usual | None:
+        """Return the profile of a link if it was learnt already, from no later counts than ``newest``."""
+        with self._lock:
+            kept = self._kept.get(_key(link, newest, version))
+        return kept[1] if kept is not None and kept[0] <= newest else None
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -105,6 +112,11 @@ class UsualCounts:
             with reading(engine) as session:
                 self.of(session, link, newest[link.link_key], None, 0)
             time.sleep(time.monotonic() - began)
+
+
+def _key(link: LinkInfo, newest: int, version: int) -> tuple[LinkInfo, int, int]:
+    # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
+    return link, (newest + RENEWAL_STEP * link.link_key) // 86400, version
 
 
 def last_count(session: Session, link: LinkInfo, newest: int, n: int) -> Said:

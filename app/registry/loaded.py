@@ -105,6 +105,11 @@ class LoadedModels:
                 self._models.popitem(last=False)
         return kept.loaded
 
+    def in_memory(self, link_key: int, version: int) -> Loaded | None:
+        """Return a model if it is in memory; its files are not looked at."""
+        with self._lock:
+            return next((kept.loaded for key, kept in self._models.items() if key[:2] == (link_key, version)), None)
+
     def prepare(self, places: Collection[Place]) -> None:
         """Have the artifacts of models that are not in memory fetched side by side, where they lie elsewhere."""
         if not self._store.copies:

@@ -176,7 +176,7 @@ class TestDegrading:
         assert one["data_age_seconds"] == 7 * 900
         assert one["method"] == "profile"
         assert "90 minutes" in one["degraded_reason"]
-        assert one["slot_start"] == slot_start(city, NOW)  # still the slot after the newest count
+        assert one["slot_start"] == slot_start(city, NOW + 7)  # the slot that contains now
 
     def test_the_feeds_clock_goes_on_with_what_another_process_took(self, client, settings, city, link_id):
         assert forecast(client, link_id)["forecasts"][0]["data_age_seconds"] == 0

@@ -1,21 +1,26 @@
 """What is said while the database is away and the newest count grows old."""
 
+import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from app.clock import FeedClock
+from app.exceptions import Unavailable
 from app.forecasts.answer import SaidOfAll, link_forecast
 from app.forecasts.outage import latest
+from app.forecasts.silent_feed import Fallback, fallback_in_memory
+from app.forecasts.usual import UsualCounts
 from app.line import line_of
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
 
 @on_postgresql
-def test_past_the_limit_the_profile_answers_from_memory_and_without_an_interval(client, monkeypatch):
+def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(client, monkeypatch):
     city = small_city()
     put_city(client, city)
     ids = sorted(city.counts)
@@ -41,8 +46,30 @@ def test_past_the_limit_the_profile_answers_from_memory_and_without_an_interval(
     all_said = SaidOfAll(board, found, 1)
     late, tag = all_said.body(), all_said.tag()
     assert b'"method":"profile","degraded_reason":"no count has come for more than 90 minutes"' in late
-    assert b'"expected_count":%s,"lower":null,"upper":null' % str(said.usual[0]).encode() in late
+    (one,) = json.loads(late)["links"][0]["forecasts"]
+    begin = datetime.fromtimestamp(said.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
+    assert datetime.fromisoformat(one["slot_start"]) == begin
+    profile = board.issuer.usual.in_memory(said.link, said.as_of, 0)
+    assert one["expected_count"] == round(profile.at(said.link, int(begin.timestamp()), 1).expected[0], 3)
     assert tag != SaidOfAll(board, found._replace(stale=False), 1).tag()
+
+    monkeypatch.setattr(board.issuer, "usual", UsualCounts())  # nothing is in memory
+    assert json.loads(SaidOfAll(board, found, 1).body())["links"][0]["status"] == "failed"
+    with pytest.raises(Unavailable, match="its profile is not in memory"):
+        link_forecast(board, found.entries[ids[0]], 1, found.stale)
+
+
+def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):
+    link_id = sorted(city.counts)[0]
+    board = client.app.state.runtime.board
+    said = board.look_up([link_id])[link_id].stated.said
+    assert said.model_version == 1
+    with Session(client.app.state.runtime.engine) as session:
+        board.issuer.state(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
+    assert fallback_in_memory(board.issuer, said).version == 1
+    assert fallback_in_memory(board.issuer, said._replace(model_version=2)) is None
+    last = fallback_in_memory(board.issuer, said._replace(model_version=0, method="last_count"))
+    assert last == Fallback(0, None, said.expected[0])
 
 
 def test_what_others_issued_is_taken_note_of_and_nothing_is_issued_for_it(client):
