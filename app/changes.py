@@ -38,6 +38,7 @@ class Deciding(NamedTuple):
     newest: int | None  # slot with a count
     version: int  # of the active model, 0 for none
     valid_from: int  # forecasts issued earlier are not served
+    choice: str | None  # why there is no active model, where that was decided
 
 
 class Changes(Protocol):
@@ -77,7 +78,7 @@ def watch_changes(engine: Engine) -> Changes:
 _DECIDING = """
     SELECT (SELECT max(slot_start) FROM counts WHERE link_key = ?),
            coalesce((SELECT version FROM trained_models WHERE link_key = ? AND state = 'active'), 0),
-           forecasts_valid_from
+           forecasts_valid_from, choice
     FROM links WHERE link_key = ?
 """
 
@@ -111,7 +112,7 @@ class SQLiteChanges:
         return self.stamp()
 
     def deciding(self, link_key: int) -> Deciding | None:
-        """Look, in place, at what decides a link's answer: 20 µs, where a session would take 2 ms."""
+        """Read, in place, what decides a link's answer: 20 µs, where a session would take 2 ms."""
         found = self.in_place(_DECIDING, (link_key, link_key, link_key))
         return Deciding(*found[0]) if found else None
 

@@ -33,7 +33,7 @@ class RetrainSettings(BaseSettings):
         "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
     )
     retrain_algorithm: str = Field(
-        "KR_SML",
+        "best",
         description="What the schedule and the trigger train: `best`, `NETWORK`, `KR_SML`, `MLKR`, `KR` or `KR_PCA`",
     )
     refresh_schedule: str = Field(

@@ -60,21 +60,22 @@ class Settling:
         return self._save_network_model(folder, self._draft, NETWORK, figures, self._more(key, young))
 
     def _best(self, folder: Path, key: str) -> dict[str, Any]:
+        said, missing = {NETWORK: self._one_ahead(NETWORK), BASE: self._one_ahead(BASE)}, ""
         if self._draft is None:
-            missing = self._phase.failed or "the network has no counts of it"
-            return self._save_alone(
-                folder, self._alone(self._how.alone, {}), key, f"there is no network model: {missing}"
-            )
-        said = {NETWORK: self._one_ahead(NETWORK), BASE: self._one_ahead(BASE)}
+            said = {}
+            missing = f"; there is no network model: {self._phase.failed or 'the network has no counts of it'}"
         try:
             alone = self._alone(self._how.alone, said)
         except NotEnoughCounts:
+            if self._draft is None:
+                raise
             figures, young = self._network_figures(said)
             winner, reason = _winner(figures, (NETWORK, BASE))
             figures = {"candidate": dict(figures[winner]), **figures}
             return self._save_winner(folder, winner, figures, self._more(key, young, reason))
         figures = alone.held_out | {"KR_SML": dict(alone.held_out["candidate"])}
-        winner, reason = _winner(figures, (NETWORK, BASE, "KR_SML", "KR"))
+        winner, reason = _winner(figures, (*said, "KR_SML", "KR"))
+        reason += missing
         if winner == "KR_SML":
             return self._save_alone(folder, alone._replace(held_out=figures), key, reason)
         if winner == "KR":

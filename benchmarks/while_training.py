@@ -61,7 +61,7 @@ def retrain(service: Running, link_ids: list[str]) -> tuple[float, list[float]]:
     asking.start()
     started = time.perf_counter()
     try:
-        body = json.dumps({"links": "all", "activate": "always"}).encode()
+        body = json.dumps({"links": "all", "algorithm": "KR_SML", "activate": "always"}).encode()
         status, answer = service.ask("POST", "/v1/admin/retrain", body)
         if status != 202:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
@@ -79,7 +79,8 @@ def retrain(service: Running, link_ids: list[str]) -> tuple[float, list[float]]:
 
 def train_by_command(settings: dict[str, str], folder: Path) -> float:
     """Time ``flowcast train`` on the same counts."""
-    command = [sys.executable, "-m", "app", "train", "--from-database", "--output", str(folder / "trained"), "--json"]
+    command = [sys.executable, "-m", "app", "train", "--from-database", "--algorithm", "KR_SML"]
+    command += ["--output", str(folder / "trained"), "--json"]
     started = time.perf_counter()
     subprocess.run(command, env=os.environ | settings, check=True, capture_output=True)
     return time.perf_counter() - started

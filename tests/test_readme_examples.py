@@ -86,7 +86,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         status, answer = running.ask("POST", "/v1/links", links_geojson(city))
         assert status in (200, 201), answer
         post_slots(running, city, 0, TRAINED_SLOTS)
-        train = ["train", "--from-database", "--links", "Ba", "--register", "--activate", "--jobs", "1"]
+        train = [
+            "train",
+            "--from-database",
+            "--algorithm",
+            "KR_SML",
+            "--links",
+            "Ba",
+            "--register",
+            "--activate",
+            "--jobs",
+            "1",
+        ]
         trained = run_flowcast(*train, **environment(url, folder))
         assert trained.returncode == 0, trained.stderr
         post_slots(running, city, TRAINED_SLOTS, STORED_SLOTS)

@@ -19,7 +19,7 @@ from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
 from app.database import reading, writing
 from app.exceptions import NotYet, Problem
 from app.links.queries import LinkInfo, all_links
-from app.registry.activate import activate
+from app.registry.activate import activate, deactivate
 from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.loaded import LoadedModels
 from app.registry.open_store import open_store
@@ -99,6 +99,19 @@ def activate_command(
         notes.print("no link has a candidate")
     if failed:
         raise typer.Exit(FAILED)
+
+
+@models.command("deactivate")
+def deactivate_command(
+    link_id: Annotated[str, typer.Argument(metavar="LINK_ID", help="Whose.")],
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept in the link's history.")] = None,
+) -> None:
+    """Withdraw the active model: the profile answers until a version is activated."""
+    with current_database("models deactivate", settings_or_refuse("models deactivate")) as engine:
+        link = link_named(engine, link_id)
+        with writing(engine) as session:
+            version = deactivate(session, link, reason=reason).previous_version
+    out.print(f"link {escape(link.link_id)}: version {version} is withdrawn, the profile answers")
 
 
 @models.command("tidy")

@@ -42,7 +42,7 @@ def train_command(
     output: Annotated[
         Path | None, typer.Option(help="Folder for the artifacts, one a link; with --register it may be left out.")
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="KR_SML, MLKR, KR, KR_PCA, NETWORK or best.")] = "KR_SML",
+    algorithm: Annotated[str, typer.Option(help="best, NETWORK, KR_SML, MLKR, KR or KR_PCA.")] = "best",
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
     neighbors: Annotated[int, typer.Option(help="Neighbours a forecast is made of.")] = 20,
     held_out_days: Annotated[int, typer.Option(help="Last days that choose and judge.")] = 7,

@@ -15,7 +15,7 @@ from app.database import reading
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
 from app.forecasts.entry import Rendered
-from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
+from app.forecasts.issue import Statement
 from app.forecasts.queries import stored_statements
 from app.forecasts.windows import HORIZONS
 from app.links.queries import all_links
@@ -86,11 +86,7 @@ def _activations(engine: Engine, cursor: Cursor, news: News, now: datetime) -> I
         rows = [(row, link_id) for row, link_id in found if row.id <= news.activation]
         if not rows:
             return
-        names = [name for name in ActivationOut.model_fields if name != "link_id"]
-        items = [
-            ActivationOut(link_id=link_id, **{name: getattr(row, name) for name in names}).model_dump(mode="json")
-            for row, link_id in rows
-        ]
+        items = [ActivationOut.of(row, link_id).model_dump(mode="json") for row, link_id in rows]
         body = json.dumps({"event": ACTIVATIONS, "sent_at": _written(now), ACTIVATIONS: items}).encode()
         cursor = Cursor(rows[-1][0].id, cursor.marks)
         yield Message(ACTIVATIONS, body, cursor)
@@ -117,9 +113,8 @@ def _statements(session: Session, marks: Marks) -> list[Statement]:
 
 def _item(said: Statement, now: int) -> bytes:
     """Give a link as ``GET /v1/forecasts`` does."""
-    degraded = said.degraded_reason or said.method in (PROFILE, LAST_COUNT)
     age = max(0, now - said.as_of - said.link.slot_seconds)
-    head = {"link_id": said.link.link_id, "status": "degraded" if degraded else "ok"}
+    head = {"link_id": said.link.link_id, "status": "degraded" if said.degraded_reason else "ok"}
     written = json.dumps(head, separators=(",", ":")).encode()
     return written[:-1] + b',"forecasts":[' + Rendered(said).forecasts(HORIZONS, age) + b"]}"
 

@@ -26,7 +26,7 @@ from app.forecasts.bases import Basis, basis_of, read_bases
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import Following
 from app.forecasts.in_place import brought_up_to_date
-from app.forecasts.issue import NO_MODEL, Issuer, Statement
+from app.forecasts.issue import WITHOUT_MODEL, Issuer, Statement
 from app.forecasts.issued_elsewhere import IssuedElsewhere
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.silent_feed import read_fallback
@@ -232,7 +232,7 @@ class ForecastBoard:
             self._forget(link.link_id for link in links)
             raise
         # A statement that says why it is not the active model's does not say which that is.
-        plain = [said for said in statements if said.degraded_reason in (None, NO_MODEL)]
+        plain = [said for said in statements if said.degraded_reason in WITHOUT_MODEL]
         entries = {said.link.link_id: Entry(basis_of(said), stamp, Rendered(said)) for said in plain}
         self._forget(link.link_id for link in links if link.link_id not in entries)
         self._keep(entries)

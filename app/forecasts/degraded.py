@@ -12,6 +12,7 @@ OTHER = "other"
 PHRASES = {
     " is damaged: ": "damaged_model",
     "no trained model": "no_model",
+    "was withdrawn": "no_model",
     "no count has come": "stale",
     "no profile": "no_profile",
     " failed: ": "failed",

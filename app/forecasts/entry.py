@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
 from app.forecasts.bases import Basis
-from app.forecasts.issue import LAST_COUNT, PROFILE, Statement
+from app.forecasts.issue import Statement
 from app.forecasts.silent_feed import Fallback
 
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode  # made once: it costs as much as using it
@@ -42,9 +42,8 @@ class Rendered:
 
     @cached_property
     def status(self) -> bytes:
-        """Say whether the link's active model speaks."""
-        said = self.said
-        return b"degraded" if said.degraded_reason or said.method in (PROFILE, LAST_COUNT) else b"ok"
+        """Return whether the link's active model speaks, or its profile where that was chosen."""
+        return b"degraded" if self.said.degraded_reason else b"ok"
 
     @cached_property
     def mark(self) -> bytes:

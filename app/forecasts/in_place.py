@@ -24,7 +24,9 @@ def brought_up_to_date(changes: Changes, entry: Entry, stamp: object) -> Entry |
     """Give a link's entry as of a stamp, the same or another; None where it cannot be told in microseconds."""
     basis, link = entry.basis, entry.basis.link
     deciding = None if basis.as_of is None else changes.deciding(link.link_key)
-    if deciding is None or deciding.newest is None or deciding.valid_from != link.forecasts_valid_from:
+    if deciding is None or deciding.newest is None:
+        return None
+    if (deciding.valid_from, deciding.choice) != (link.forecasts_valid_from, link.choice):
         return None
     newest, version = deciding.newest, deciding.version
     if (newest, version) == (basis.as_of, basis.active_version):

@@ -20,7 +20,7 @@ from app.forecasts.network_rows import NetworkRows
 from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
 from app.forecasts.windows import HORIZONS, Windows
 from app.give_way import give_way, in_turns
-from app.links.queries import LinkInfo
+from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
 from app.registry.loaded import Loaded, LoadedModels, Looked
 from app.registry.queries import Place, active_models, once_active
 from app.registry.store import ArtifactAway
@@ -36,10 +36,18 @@ PROFILE, LAST_COUNT = "profile", "last_count"
 DECIMALS = 3
 AT_ONCE = 16  # models on lags that speak together, once each has found its neighbours
 NO_MODEL = "the link has no trained model"
+MODEL_WITHDRAWN = "the link's trained model was withdrawn"
+WITHOUT_MODEL = (None, NO_MODEL, MODEL_WITHDRAWN)  # reasons of a link that has no active model
+NO_PROFILE = "there is no profile: its latest weeks have too few counts"
 
 Chosen = tuple[Loaded | None, str | None]  # a sound model, and why it is not the active one
 
 log = logging.getLogger("flowcast.forecasts")
+
+
+def reason_without_model(link: LinkInfo) -> str | None:
+    """Return why a link without an active model is degraded; None where its profile won on held-out days."""
+    return {PROFILE_WON: None, WITHDRAWN: MODEL_WITHDRAWN}.get(link.choice or "", NO_MODEL)
 
 
 class Statement(NamedTuple):
@@ -98,7 +106,8 @@ class Issuer:
         self.models.prepare(active.values())
         looked: Looked = {}
         chosen = {
-            link.link_key: self.choose_model(session, active.get(link.link_key), looked) for link in in_turns(links)
+            link.link_key: self.choose_model(session, link, active.get(link.link_key), looked)
+            for link in in_turns(links)
         }
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         asked, reasons = self._ask(links, as_of, chosen, windows)
@@ -179,10 +188,12 @@ class Issuer:
                     versions[key], model.algorithm, reasons[key], said.filled, level, said.said, said.usual
                 )
 
-    def choose_model(self, session: Session, place: Place | None, looked: Looked | None = None) -> Chosen:
+    def choose_model(
+        self, session: Session, link: LinkInfo, place: Place | None, looked: Looked | None = None
+    ) -> Chosen:
         """Find a sound model: the active one, or the last before it, with the reason for the second best."""
         if place is None:
-            return None, NO_MODEL
+            return None, reason_without_model(link)
         try:
             return self.models.get(place, looked), None
         except DamagedArtifact as damage:
@@ -198,7 +209,7 @@ class Issuer:
     def model_of(self, session: Session, said: Statement) -> Loaded | None:
         """Give the model that made a statement; None where no model spoke."""
         key = said.link.link_key
-        loaded, _ = self.choose_model(session, active_models(session, [key]).get(key))
+        loaded, _ = self.choose_model(session, said.link, active_models(session, [key]).get(key))
         silent = loaded is None or loaded.version != said.model_version or said.method == PROFILE
         return None if silent else loaded
 
@@ -226,7 +237,7 @@ class Issuer:
         usual = self.usual.of(session, link, newest, profile, version)
         if usual is None:
             said = last_count(session, link, newest, HORIZONS)
-            return Spoken(0, LAST_COUNT, reason, 0, LEVEL, said, None)
+            return Spoken(0, LAST_COUNT, reason or NO_PROFILE, 0, LEVEL, said, None)
         said = usual.at(link, newest + link.slot_seconds, HORIZONS)
         return Spoken(version, PROFILE, reason, 0, LEVEL, said, said.expected)
 

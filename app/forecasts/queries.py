@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.array_text import array_text
 from app.counts.newest import newest_by_link
 from app.counts.tables import Count
-from app.forecasts.issue import Statement
+from app.forecasts.issue import PROFILE, WITHOUT_MODEL, Statement, reason_without_model
 from app.forecasts.tables import METHODS, Forecast
 from app.forecasts.windows import HORIZONS
 from app.give_way import give_way, in_turns
@@ -170,12 +170,15 @@ def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -
     """Give rows of all horizons, nearest first, as the statement they were made of."""
     columns = list(zip(*rows, strict=True))
     _, _, _, versions, expected, lower, upper, level, usual, methods, reasons, filled, issued_at = columns
+    method, reason = METHODS[methods[0]], reasons[0]
+    if method == PROFILE and reason in WITHOUT_MODEL:  # that it answers may have been decided after it was issued
+        reason = reason_without_model(link)
     return Statement(
         link,
         newest,
         versions[0],
-        METHODS[methods[0]],
-        reasons[0],
+        method,
+        reason,
         filled[0],
         level[0],
         list(expected),

@@ -28,7 +28,9 @@ class ForecastOut(BaseModel):
     as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
     issued_at: datetime = Field(description="When it was said")
     method: Method = Field(description="Who says it: a trained model, the link's profile, or the last count")
-    degraded_reason: str | None = Field(description="Why not the active model; null when it speaks")
+    degraded_reason: str | None = Field(
+        description="Why not the active model; null when it speaks, and where the profile was chosen over it"
+    )
     filled_lags: int = Field(
         description="Gaps in the lag window that the profile filled, for NETWORK among the latest 32 slots",
         examples=[0],
@@ -112,7 +114,8 @@ class LinkStatus(BaseModel):
 
     link_id: str = Field(examples=["0970-7"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
-        description="ok: its active model speaks; degraded: another method does; no_counts, failed: nothing can be said"
+        description="ok: its active model speaks, or the profile that a run chose; degraded: another method does; "
+        "no_counts, failed: nothing can be said"
     )
     forecasts: list[ForecastOut]
 

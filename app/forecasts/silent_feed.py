@@ -41,7 +41,7 @@ class Fallback(NamedTuple):
 def read_fallback(session: Session, issuer: Issuer, said: Statement) -> Fallback:
     """Read or learn the profile of a link."""
     link = said.link
-    loaded, _ = issuer.choose_model(session, active_models(session, [link.link_key]).get(link.link_key))
+    loaded, _ = issuer.choose_model(session, link, active_models(session, [link.link_key]).get(link.link_key))
     profile, version = (loaded.model.profile, loaded.version) if loaded else (None, 0)
     usual = issuer.usual.of(session, link, said.as_of, profile, version)
     if usual is None:

@@ -17,6 +17,8 @@ from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
 from app.slots import SlotGrid
 
+PROFILE_WON, WITHDRAWN = "profile", "withdrawn"
+
 
 class LinkInfo(NamedTuple):
     """What counting and forecasting need to know of a link."""
@@ -28,6 +30,7 @@ class LinkInfo(NamedTuple):
     slot_minutes: int
     capacity: float | None
     forecasts_valid_from: int = 0  # microseconds since 1970; forecasts issued earlier are not served
+    choice: str | None = None  # why there is no active model, where that was decided: PROFILE_WON or WITHDRAWN
 
     @property
     def zone(self) -> ZoneInfo:
@@ -46,7 +49,14 @@ class LinkInfo(NamedTuple):
 
 
 LINK_INFO = select(
-    Link.link_key, Link.link_id, Link.name, Link.zone, Link.slot_minutes, Link.capacity, Link.forecasts_valid_from
+    Link.link_key,
+    Link.link_id,
+    Link.name,
+    Link.zone,
+    Link.slot_minutes,
+    Link.capacity,
+    Link.forecasts_valid_from,
+    Link.choice,
 )
 
 
@@ -66,6 +76,12 @@ def link_or_404(session: Session, link_id: str) -> LinkInfo:
     if found is None:
         raise no_link(link_id)
     return LinkInfo(*found)
+
+
+def set_choice(session: Session, link_key: int, choice: str | None) -> None:
+    """Store why a link has no active model; None where it has one."""
+    mine = update(Link).where(Link.link_key == link_key, Link.choice.is_distinct_from(choice))
+    session.execute(mine.values(choice=choice).execution_options(synchronize_session=False))
 
 
 class Things(NamedTuple):

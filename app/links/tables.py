@@ -31,6 +31,8 @@ class Link(Table):
     slot_minutes: Mapped[int]
     capacity: Mapped[float | None]  # vehicles per hour
     geometry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Why there is no active model, where that was decided: "profile", which won on held-out days, or "withdrawn".
+    choice: Mapped[str | None] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     # Microseconds since 1970. Forecasts issued earlier stay in history but are not served again: the zone or the

@@ -1,4 +1,4 @@
-"""Make one version of a link's trained model the active one, forwards or back."""
+"""Make one version of a link's trained model the active one, forwards or back, or none of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.exceptions import FieldError, NotFound, NotYet
-from app.links.queries import LinkInfo
+from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
-from app.registry.activations import Activation
+from app.registry.activations import NO_VERSION, Activation
 from app.registry.queries import active_model, lock_shelf, shelved_model
 from app.registry.store import ModelStore, StoreAway
 from app.registry.tables import ShelvedModel
@@ -50,10 +50,9 @@ def activate(
     if active is chosen:
         return chosen
     if active is not None:
-        if active.activated_at is not None:  # in order, though the clock was set back: a rollback goes by it
-            moment = max(moment, active.activated_at + timedelta(microseconds=1))
-        active.state, active.retired_at = "retired", moment
+        moment = _retire(active, moment)
         session.flush()  # before the other is activated: the index allows one active version at any moment
+    set_choice(session, link.link_key, None)
     chosen.state, chosen.activated_at, chosen.retired_at = "active", moment, None
     session.add(
         Activation(
@@ -68,6 +67,48 @@ def activate(
     )
     session.flush()
     return chosen
+
+
+def deactivate(
+    session: Session,
+    link: LinkInfo,
+    *,
+    by: str = "command line",
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> Activation:
+    """Retire the active version without a successor, so that the link's profile answers.
+
+    Raises
+    ------
+    NotYet
+        The link has no active version.
+    """
+    lock_shelf(session, link.link_key)
+    active = active_model(session, link.link_key)
+    if active is None:
+        raise NotYet(f"link {link.link_id!r} has no active model that could be withdrawn")
+    moment = _retire(active, now or datetime.now(UTC))
+    set_choice(session, link.link_key, WITHDRAWN)
+    withdrawal = Activation(
+        link_key=link.link_key,
+        version=NO_VERSION,
+        previous_version=active.version,
+        activated_at=moment,
+        activated_by=by,
+        reason=reason,
+    )
+    session.add(withdrawal)
+    session.flush()
+    return withdrawal
+
+
+def _retire(active: ShelvedModel, moment: datetime) -> datetime:
+    """Retire the active version; return when, which is after it was activated also if the clock was set back."""
+    if active.activated_at is not None:  # a rollback goes by the order
+        moment = max(moment, active.activated_at + timedelta(microseconds=1))
+    active.state, active.retired_at = "retired", moment
+    return moment
 
 
 def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedModel:

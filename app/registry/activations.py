@@ -11,9 +11,11 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from app.database import Table, UtcDateTime
 from app.links.tables import Link
 
+NO_VERSION = 0  # of an activation that withdrew the active model
+
 
 class Activation(Table):
-    """One version that became the active one, with the figures it was chosen by."""
+    """One version that became the active one, with the figures it was chosen by, or the withdrawal of one."""
 
     __tablename__ = "activations"
     __table_args__ = (Index(None, "link_key", "id"),)

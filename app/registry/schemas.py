@@ -131,5 +131,9 @@ class Shelf(BaseModel):
     """The trained models of a link, the newest first, a page of them."""
 
     link_id: str = Field(examples=["0970-7"])
+    choice: Literal["profile", "withdrawn"] | None = Field(
+        description="Why no model is active: `profile`, because it won on the held-out days of a run of `best`, or "
+        "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"
+    )
     models: list[ShelvedModelOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

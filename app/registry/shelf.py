@@ -30,7 +30,8 @@ def show_shelf(session: Session, models: LoadedModels, link: LinkInfo, cursor: s
         ShelvedModelOut(**_facts(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
         for row in found[:most]
     ]
-    return Shelf(link_id=link.link_id, models=shown, next_cursor=str(shown[-1].version) if len(found) > most else None)
+    cursor = str(shown[-1].version) if len(found) > most else None
+    return Shelf(link_id=link.link_id, choice=link.choice, models=shown, next_cursor=cursor)
 
 
 def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ShelvedModelDetail:

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from app.database import database_now, writing
 from app.exceptions import Problem
 from app.links.folders import folder_name
-from app.links.queries import LinkInfo
+from app.links.queries import PROFILE_WON, LinkInfo, set_choice
+from app.network_training import BEST
 from app.registry.activate import activate
 from app.registry.housekeeping import tidy_shelf
 from app.registry.queries import active_model
@@ -77,7 +78,8 @@ def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, 
     assert trained.about is not None
     held_out = trained.about["held_out"]
     figures = summary(held_out)
-    young = bool(trained.about.get("young")) and active_model(session, link.link_key) is None
+    served = active_model(session, link.link_key) is not None
+    young = bool(trained.about.get("young")) and not served
     decision = (
         decide_refreshed(trained.about, work.run.activate)
         if work.refreshes
@@ -89,6 +91,9 @@ def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, 
         activate(session, work.store, link, version, by=by, reason=decision.reason, figures=figures, now=now)
     outcome = "activated" if decision.activate else "refused"
     note_decision(session, link.link_key, version, work.run.id, outcome, decision.reason)
+    if decision.profile_won and not served and work.run.algorithm == BEST:
+        set_choice(session, link.link_key, PROFILE_WON)
+        outcome = "profile"
     set_link(
         session,
         work.run.id,

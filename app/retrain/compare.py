@@ -12,6 +12,7 @@ class Decision(NamedTuple):
 
     activate: bool
     reason: str
+    profile_won: bool = False
 
 
 def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = False) -> Decision:
@@ -35,6 +36,7 @@ def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = 
             return Decision(
                 False,
                 f"RMSE {candidate:.4g} is not {margin:.1%} below that of {name}, {error:.4g}, on the held-out days",
+                profile_won=name == "the profile",
             )
     beaten = " and ".join(f"{name} ({error:.4g})" for name, error in rivals.items() if error is not None)
     missing = ", ".join(name for name, error in rivals.items() if error is None)

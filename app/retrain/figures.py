@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.retrain.tables import RetrainLink, RetrainRun
 
-OUTCOMES = ("activated", "refused", "failed", "cancelled")
+OUTCOMES = ("activated", "refused", "profile", "failed", "cancelled")
 ENDED = ("succeeded", "failed", "cancelled")
 LINKS_OF = timedelta(days=7)
 

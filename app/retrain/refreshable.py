@@ -18,7 +18,7 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     """Give the links that a refresh concerns: those with an active network model, and those with counts alone.
 
     What another algorithm won on held-out slots stays; a link that was named and is served by such a model
-    is refused.
+    is refused. A link whose profile won, or whose model was withdrawn, gets a model only where it was named.
     """
     question = select(ShelvedModel.link_key, ShelvedModel.algorithm).where(ShelvedModel.state == "active")
     active = {row.link_key: row.algorithm for row in session.execute(question)}
@@ -39,5 +39,6 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     return [
         link
         for link in links
-        if active.get(link.link_key) == NETWORK or (link.link_key not in active and link.link_key in counted)
+        if active.get(link.link_key) == NETWORK
+        or (link.link_key not in active and link.link_key in counted and (named or link.choice is None))
     ]

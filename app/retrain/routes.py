@@ -1,4 +1,4 @@
-"""Retraining, activating and rolling back over REST."""
+"""Retraining, activating, rolling back and withdrawing over REST."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.dependencies import AdminKey, ReadSession, RuntimeDep, WriteSession
 from app.exceptions import FieldError, NotFound
 from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
-from app.registry.activate import activate
+from app.registry.activate import activate, deactivate
 from app.registry.activations import activations_before
 from app.registry.housekeeping import tidy_shelf
 from app.registry.open_store import open_store
@@ -110,12 +110,23 @@ def post_activate(
     tidy_shelf(session, store, link.link_key, runtime.settings.keep_retired)
     done = activations_before(session, link.link_key, None, 1)
     if done and done[0].version == version:
-        return _shown(link, done[0])
+        return ActivationOut.of(done[0], link_id)
     # It was active already, since before there was a history.
     before = {"previous_version": None, "activated_by": "unknown", "reason": None, "figures": None}
     return ActivationOut(
         link_id=link_id, version=version, activated_at=chosen.activated_at or chosen.created_at, **before
     )
+
+
+@router.post(
+    "/links/{link_id}/models/deactivate", summary="Withdraw the active model", responses=problem_responses(404, 409)
+)
+def post_deactivate(
+    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Wish | None = None
+) -> ActivationOut:
+    """Withdraw a link's active model: its profile answers until a version is activated or a run activates one."""
+    link = link_or_404(session, link_id)
+    return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
 
 
 @router.get("/links/{link_id}/activations", summary="A link's history", responses=problem_responses(404))
@@ -125,13 +136,8 @@ def get_activations(
     """List who activated which version when and why, with the figures, the newest first."""
     link = link_or_404(session, link_id)
     rows = activations_before(session, link.link_key, int(cursor) if cursor else None, limit + 1)
-    shown = [_shown(link, row) for row in rows[:limit]]
+    shown = [ActivationOut.of(row, link_id) for row in rows[:limit]]
     return ActivationPage(activations=shown, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
-
-
-def _shown(link: LinkInfo, row: object) -> ActivationOut:
-    names = [name for name in ActivationOut.model_fields if name != "link_id"]
-    return ActivationOut(link_id=link.link_id, **{name: getattr(row, name) for name in names})
 
 
 def _named(session: Session, link_ids: list[str]) -> list[LinkInfo]:

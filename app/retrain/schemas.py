@@ -10,6 +10,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.links.schemas import LinkId
+from app.registry.activations import Activation
 from app.retrain.request import OF_NETWORKS, OF_ONE_LINK
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.web.json_numbers import WHOLE
@@ -32,7 +33,7 @@ ContextPart = Literal[
 Mode = Literal["if_better", "always", "never"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
-Outcome = Literal["activated", "refused", "failed", "cancelled"]
+Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
 
 
 class Parameters(BaseModel):
@@ -79,7 +80,7 @@ FOR_NETWORKS: list[Any] = [
         "else": {"properties": {"refresh": {"const": False}}},
     },
     {
-        "if": {"properties": {"algorithm": {"enum": ["NETWORK", "best"]}}, "required": ["algorithm"]},
+        "if": {"properties": {"algorithm": {"enum": ["NETWORK", "best"]}}},  # also where it is left out
         "else": _left_out(OF_NETWORKS),
     },
     {
@@ -99,7 +100,7 @@ class NewRun(BaseModel):
 
     links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
     algorithm: Algorithm = Field(
-        "KR_SML",
+        "best",
         description="What to train; NETWORK learns from all links of a time zone at once, and best takes for each link "
         "what wins on its held-out slots: NETWORK, its linear base alone, KR_SML or KR",
     )
@@ -118,7 +119,10 @@ class RunLink(BaseModel):
 
     link_id: str
     state: LinkState
-    outcome: Outcome | None = Field(description="What became of the candidate")
+    outcome: Outcome | None = Field(
+        description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
+        "held-out days, which a run of `best` records as the choice where no model is active"
+    )
     reason: str | None = Field(description="Why")
     version: int | None = Field(description="The candidate's version on the shelf")
     figures: dict[str, dict[str, float | None]] | None = Field(
@@ -191,15 +195,21 @@ class RunPage(BaseModel):
 
 
 class ActivationOut(BaseModel):
-    """One version that became the active one."""
+    """One version that became the active one, or the withdrawal of one."""
 
     link_id: str
-    version: int
+    version: int | None = Field(description="null where the active model was withdrawn")
     previous_version: int | None
     activated_at: datetime
     activated_by: str
     reason: str | None
     figures: dict[str, dict[str, float | None]] | None
+
+    @classmethod
+    def of(cls, row: Activation, link_id: str) -> ActivationOut:
+        """Show an activation as it is stored."""
+        names = [name for name in cls.model_fields if name not in ("link_id", "version")]
+        return cls(link_id=link_id, version=row.version or None, **{name: getattr(row, name) for name in names})
 
 
 class ActivationPage(BaseModel):
@@ -210,7 +220,7 @@ class ActivationPage(BaseModel):
 
 
 class Wish(BaseModel):
-    """Why a version is activated."""
+    """Why a version is activated or withdrawn."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -61,6 +61,6 @@ class RetrainLink(Table):
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     version: Mapped[int | None]  # of the candidate
-    outcome: Mapped[str | None] = mapped_column(String(16))  # activated, refused, failed, cancelled
+    outcome: Mapped[str | None] = mapped_column(String(16))  # activated, refused, profile, failed, cancelled
     reason: Mapped[str | None] = mapped_column(Text)
     figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)

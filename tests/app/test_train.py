@@ -98,11 +98,13 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestTrainCommand:
     def run(self, *arguments: object) -> Result:
         """Run the command in this process, for to start one with all it imports takes longer than the work."""
-        return CliRunner().invoke(cli, ["train", *map(str, arguments), "--jobs", "1"])
+        return CliRunner().invoke(cli, ["train", "--algorithm", "KR_SML", *map(str, arguments), "--jobs", "1"])
 
     def test_trains_a_file_and_prints_a_summary(self, counts, tmp_path):
         options = ["--output", tmp_path / "models", "--lags", "12", "--held-out-days", "4", "--jobs", "1"]
-        done = subprocess.run([FLOWCAST, "train", counts, *options], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [FLOWCAST, "train", "--algorithm", "KR_SML", counts, *options], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0
         assert "3 trained, 0 kept, 0 failed" in done.stdout
         assert "rows" in done.stderr
@@ -151,7 +153,7 @@ class TestTrainCommand:
     def test_ctrl_c_leaves_whole_artifacts_and_resume_goes_on(self, tmp_path):
         file, models = tmp_path / "city.csv", tmp_path / "models"
         write_csv(sample_city(links=6, days=14), file)
-        command = [str(FLOWCAST), "train", str(file), "--output", str(models), "--lags", "12"]
+        command = [str(FLOWCAST), "train", "--algorithm", "KR_SML", str(file), "--output", str(models), "--lags", "12"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             wait_until(lambda: list(models.glob("[A-Z]*")))
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group

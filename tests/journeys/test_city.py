@@ -28,7 +28,20 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
     write_csv(City(**{**city.__dict__, "counts": first}), history)
     with running_service(database_url, tmp_path) as service:
         assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
-        train = ("train", history, "--zone", city.zone, "--lags", 12, "--register", "--activate", "--jobs", "1")
+        train = (
+            "train",
+            history,
+            "--zone",
+            city.zone,
+            "--algorithm",
+            "KR_SML",
+            "--lags",
+            12,
+            "--register",
+            "--activate",
+            "--jobs",
+            "1",
+        )
         for command in (("import", history), train):
             done = run_flowcast(*command, **environment(database_url, tmp_path))
             assert done.returncode == 0, done.stdout + done.stderr

@@ -64,7 +64,7 @@ class Town:
             self.next += 1
 
     def retrain(self, **body: Any) -> None:
-        run = self.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
+        run = self.ask("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
 
         def is_over() -> bool:
             shown = self.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
@@ -428,7 +428,11 @@ class TestRetrain:
 
     def test_a_run_can_be_cancelled(self, town, visit):
         slow = {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
-        run = town.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": slow, "activate": "never"})
+        run = town.ask(
+            "POST",
+            "/v1/admin/retrain",
+            {"links": "all", "algorithm": "KR_SML", "parameters": slow, "activate": "never"},
+        )
         page = visit().go(f"#/retrain/{run['run_id']}")
         page.get_by_role("button", name="Cancel the run").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()

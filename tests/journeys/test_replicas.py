@@ -52,7 +52,9 @@ class Town:
         return one, other
 
     def retrain(self, of: int, **body: Any) -> dict[str, Any]:
-        run = self.ask(of, "POST", "/v1/admin/retrain", {"links": "all", "activate": "always", **body})
+        run = self.ask(
+            of, "POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", "activate": "always", **body}
+        )
         shown = wait_for(
             lambda: (now := self.ask(1 - of, "GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] not in OPEN and now
         )

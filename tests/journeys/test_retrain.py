@@ -62,7 +62,7 @@ def put_city(service: Service, city: City) -> None:
 
 def queue(service: Service, **body: object) -> str:
     """Queue a run and return its path."""
-    status, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", **body})
+    status, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
     assert status == 202, run
     return f"/v1/admin/retrain/{run['run_id']}"
 

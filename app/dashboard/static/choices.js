@@ -1,6 +1,6 @@
 /** What calls accept, read from the service's own description: a new algorithm or layout appears by itself. */
 
-/** @typedef {{algorithms: string[], modes: string[], layouts: string[]}} Choices */
+/** @typedef {{algorithms: string[], algorithm: string, modes: string[], layouts: string[]}} Choices */
 
 /** @type {Promise<Choices> | null} */
 let asked = null;
@@ -13,6 +13,7 @@ export function readChoices(api) {
     const layout = parameters.find((one) => one.name === "format").schema;
     return {
       algorithms: values(run.algorithm, document),
+      algorithm: run.algorithm.default,
       modes: values(run.activate, document),
       layouts: values(layout, document),
     };

@@ -136,6 +136,23 @@ class TestList:
         assert run("models", "list", "--link", "Zz").exit_code == 2
 
 
+class TestDeactivate:
+    def test_the_active_version_is_withdrawn_and_can_be_activated_again(self, engine, artifacts):
+        run("models", "add", artifacts, "--activate")
+        done = run("models", "deactivate", "Ba", "--reason", "nonsense")
+        assert done.exit_code == 0, done.stderr
+        assert "link Ba: version 1 is withdrawn" in done.stdout
+        assert shelf(engine) == {"Ba": [(1, "retired")], "Cf": [(1, "active")]}
+        assert run("models", "activate", "Ba", "1").exit_code == 0
+        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
+
+    def test_what_cannot_be_withdrawn_is_refused(self, engine, artifacts):
+        nothing = run("models", "deactivate", "Ba")
+        assert nothing.exit_code == 2
+        assert "no active model" in nothing.stderr
+        assert "does not exist" in run("models", "deactivate", "Zz").stderr
+
+
 class TestTrainRegister:
     QUICK = ("--algorithm", "KR", "--lags", 12, "--held-out-days", 4, "--jobs", 1)
 

@@ -51,7 +51,8 @@ class TestGetModels:
 
     def test_a_link_without_models_has_an_empty_shelf(self, client, put_link):
         put_link("A")
-        assert client.get("/v1/links/A/models").json() == {"link_id": "A", "models": [], "next_cursor": None}
+        empty = {"link_id": "A", "choice": None, "models": [], "next_cursor": None}
+        assert client.get("/v1/links/A/models").json() == empty
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "cursor=0", "cursor=x", "cursor=-1"])
     @on_sqlite

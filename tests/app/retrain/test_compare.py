@@ -25,6 +25,13 @@ def test_if_better_needs_both_beaten_by_the_margin(errors, activated, said):
     assert said in decision.reason
 
 
+def test_the_profile_wins_where_it_alone_is_not_beaten():
+    assert decide(figures(candidate=9.0, profile=9.0), "if_better", 0.01).profile_won
+    assert not decide(figures(candidate=8.0, profile=9.0), "if_better", 0.01).profile_won
+    assert not decide(figures(candidate=9.0, active=9.0, profile=9.0), "if_better", 0.01).profile_won
+    assert not decide(figures(candidate=9.0, profile=1.0), "never", 0.01).profile_won
+
+
 def test_always_and_never_do_not_look():
     worse = figures(candidate=99.0, active=1.0, profile=1.0)
     assert decide(worse, "always", 0.01).activate
@@ -39,10 +46,9 @@ def test_a_link_too_young_to_be_measured_gets_its_networks_model_if_it_has_none(
 
 def test_what_counts_joined_is_activated_unless_nothing_is_to_be():
     about = {"trained_to": "2025-09-16T22:00:00+00:00"}
-    assert decide_refreshed(about, "if_better") == (
-        True,
-        "refreshed: counts up to 2025-09-16T22:00:00+00:00 joined the memory",
-    )
+    activated, reason, _ = decide_refreshed(about, "if_better")
+    assert activated
+    assert reason == "refreshed: counts up to 2025-09-16T22:00:00+00:00 joined the memory"
     assert not decide_refreshed(about, "never").activate
 
 

@@ -17,7 +17,7 @@ QUICK = {"lags": 12, "n_neighbors": 8, "max_iter": 3, "held_out_days": 4, "mu": 
 
 
 def retrain(client, status=202, **body):
-    answer = client.post("/v1/admin/retrain", json={"links": "all", "parameters": QUICK} | body)
+    answer = client.post("/v1/admin/retrain", json={"links": "all", "algorithm": "KR_SML", "parameters": QUICK} | body)
     assert answer.status_code == status, answer.text
     return answer
 

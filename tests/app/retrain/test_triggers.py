@@ -80,7 +80,7 @@ class TestSchedule:
         [run_id] = watch()
         assert watch() == []
         [run] = runs(engine)
-        assert (run.id, run.state, run.algorithm, run.activate) == (run_id, "queued", "KR_SML", "if_better")
+        assert (run.id, run.state, run.algorithm, run.activate) == (run_id, "queued", "best", "if_better")
         assert (run.requested_by, run.occasion) == ("schedule", "schedule 2026-11-17T03:00:00Z")
         with reading(engine) as session:
             assert set(session.scalars(select(RetrainLink.link_key))) == keys

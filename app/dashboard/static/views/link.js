@@ -148,7 +148,7 @@ export function linkView(page, id, place) {
     ]);
     if (isClosed) return;
     seen = now;
-    showFacts(answer, health);
+    showFacts(answer, health, shelf.choice);
     if (!isShown)
       put(
         body,
@@ -167,7 +167,7 @@ export function linkView(page, id, place) {
       );
     isShown = answer !== null;
     zoneNote.textContent = `times in ${zoneName(zone, newestEnd ?? Date.now())}`;
-    models.show(shelf.models, zone);
+    models.show(shelf, zone);
     if (!answer) return;
     const known = { forecasts: answer.forecasts, counts: counts.counts, past: past.forecasts };
     const [label, length] = SPANS[asked.span];
@@ -178,7 +178,7 @@ export function linkView(page, id, place) {
     await Promise.all([reasons.show(answer, link), metric.show(answer, link, speaks)]);
   };
 
-  const showFacts = (answer, health) => {
+  const showFacts = (answer, health, choice) => {
     heading.textContent = link.name;
     document.title = `${link.name} · Flowcast`;
     const method = answer?.forecasts[0];
@@ -201,6 +201,7 @@ export function linkView(page, id, place) {
     );
     facts.textContent = [
       `Link ${id}`,
+      choice === "profile" && "profile chosen: it won on held-out days",
       zoneName(link.zone, health.newest_slot ?? Date.now()),
       `slots of ${link.slot_minutes} min`,
       link.capacity && `capacity ${number(link.capacity)} vehicles per hour`,

@@ -12,6 +12,12 @@ import { empty, failed, loading } from "../states.js";
 const OTHERS = ["active", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"];
 const OTHER_NAMES = { active: "active then", base: "linear base", last_week: "last week" };
 
+/** Why the link has no active model. */
+const CHOICES = {
+  profile: "Profile chosen: it won on held-out days.",
+  withdrawn: "The model was withdrawn; the profile answers until a version is activated.",
+};
+
 /** Whom the models were compared with. */
 function othersOf(models) {
   const found = new Set(models.flatMap((one) => Object.keys(one.held_out)));
@@ -75,9 +81,9 @@ export class LinkModels {
     );
   }
 
-  /** @param {any[]} models @param {string} zone */
-  show(models, zone) {
-    const now = JSON.stringify([models, zone]);
+  /** @param {any} shelf @param {string} zone */
+  show({ models, choice }, zone) {
+    const now = JSON.stringify([models, choice, zone]);
     if (now === this.shown) return; // buttons keep the focus
     this.shown = now;
     this.models = models;
@@ -108,6 +114,7 @@ export class LinkModels {
     ];
     put(
       this.place,
+      choice && el("p", {}, CHOICES[choice]),
       el(
         "div",
         { class: "scroll", tabindex: "0", role: "region", "aria-label": "Trained models" },
@@ -146,7 +153,7 @@ export class LinkModels {
           one.damaged ? "damaged" : one.state,
         ),
       ),
-      this.isAdmin && el("td", {}, one.state !== "active" && !one.damaged && this.#button(one)),
+      this.isAdmin && el("td", {}, one.state === "active" ? this.#withdraw(one) : !one.damaged && this.#button(one)),
       el("td", {}, one.algorithm),
       el("td", { class: "number" }, number(held("candidate", "rmse"), 1)),
       el("td", { class: "number" }, percent(held("candidate", "mare"), 1)),
@@ -173,6 +180,28 @@ export class LinkModels {
       { type: "button", "aria-label": `${act} version ${one.version}`, on: { click: () => this.#activate(one, act) } },
       act,
     );
+  }
+
+  #withdraw(one) {
+    const withdraw = async () => {
+      const answer = await confirm({
+        title: `Withdraw version ${one.version}?`,
+        act: "Withdraw",
+        reason: true,
+        text: `Forecasts of ${this.id} will come from its profile until a version is activated.`,
+      });
+      if (!answer) return;
+      try {
+        const path = `v1/admin/links/${encodeURIComponent(this.id)}/models/deactivate`;
+        await this.page.api.send("POST", path, answer.reason ? { reason: answer.reason } : {});
+        say(`Version ${one.version} of ${this.id} is withdrawn.`);
+      } catch (problem) {
+        say(`Version ${one.version} stays active: ${problem.message}`, "bad");
+      }
+      this.onChange();
+    };
+    const label = `Withdraw version ${one.version}`;
+    return el("button", { type: "button", "aria-label": label, on: { click: withdraw } }, "Withdraw");
   }
 
   async #activate(one, act) {
@@ -211,7 +240,7 @@ export class LinkModels {
                 el(
                   "li",
                   {},
-                  el("strong", {}, `v${one.version}`),
+                  el("strong", {}, one.version === null ? "withdrawn" : `v${one.version}`),
                   one.previous_version ? ` after v${one.previous_version}` : "",
                   ` · ${fullTime(one.activated_at, this.zone)} · by ${one.activated_by}`,
                   one.reason ? ` · ${one.reason}` : "",

@@ -49,7 +49,7 @@ export class LinkReasons {
     this.neighbours = explanation?.neighbours ?? [];
     this.note.textContent = explanation ? whatTheyDo(explanation.shares) : "";
     if (!explanation) {
-      const why = forecasts[0].degraded_reason ?? "no trained model speaks";
+      const why = forecasts[0].degraded_reason ?? "it won on held-out days";
       put(this.place, empty("No neighbours", `${forecasts[0].method} speaks: ${why}.`));
       return;
     }

@@ -122,7 +122,7 @@ export function runForm(page, choices, named) {
       label.hidden = input.hidden = input.disabled = isOut;
     }
   };
-  const values = { algorithm: choices.algorithms[0], activate: choices.modes[0] };
+  const values = { algorithm: choices.algorithm, activate: choices.modes[0] };
   const inputs = PARAMETERS.map(([name, label, usual, least, most]) => [
     name,
     el("label", { for: `p-${name}` }, label),

@@ -93,7 +93,11 @@ export function runColumns(city, activeVersion, decide) {
         el(
           "span",
           { class: "wrap" },
-          link.outcome ? `${link.version ? `v${link.version} ` : ""}${link.outcome}: ${link.reason ?? ""}` : NOTHING,
+          link.outcome === "profile"
+            ? `profile chosen: it won on held-out days; v${link.version}: ${link.reason}`
+            : link.outcome
+              ? `${link.version ? `v${link.version} ` : ""}${link.outcome}: ${link.reason ?? ""}`
+              : NOTHING,
         ),
     },
     {
