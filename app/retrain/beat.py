@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.database import database_now, writing
-from app.retrain.queries import cancel_wanted, still_mine
+from app.retrain.queries import cancel_wanted, set_stage, still_mine
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0  # of silence, after which another worker may take a run up
+
+Share = Callable[[], float]
 
 log = logging.getLogger("flowcast.retrain")
 
@@ -24,6 +26,7 @@ class Heartbeat:
     def __init__(self, engine: Engine, run_id: int, worker: str, stop: threading.Event) -> None:
         self._engine, self._run_id, self._worker, self._stop = engine, run_id, worker, stop
         self.lost = self.cancelled = False
+        self._stage: tuple[str, Share | None] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -31,6 +34,10 @@ class Heartbeat:
     def over(self) -> bool:
         """Tell whether the run should go on no further."""
         return self.lost or self.cancelled or self._stop.is_set()
+
+    def enter_stage(self, name: str, share: Share | None = None) -> None:
+        """Take note of what the run does from now on; each beat stores it, with the share of it that is done."""
+        self._stage = name, share
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -46,6 +53,9 @@ class Heartbeat:
                 with writing(self._engine, derived=True, served=False) as session:
                     self.lost = not still_mine(session, self._run_id, self._worker, database_now(session))
                     self.cancelled = cancel_wanted(session, self._run_id)
+                    if self._stage is not None and not self.lost:
+                        name, share = self._stage
+                        set_stage(session, self._run_id, name, share and share())
             except SQLAlchemyError as problem:  # the database may be back before anybody misses us
                 log.warning("no heartbeat", extra={"run": self._run_id, "reason": type(problem).__name__})
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,10 @@ from app.database import reading
 from app.links.queries import LinkInfo, all_links
 from app.network.gather import Gathered, covering_days, gather_network
 from app.network.phase import Artifact, Phase, judge_active, keep_series, kept_series, learn, phase_folder, refresh
+from app.network.progress import read_share, write_share
 from app.network.stored_whereabouts import known_whereabouts
 from app.registry.queries import active_models
+from app.retrain.beat import Heartbeat
 from app.retrain.work import Work
 from app.retrain.worker_processes import worker_processes
 from model.artifact import DamagedArtifact
@@ -44,22 +47,29 @@ class _Zone(NamedTuple):
     networks: dict[str, str]  # by link, the network that its active model refers to
 
 
-def carry_out_phases(work: Work, asked: Sequence[LinkInfo], folder: Path) -> dict[str, Path]:
+def carry_out_phases(work: Work, heartbeat: Heartbeat, asked: Sequence[LinkInfo], folder: Path) -> dict[str, Path]:
     """Let links learn together what they can, network by network; give the folder where each finds it.
 
     A network is learnt from all links of a time zone and slot length, whichever were asked for. Links that
     are trained by themselves need it only to hear what their active network models would have said.
     """
     found: dict[str, Path] = {}
-    for zone in _zones(work, asked):
+    zones = _zones(work, asked)
+    for number, zone in enumerate(zones):
         if work.refreshes:
             found |= _refreshed(work, zone, folder)
         elif work.in_networks or any(link.link_id in zone.networks for link in zone.asked):
             place = _place(folder, zone, "")
+            if work.in_networks:
+                heartbeat.enter_stage("network", partial(_share, place, number, len(zones)))
             if Phase.read(place) is None and not _learnt(work, zone, place):
                 continue
             found |= {link.link_id: place for link in zone.asked}
     return found
+
+
+def _share(place: Path, number: int, networks: int) -> float:
+    return (number + read_share(place)) / networks
 
 
 def _learnt(work: Work, zone: _Zone, place: Path) -> bool:
@@ -170,4 +180,5 @@ def _in_a_process(
 
 
 def _phase(kind: Callable[..., None], place: Path, plan: NetworkPlan, *given: Any) -> None:
-    kind(place, kept_series(place), plan, *given)
+    more = {"report": partial(write_share, place)} if kind is learn else {}
+    kind(place, kept_series(place), plan, *given, **more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from app.among import among
@@ -97,6 +97,7 @@ def claim_run(
                 heartbeat_at=now,
                 started_at=func.coalesce(RetrainRun.started_at, now),
                 detail=None,  # what it waited for was another worker's concern
+                stage=None,
             )
         )
         if session.execute(mine.execution_options(synchronize_session=False)).rowcount == 1:  # type: ignore[attr-defined]
@@ -120,6 +121,14 @@ def set_detail(session: Session, run_id: int, detail: str | None) -> None:
     """Note what is to be known of a run as a whole."""
     mine = update(RetrainRun).where(RetrainRun.id == run_id)
     session.execute(mine.values(detail=detail).execution_options(synchronize_session=False))
+
+
+def set_stage(session: Session, run_id: int, name: str, share: float | None) -> None:
+    """Store the stage that a run is in since its first heartbeat with it, and the share of it that is done."""
+    began = case((RetrainRun.stage == name, RetrainRun.stage_started_at), else_=RetrainRun.heartbeat_at)
+    mine = update(RetrainRun).where(RetrainRun.id == run_id)
+    values = {"stage": name, "stage_share": share, "stage_started_at": began}
+    session.execute(mine.values(**values).execution_options(synchronize_session=False))
 
 
 def set_link(session: Session, run_id: int, link_key: int, **values: object) -> None:

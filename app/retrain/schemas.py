@@ -10,12 +10,14 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.links.schemas import LinkId
+from app.network.progress import seconds_left
 from app.registry.activations import Activation
 from app.retrain.request import OF_NETWORKS, OF_ONE_LINK
 from app.retrain.tables import RetrainLink, RetrainRun
 from app.web.json_numbers import WHOLE
 
 MOST_LINKS = 10_000
+ESTIMATE_STEP = 5  # seconds; a finer estimate would send the whole run to whoever watches it every second
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
 Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
 ContextPart = Literal[
@@ -150,12 +152,34 @@ class Progress(BaseModel):
     cancelled: int = 0
 
 
+class Stage(BaseModel):
+    """What a run is doing: links learn together in their networks first, then each for itself."""
+
+    name: Literal["network", "links"]
+    share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
+    estimated_seconds_left: int | None = Field(
+        description="Of the stage, by what it took so far; null before anything is done", examples=[80]
+    )
+
+    @classmethod
+    def of(cls, run: RetrainRun, progress: Progress) -> Stage | None:
+        """Show the stage of a run that is carried out."""
+        if run.state != "running" or run.stage is None or run.stage_started_at is None or run.heartbeat_at is None:
+            return None
+        over = progress.done + progress.failed + progress.cancelled
+        share = over / progress.total if run.stage_share is None else run.stage_share
+        left = seconds_left(share, (run.heartbeat_at - run.stage_started_at).total_seconds())
+        rounded = None if left is None else ESTIMATE_STEP * round(left / ESTIMATE_STEP)
+        return cls(name=run.stage, share=round(share, 2), estimated_seconds_left=rounded)
+
+
 class RunOut(BaseModel):
     """A retrain run."""
 
     run_id: int
     state: RunState
     progress: Progress
+    stage: Stage | None = Field(description="Of a run that is being carried out; null otherwise")
     algorithm: Algorithm
     parameters: dict[str, Any]
     activate: Mode
@@ -170,9 +194,9 @@ class RunOut(BaseModel):
     @classmethod
     def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
         """Give the fields of a run as it is stored."""
-        names = [name for name in RunOut.model_fields if name not in ("run_id", "progress")]
         progress = Progress(total=sum(states.values()), **states)
-        return {name: getattr(run, name) for name in names} | {"run_id": run.id, "progress": progress}
+        given = {"run_id": run.id, "progress": progress, "stage": Stage.of(run, progress)}
+        return {name: getattr(run, name) for name in RunOut.model_fields if name not in given} | given
 
 
 class RunDetail(RunOut):

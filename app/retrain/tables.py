@@ -44,6 +44,9 @@ class RetrainRun(Table):
     heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     detail: Mapped[str | None] = mapped_column(Text)
+    stage: Mapped[str | None] = mapped_column(String(16))  # network or links, while it is carried out
+    stage_share: Mapped[float | None]  # of the stage "network" that is done
+    stage_started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class RetrainLink(Table):

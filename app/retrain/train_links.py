@@ -75,7 +75,8 @@ def _trained_at_once(
         with reading(work.engine) as session:
             links = {link.link_id: link for link in waiting_links(session, work.run.id)}
         with killed_when_over(heartbeat):
-            phases = carry_out_phases(work, list(links.values()), folder)
+            phases = carry_out_phases(work, heartbeat, list(links.values()), folder)
+        heartbeat.enter_stage("links")
         ready = prepared_links(work, heartbeat, links.values(), phases)
         if client is None:
             outcomes = trained_here(work, heartbeat, folder, ready)

@@ -1,4 +1,4 @@
-"""What was decided about links without an active model."""
+"""What was decided about links without an active model, and how far the stage of a retrain run is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; what is stored stays as it is."""
+    """Add the columns; what is stored stays as it is."""
     op.add_column("links", sa.Column("choice", sa.String(length=16), nullable=True))
+    op.add_column("retrain_runs", sa.Column("stage", sa.String(length=16), nullable=True))
+    op.add_column("retrain_runs", sa.Column("stage_share", sa.Double(), nullable=True))
+    op.add_column("retrain_runs", sa.Column("stage_started_at", sa.DateTime(timezone=True), nullable=True))
 
 
 def downgrade() -> None:
-    """Drop it again."""
+    """Drop them again."""
+    op.drop_column("retrain_runs", "stage_started_at")
+    op.drop_column("retrain_runs", "stage_share")
+    op.drop_column("retrain_runs", "stage")
     op.drop_column("links", "choice")

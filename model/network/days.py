@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -154,7 +155,7 @@ class NetworkDays:
             learning = self._drawn(rng, before, links, plan.metric_rows, base)
         if len(judging.slots) < LEAST_ROWS:
             judging = self._drawn(rng, held_out, links, plan.metric_rows // 2, base)
-        self.report("metric", 0, 1)
+        steps, most = count(), len(plan.mu) * (plan.max_iter + 1)
         return learn_metric(
             learning,
             judging,
@@ -163,6 +164,7 @@ class NetworkDays:
             max_iter=plan.max_iter,
             n_neighbors=30,
             most_rank=plan.most_rank,
+            on_step=lambda: self.report("metric", min(next(steps), most), most),
         )
 
     def _drawn(self, rng: np.random.Generator, days: range, links: Slots, most: int, base: Base) -> MetricRows:
@@ -185,7 +187,7 @@ class NetworkDays:
         begin = max(self.first, last - self.plan.memory_days)
         parts = []
         for day in range(begin, last):
-            self.report("memory", day - begin, last - begin)
+            self.report("last memory" if final else "memory", day - begin, last - begin)
             source, slots = self.source(self.profile(day)), self.slots_of(day)
             places, said, usual = self._speak(source, slots, base, own, components)
             came = self._came(source, slots)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from model.descent import Step
 from model.kr_sml import KR_SML
 
 Array = NDArray[np.float64]
@@ -24,6 +25,15 @@ class MetricRows(NamedTuple):
     columns: Array  # (n, n_columns), standardised
     targets: Array  # (n,), the counts that followed, in units of the links' scales
     slots: Slots  # (n,)
+
+
+class _ReportingKRSML(KR_SML):
+    """KR_SML that calls ``on_step`` after each step."""
+
+    on_step: Callable[[], object]
+
+    def _report(self, number: int, step: Step) -> None:
+        self.on_step()
 
 
 class NetworkMetric(NamedTuple):
@@ -43,6 +53,7 @@ def learn_metric(
     max_iter: int,
     n_neighbors: int,
     most_rank: int,
+    on_step: Callable[[], object],
 ) -> NetworkMetric:
     """Learn a metric under which kernel regression of the count is best.
 
@@ -52,7 +63,7 @@ def learn_metric(
     """
     spread = SPREAD / np.sqrt(learning.columns.shape[1])
     rows, targets, slots = (np.concatenate(pair) for pair in zip(learning, judging, strict=True))
-    estimator = KR_SML(
+    estimator = _ReportingKRSML(
         n_neighbors=n_neighbors,
         standardize=False,
         mu=tuple(mu),
@@ -60,6 +71,7 @@ def learn_metric(
         exclusion=exclusion,
         early_stopping=len(judging.slots),
     )
+    estimator.on_step = on_step
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the steps are bounded on purpose
         estimator.fit(rows * spread, targets, positions=slots)

@@ -17,6 +17,7 @@ from app.demo.city import links_geojson, sample_city, write_csv
 from app.links.folders import folder_name
 from app.network.gather import Whereabouts, covering_days, gather_network, junctions
 from app.network.phase import keep_series, kept_series
+from app.network.progress import PARTS
 from app.network_training import NetworkTraining
 from app.registry.folder_store import FolderStore
 from app.retrain.schemas import ContextPart
@@ -164,7 +165,7 @@ class TestNetwork:
     def test_one_network_and_a_small_artifact_a_link(self, network):
         folder, links, _, outcomes, phases = network
         assert {o.state for o in outcomes.values()} == {"trained"}, outcomes
-        assert sorted(set(phases)) == ["context", "memory", "metric", "shares"]
+        assert sorted(set(phases)) == sorted(PARTS)
         names = sorted(path.name for path in folder.iterdir())
         assert names == sorted([".networks", *(link.link_id for link in links)])
         [fingerprint] = [path.name for path in (folder / ".networks").iterdir()]
@@ -305,6 +306,15 @@ class TestBest:
 
 
 class TestCommand:
+    def test_trains_the_best_by_default_also_for_one_link(self, tmp_path):
+        file = tmp_path / "link.csv"
+        write_csv(sample_city(links=1, days=13, seed=5), file)
+        given = ["--zone", "Europe/Berlin", "--held-out-days", "3", "--lags", "12", "--jobs", "1", "--json"]
+        done = CliRunner().invoke(cli, ["train", str(file), *given, "--output", str(tmp_path / "models")])
+        assert done.exit_code == 0, done.stderr
+        [found] = json.loads(done.stdout)
+        assert "there is no network model: a network of 1 link is none" in found["about"]["chosen"]
+
     def test_trains_a_network_from_a_file(self, tmp_path):
         file = tmp_path / "city.csv"
         write_csv(sample_city(links=3, days=13, seed=5), file)
@@ -312,7 +322,9 @@ class TestCommand:
         given += ["--context", "deviations, profile,network"]
         done = CliRunner().invoke(cli, ["train", str(file), *given, "--output", str(tmp_path / "models"), "--json"])
         assert done.exit_code == 0, done.stderr
-        assert "network: the metric" in done.stderr
+        assert "network: the context of each day (0% done)" in done.stderr
+        assert "network: the metric, about " in done.stderr
+        assert " s left (35% done)" in done.stderr
         found = json.loads(done.stdout)
         assert {one["about"]["plan"]["algorithm"] for one in found} == {"NETWORK"}
         model, about = load_model(tmp_path / "models" / found[0]["link_id"])
@@ -323,7 +335,10 @@ class TestCommand:
         [
             (["--algorithm", "NETWORK", "--context", "lags,weather"], "context=['lags', 'weather'] is refused"),
             (["--algorithm", "best", "--context", ","], "context=[] is refused; it must be some of lags, yesterday"),
-            (["--context", "lags"], "context='lags' is refused; it concerns the algorithms NETWORK and best alone"),
+            (
+                ["--algorithm", "KR", "--context", "lags"],
+                "context='lags' is refused; it concerns the algorithms NETWORK and best alone",
+            ),
         ],
     )
     def test_a_context_that_is_none_is_refused_by_name(self, tmp_path, given, message):
@@ -370,7 +385,10 @@ class TestRequests:
         [
             ({"algorithm": "NETWORK", "parameters": {"lags": 12}}, "parameters.lags='12' is refused"),
             ({"algorithm": "NETWORK", "parameters": {"bandwidth": 2.0}}, "parameters.bandwidth='2.0' is refused"),
-            ({"parameters": {"context": ["lags"]}}, "it must be left out: it concerns NETWORK and best alone"),
+            (
+                {"algorithm": "KR", "parameters": {"context": ["lags"]}},
+                "it must be left out: it concerns NETWORK and best alone",
+            ),
             ({"algorithm": "best", "parameters": {"context": ["rain"]}}, "parameters.context.0='rain' is refused"),
             ({"algorithm": "best", "parameters": {"context": []}}, "parameters.context='[]' is refused"),
             ({"refresh": True}, "refresh='true' is refused; it needs the algorithm NETWORK"),

@@ -4,7 +4,7 @@ import { DataTable } from "../data_table.js";
 import { confirm } from "../dialog.js";
 import { el, put } from "../dom.js";
 import { panel } from "../figure.js";
-import { dayTime, number, ownZone, zoneName } from "../formats.js";
+import { age, dayTime, number, ownZone, percent, zoneName } from "../formats.js";
 import { say } from "../notices.js";
 import { failed, loading } from "../states.js";
 import { activateVersion } from "./link_models.js";
@@ -13,6 +13,10 @@ import { canAccept, gain, runColumns, versionBefore } from "./run_table.js";
 
 const OVER = ["succeeded", "failed", "cancelled"];
 const AGAIN_SECONDS = 3;
+
+/** @param {any} stage */
+const timeLeft = (stage) =>
+  stage?.estimated_seconds_left > 0 ? `, about ${age(stage.estimated_seconds_left)} left` : "";
 
 /** @param {import("../main.js").Page} page @param {string} id */
 export function runView(page, id) {
@@ -23,7 +27,7 @@ export function runView(page, id) {
   const summary = el("p", { class: "summary" });
   const body = el("div", {}, loading("Reading the run"));
   const cancel = el("button", { type: "button", hidden: true, on: { click: () => cancelIt() } }, "Cancel the run");
-  const bar = el("progress", { "aria-label": "Links done" });
+  const bar = el("progress", { "aria-label": "Progress of the run" });
   const told = el("p", { class: "note", role: "status" });
   let run = null;
   let isShown = false;
@@ -69,13 +73,16 @@ export function runView(page, id) {
     ]
       .filter(Boolean)
       .join(" · ");
-    bar.max = progress.total;
-    bar.value = done;
+    const learning = run.stage?.name === "network" ? run.stage : null;
+    bar.max = learning ? 1 : progress.total;
+    bar.value = learning ? learning.share : done;
     told.textContent = isOver
       ? `${progress.done} of ${progress.total} links trained${progress.failed ? `, ${progress.failed} failed` : ""}.`
       : run.state === "queued"
         ? "Waiting for a worker."
-        : `${done} of ${progress.total} links done, ${progress.training} in training.`;
+        : learning
+          ? `The links learn together: ${percent(learning.share)} done${timeLeft(learning)}.`
+          : `${done} of ${progress.total} links done, ${progress.training} in training${timeLeft(run.stage)}.`;
     cancel.hidden = isOver || run.cancel_requested;
     showDecisions();
     if (!isShown) put(body, panels);
