@@ -183,6 +183,7 @@ def _prepare_new_zones(
                 f"zone={wanted!r} is refused for link {link.link_id!r}; it {rule}", [FieldError("zone", wanted, rule)]
             )
         retire_models(session, link.link_key, now)
+        link.choice = None  # it was made among models and a profile of the old zone
         link.forecasts_valid_from = time.time_ns() // 1000
 
 
