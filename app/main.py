@@ -126,7 +126,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "PUT", "PATCH", "POST", "DELETE"],
-            allow_headers=["X-API-Key", "Authorization", "X-Request-ID", "Content-Type", "If-None-Match"],
+            allow_headers=[
+                "X-API-Key",
+                "Authorization",
+                "X-Request-ID",
+                "Content-Type",
+                "If-None-Match",
+                "Last-Event-ID",
+            ],
             expose_headers=["X-Request-ID", "Retry-After", "ETag"],
         )
     return app

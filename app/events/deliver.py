@@ -16,8 +16,9 @@ from app.counts.queries import newest_slot_end
 from app.database import reading, writing
 from app.events.addresses import Address
 from app.events.backoff import MOST_FAILURES, wait_after
-from app.events.messages import ACTIVATIONS, FORECASTS, Cursor, News, changed, messages
-from app.events.send import NotDelivered, send
+from app.events.messages import Cursor, News, changed, messages
+from app.events.payloads import ACTIVATION, FORECAST
+from app.events.send import NotDelivered, send, signed_headers
 from app.events.tables import Webhook
 from app.events.webhook_queries import (
     claim_webhook,
@@ -107,7 +108,9 @@ class Deliverer:
                 raise NotDelivered("its host is not in FLOWCAST_WEBHOOK_HOSTS any more")
             for message in messages(self._engine, row.events, cursor, news, now):
                 if message.body is not None:
-                    send(address, row.secret, message.event, message.body, now + _since(began))
+                    sent_at = now + _since(began)
+                    headers = signed_headers(row.secret, message.id, message.type, message.body, sent_at)
+                    send(address, headers, message.body)
                     arrived = True
                 cursor = message.after
                 if self._closed.is_set() or monotonic() > began + MOST_SECONDS:
@@ -145,6 +148,6 @@ def _since(began: float) -> timedelta:
 
 def _has_news(row: Webhook, news: News) -> bool:
     cursor = Cursor.of(row)
-    if ACTIVATIONS in row.events and news.activation > cursor.activation:
+    if ACTIVATION in row.events and news.activation > cursor.activation:
         return True
-    return FORECASTS in row.events and bool(changed(cursor, news))
+    return FORECAST in row.events and bool(changed(cursor, news))

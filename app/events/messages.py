@@ -6,25 +6,24 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_OID, uuid5
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.database import reading
+from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
 from app.forecasts.entry import Rendered
 from app.forecasts.issue import Statement
 from app.forecasts.queries import stored_statements
-from app.forecasts.windows import HORIZONS
 from app.links.queries import all_links
 from app.registry.activations import activations_after
-from app.retrain.schemas import ActivationOut
 
 LINKS_A_MESSAGE = 200  # some 300 kB
 ACTIVATIONS_A_MESSAGE = 100
-FORECASTS, ACTIVATIONS = "forecasts", "activations"
 
 
 @dataclass
@@ -54,9 +53,13 @@ class News(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A body to send, and the cursor once it arrived; without a body there is only the cursor to move."""
+    """A body to send, and the cursor once it arrived; without a body there is only the cursor to move.
 
-    event: str
+    A message that is sent again because it did not arrive has the same id, by which receivers know it.
+    """
+
+    id: str
+    type: str
     body: bytes | None
     after: Cursor
 
@@ -70,11 +73,11 @@ def messages(engine: Engine, kinds: str, cursor: Cursor, news: News, now: dateti
     """Give what a webhook is to be told, activations first: they explain the forecasts."""
     # Links that are gone leave the cursor, or it would grow for ever.
     cursor = Cursor(cursor.activation, {key: mark for key, mark in cursor.marks.items() if key in news.marks})
-    if ACTIVATIONS in kinds:
+    if ACTIVATION in kinds:
         for message in _activations(engine, cursor, news, now):
             cursor = message.after
             yield message
-    if FORECASTS in kinds:
+    if FORECAST in kinds:
         yield from _forecasts(engine, cursor, news, now)
 
 
@@ -86,22 +89,24 @@ def _activations(engine: Engine, cursor: Cursor, news: News, now: datetime) -> I
         rows = [(row, link_id) for row, link_id in found if row.id <= news.activation]
         if not rows:
             return
-        items = [ActivationOut.of(row, link_id).model_dump(mode="json") for row, link_id in rows]
-        body = json.dumps({"event": ACTIVATIONS, "sent_at": _written(now), ACTIVATIONS: items}).encode()
+        items = [activation_event(row, link_id) for row, link_id in rows]
+        body = json.dumps(_head(ACTIVATION, now) | {"activations": items}).encode()
         cursor = Cursor(rows[-1][0].id, cursor.marks)
-        yield Message(ACTIVATIONS, body, cursor)
+        yield Message(_id(ACTIVATION, [row.id for row, _ in rows]), ACTIVATION, body, cursor)
 
 
 def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
     waiting = sorted(changed(cursor, news).items())
-    head = f'{{"event":"{FORECASTS}","sent_at":"{_written(now)}","links":['.encode()
+    head = json.dumps(_head(FORECAST, now), separators=(",", ":")).encode()[:-1] + b',"links":['
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
         with reading(engine) as session:
             said = _statements(session, part)
-        items = [_item(one, news.now) for one in said]
+        items = [forecast_event(Rendered(one), news.now) for one in said]
         cursor = Cursor(cursor.activation, cursor.marks | part)
-        yield Message(FORECASTS, head + b",".join(items) + b"]}" if items else None, cursor)
+        # With the newest activation, because a rollback makes an earlier forecast the latest once more.
+        number = _id(FORECAST, [news.activation, *part.items()])
+        yield Message(number, FORECAST, head + b",".join(items) + b"]}" if items else None, cursor)
 
 
 def _statements(session: Session, marks: Marks) -> list[Statement]:
@@ -111,13 +116,10 @@ def _statements(session: Session, marks: Marks) -> list[Statement]:
     return [said for said in wanted if said is not None]
 
 
-def _item(said: Statement, now: int) -> bytes:
-    """Give a link as ``GET /v1/forecasts`` does."""
-    age = max(0, now - said.as_of - said.link.slot_seconds)
-    head = {"link_id": said.link.link_id, "status": "degraded" if said.degraded_reason else "ok"}
-    written = json.dumps(head, separators=(",", ":")).encode()
-    return written[:-1] + b',"forecasts":[' + Rendered(said).forecasts(HORIZONS, age) + b"]}"
+def _head(event_type: str, now: datetime) -> dict[str, str]:
+    sent_at = now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {"type": event_type, "event": f"{event_type}s", "sent_at": sent_at}  # event: deprecated
 
 
-def _written(now: datetime) -> str:
-    return now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _id(event_type: str, content: list[Any]) -> str:
+    return f"msg_{uuid5(NAMESPACE_OID, f'{event_type} {content}').hex}"

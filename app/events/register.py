@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
 from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
 from app.events.addresses import require_allowed
+from app.events.send import SECRET_PREFIX
 from app.events.tables import Webhook
 from app.events.webhook_queries import all_webhooks
 from app.events.webhook_schemas import EventKind, NewWebhook
@@ -26,7 +28,7 @@ def register_webhook(session: Session, wanted: NewWebhook, hosts: Collection[str
     row = Webhook(
         url=wanted.url,
         events=",".join(kind for kind in EventKind if kind in wanted.events),
-        secret=wanted.secret or secrets.token_urlsafe(32),
+        secret=wanted.secret or SECRET_PREFIX + b64encode(secrets.token_bytes(32)).decode(),
         created_at=datetime.now(UTC),
         created_by=created_by,
         last_activation=newest_activation(session),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 
 from app.database import reading
 from app.dependencies import ReadKey, RuntimeDep
+from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
+from app.forecasts.entry import Rendered
 from app.registry.activations import Activation, activations_after, newest_activation
 from app.runtime import Runtime
 from app.web.event_stream import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
@@ -16,6 +21,8 @@ router = APIRouter(prefix="/v1", tags=["events"])
 
 MOST_ACTIVATIONS = 10_000
 LOOK_BACK = 1000
+# A forecast gets its time before it is committed, and clocks of hosts differ: what is resumed begins so much earlier.
+OVERLAP_MICROSECONDS = 60_000_000
 
 
 @router.get(
@@ -24,48 +31,104 @@ LOOK_BACK = 1000
     response_class=Response,
     responses={200: {"content": {EVENT_STREAM: {"schema": EVENT_SCHEMA}}, "description": "Server-sent events"}},
 )
-async def get_events(request: Request, runtime: RuntimeDep, caller: ReadKey) -> Response:
-    """Stream `forecast` events, one a link whose latest forecast is new, and `activation` events, from now on."""
-    return stream(request, runtime.changes, Listener(runtime).look, runtime.settings.stream_seconds)
+async def get_events(
+    request: Request,
+    runtime: RuntimeDep,
+    caller: ReadKey,
+    last_event_id: Annotated[
+        str | None,
+        Header(pattern="^[0-9]{1,16}$", description="The `id` of the last event read: what changed since comes first"),
+    ] = None,
+) -> Response:
+    """Stream `forecast` events, one for each link whose latest forecast is new, and `activation` events.
+
+    An event carries the latest forecast of a link, all horizons. Forecasts that are issued faster than they are
+    read are skipped: `sequence`, the number of the slot `as_of_slot`, then rises by more than one, and
+    `GET /v1/links/{link_id}/forecasts` has what was skipped. After `Last-Event-ID` the latest forecast of each link
+    that changed since comes first; what was issued up to a minute before may come twice.
+    """
+    listener = Listener(runtime, None if last_event_id is None else int(last_event_id))
+    # Forecasts of other processes reach the board a moment after the database shows that something was written.
+    return stream(
+        request,
+        lambda: (runtime.changes.any_stamp(), runtime.board.revision),
+        listener.look,
+        runtime.settings.stream_seconds,
+    )
 
 
 class Listener:
-    """One caller's view: which forecasts and activations it has been told of."""
+    """What one stream has sent: the latest forecast of each link, and activations.
 
-    def __init__(self, runtime: Runtime) -> None:
+    The id of an event is the time of its forecast or activation in microseconds since 1970, or that of the event
+    before if that is later: it means the same in every process, and after a restart.
+    """
+
+    def __init__(self, runtime: Runtime, last_event_id: int | None = None) -> None:
         self._runtime = runtime
-        self._forecasts: dict[str, tuple[int | None, int]] | None = None
+        self._resumes = last_event_id is not None
+        self._id = time.time_ns() // 1000 if last_event_id is None else last_event_id
+        self._forecasts: dict[str, bytes] | None = None  # marks, by link; None before the first look
         self._activations: set[int] = set()
         self._newest = 0
 
     def look(self, _last: Frame | None) -> tuple[list[Frame], bool]:
-        """Give what is new since the last look; the first one only takes note."""
+        """Return events since the last look, in the order of their times; the first look begins with `ready`."""
         entries = self._runtime.board.look_up()
-        now = {link_id: (entry.basis.as_of, entry.basis.active_version) for link_id, entry in entries.items()}
-        # PostgreSQL may show a number before a lower one that is committed later: so look back a little.
+        latest = {link_id: entry.stated for link_id, entry in entries.items() if entry.stated is not None}
+        recent = self._recent_activations()
+        frames = []
+        if self._forecasts is None:
+            self._forecasts = self._take_as_sent(latest, recent)
+            frames.append(Frame("ready", json.dumps({"links": len(entries)}), str(self._id)))
+        events = [
+            (_microseconds(row.activated_at), ACTIVATION, _activation(row, link_id))
+            for row, link_id in recent
+            if row.id not in self._activations
+        ]
+        now = self._runtime.board.now()
+        events += [
+            (rendered.said.issued_at, FORECAST, forecast_event(rendered, now).decode())
+            for link_id, rendered in latest.items()
+            if rendered.mark != self._forecasts.get(link_id)
+        ]
+        self._forecasts = {link_id: rendered.mark for link_id, rendered in latest.items()}
+        self._activations |= {row.id for row, _ in recent}
+        self._activations = {number for number in self._activations if number > self._newest - LOOK_BACK}
+        for at, name, data in sorted(events):
+            self._id = max(self._id, at)
+            frames.append(Frame(name, data, str(self._id)))
+        return frames, False
+
+    def _recent_activations(self) -> list[tuple[Activation, str]]:
+        """Return activations since the last look and some before: on PostgreSQL a lower number may appear later."""
         with reading(self._runtime.engine) as session:
             newest = newest_activation(session)
             since = newest if self._forecasts is None else self._newest
-            recent = activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
-        told, before = self._forecasts, self._activations
-        self._forecasts, self._newest = now, max(self._newest, newest)
-        self._activations = {row.id for row, _ in recent} | {number for number in before if number > newest - LOOK_BACK}
-        if told is None:
-            return [Frame("ready", json.dumps({"links": len(now)}))], False
-        frames = [Frame("activation", _activation(row, link_id)) for row, link_id in recent if row.id not in before]
-        for link_id, entry in entries.items():
-            rendered, age = self._runtime.board.rendered(entry)
-            if rendered is not None and now[link_id] != told.get(link_id):
-                frames.append(Frame("forecast", rendered.body(1, age).decode()))
-        return frames, False
+            self._newest = max(self._newest, newest)
+            return activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
+
+    def _take_as_sent(self, latest: dict[str, Rendered], recent: list[tuple[Activation, str]]) -> dict[str, bytes]:
+        """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
+        if not self._resumes:
+            self._activations = {row.id for row, _ in recent}
+            return {link_id: rendered.mark for link_id, rendered in latest.items()}
+        begin = self._id - OVERLAP_MICROSECONDS
+        self._activations = {row.id for row, _ in recent if _microseconds(row.activated_at) < begin}
+        # An activation may make a forecast the latest that was issued long before.
+        activated = {link_id for row, link_id in recent if row.id not in self._activations}
+        return {
+            link_id: rendered.mark
+            for link_id, rendered in latest.items()
+            if rendered.said.issued_at < begin and link_id not in activated
+        }
 
 
 def _activation(row: Activation, link_id: str) -> str:
-    facts = {
-        "link_id": link_id,
-        "version": row.version,
-        "previous_version": row.previous_version,
-        "activated_at": row.activated_at.isoformat(),
-        "reason": row.reason,
-    }
+    facts = activation_event(row, link_id)
+    del facts["activated_by"]  # names a key, which only admins may see
     return json.dumps(facts)
+
+
+def _microseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)

@@ -6,14 +6,18 @@ import hmac
 import socket
 import threading
 import uuid
+from base64 import b64decode
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import version
+
+from standardwebhooks import Webhook
 
 from app.events.addresses import Address
 
 TIMEOUT_SECONDS = 5.0
+SECRET_PREFIX = "whsec_"  # nosec B105 # of secrets as Standard Webhooks writes them
 AGENT = f"flowcast/{version('flowcast')}"
 
 
@@ -22,22 +26,38 @@ class NotDelivered(Exception):
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Give the signature of a message, by which its receiver knows that it is ours and not an old one."""
+    """Return the deprecated signature of a message, of ``X-Flowcast-Signature``."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, "sha256").hexdigest()
 
 
-def send(address: Address, secret: str, event: str, body: bytes, now: datetime) -> None:
-    """Post a message; anything but a 2xx is told by ``NotDelivered``."""
+def signing_key(secret: str) -> bytes:
+    """Return the key of a secret: what follows ``whsec_`` decoded from base64, or the secret's own characters."""
+    if secret.startswith(SECRET_PREFIX):
+        with suppress(ValueError):
+            return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    return secret.encode()
+
+
+def signed_headers(secret: str, message_id: str, event_type: str, body: bytes, now: datetime) -> dict[str, str]:
+    """Return the headers of a message: those of Standard Webhooks, and the deprecated ones of Flowcast."""
+    now = now.astimezone(UTC)
     timestamp = str(int(now.timestamp()))
-    headers = {
+    return {
         "Content-Type": "application/json",
         "User-Agent": AGENT,
         "Connection": "close",
-        "X-Flowcast-Event": event,
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": Webhook(signing_key(secret)).sign(message_id, now, body.decode()),
+        "X-Flowcast-Event": f"{event_type}s",
         "X-Flowcast-Delivery": str(uuid.uuid4()),
         "X-Flowcast-Timestamp": timestamp,
         "X-Flowcast-Signature": sign(secret, timestamp, body),
     }
+
+
+def send(address: Address, headers: dict[str, str], body: bytes) -> None:
+    """Post a message; raise ``NotDelivered`` for any answer but 2xx."""
     try:
         status = _post(address, body, headers)
     except (OSError, HTTPException, ValueError) as problem:

@@ -18,9 +18,9 @@ def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, runt
     """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
 
     Forecasts begin with the latest of every link, activations with the next one. Each message is a
-    POST of JSON with `X-Flowcast-Event`, `X-Flowcast-Delivery`, `X-Flowcast-Timestamp` and
-    `X-Flowcast-Signature: sha256=` followed by the HMAC of timestamp, a dot and the body. Answer 2xx
-    within 5 s; anything else is tried again, so a message may come twice.
+    POST of JSON with the headers of Standard Webhooks, `webhook-id`, `webhook-timestamp` and
+    `webhook-signature`. Answer 2xx within 5 s; anything else is tried again, so a message may come
+    twice. The headers `X-Flowcast-…` are deprecated.
     """
     hosts = runtime.settings.allowed_webhook_hosts
     return MadeWebhook.made(register_webhook(session, body, hosts, created_by=caller.key_id))

@@ -10,25 +10,37 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from app.events import payloads
 from app.events.addresses import LONGEST_URL, URL_PATTERN
 from app.events.backoff import MOST_FAILURES
+from app.events.send import SECRET_PREFIX, signing_key
 from app.events.tables import Webhook
 
-EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecasts", "activations"]}
+EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecast", "activation"]}
 WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]
 
 
 class EventKind(StrEnum):
-    """What a webhook may hear of."""
+    """The types of events; their plurals, as before, mean the same."""
 
-    FORECASTS = "forecasts"
-    ACTIVATIONS = "activations"
+    FORECAST = payloads.FORECAST
+    ACTIVATION = payloads.ACTIVATION
+
+    @classmethod
+    def _missing_(cls, value: object) -> EventKind | None:
+        return next((kind for kind in cls if value == f"{kind}s"), None)
 
 
 def _once_each(kinds: list[EventKind]) -> list[EventKind]:
     if len(set(kinds)) < len(kinds):
         raise ValueError("it must name each kind once")
     return kinds
+
+
+def _usable(secret: str | None) -> str | None:
+    if secret is not None and secret.startswith(SECRET_PREFIX) and signing_key(secret) == secret.encode():
+        raise ValueError("it must have base64 after whsec_")
+    return secret
 
 
 Kinds = Annotated[
@@ -58,8 +70,10 @@ class NewWebhook(BaseModel):
             min_length=16,
             max_length=128,
             pattern=r"^[!-~]+$",
-            description="What messages are signed with, visible ASCII; made if left out",
+            description="What messages are signed with, visible ASCII: `whsec_` and base64, which Standard Webhooks "
+            "libraries take as it is, or anything else, of which they take `whsec_` and its base64; made if left out",
         ),
+        AfterValidator(_usable),
     ] = None
 
 

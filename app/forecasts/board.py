@@ -56,6 +56,7 @@ class ForecastBoard:
         self._put_aside: dict[str, Entry] = {}  # what was said last of links that must be looked up
         self._noted: object = None  # the stamp at which all links were last taken note of
         self._links: frozenset[str] = frozenset()  # as they were then
+        self.revision = 0  # rises whenever an entry is put on the board, also one of another process
         self._lock = threading.Lock()
         self._elsewhere = IssuedElsewhere(engine)
         self._following = Following(self._follow)
@@ -198,6 +199,7 @@ class ForecastBoard:
             for link_id, entry in entries.items():
                 old, link_key = self._entries.get(link_id), entry.basis.link.link_key
                 if old is None or old.stamp != entry.stamp or (old.basis.as_of or 0) <= (entry.basis.as_of or 0):
+                    self.revision += 1
                     self._entries[link_id] = entry
                     self._ids[link_key] = link_id
                     self._put_aside.pop(link_id, None)

@@ -82,7 +82,7 @@ async def get_run(run_id: RunPath, request: Request, runtime: RuntimeDep, caller
         frame = Frame("run", shown.model_dump_json())
         return ([] if last is not None and last.data == frame.data else [frame]), shown.state in OVER
 
-    return stream(request, runtime.changes, frames, runtime.settings.stream_seconds)
+    return stream(request, runtime.changes.any_stamp, frames, runtime.settings.stream_seconds)
 
 
 @router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import NamedTuple
 
 from fastapi import Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.changes import Changes
 from app.database import AWAY
 from app.web.media_types import JSON, chosen_type
 from app.web.shedding import Shedding
@@ -25,7 +25,11 @@ EVENT_STREAM = "text/event-stream"
 EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "data"],
-    "properties": {"event": {"type": "string"}, "data": {"type": "string", "description": "JSON"}},
+    "properties": {
+        "event": {"type": "string"},
+        "data": {"type": "string", "description": "JSON"},
+        "id": {"type": "string", "description": "To be sent as `Last-Event-ID` when the stream is resumed"},
+    },
 }
 LOOK_SECONDS = 0.2
 SIGN_OF_LIFE_SECONDS = 15.0
@@ -42,12 +46,12 @@ class Frame(NamedTuple):
     id: str | None = None
 
     def written(self) -> bytes:
-        """Write it as the standard has it; JSON has no line breaks of its own."""
-        name = f"id: {self.id}\n" if self.id is not None else ""
-        return f"{name}event: {self.event}\ndata: {self.data}\n\n".encode()
+        """Return the bytes of the event."""
+        return format_sse_event(event=self.event, data_str=self.data, id=self.id)
 
 
 Look = Callable[[Frame | None], tuple[list[Frame], bool]]
+Stamp = Callable[[], object]
 
 
 @contextmanager
@@ -79,13 +83,14 @@ def wants_stream(request: Request) -> bool:
     return chosen_type(request, JSON, EVENT_STREAM) == EVENT_STREAM
 
 
-def stream(request: Request, changes: Changes, look: Look, seconds: float) -> Response:
+def stream(request: Request, stamp: Stamp, look: Look, seconds: float) -> Response:
     """Answer with events; ``look`` is given the last frame sent and gives new ones, and whether that was all.
 
+    It is called once, and again whenever ``stamp`` returns something else than before.
     The stream ends after so many seconds; a client connects again, as browsers do by themselves.
     """
     shedding: Shedding = request.app.state.shedding
-    return EventStream(_frames(request, shedding, changes, look, seconds), shedding)
+    return EventStream(_frames(request, shedding, stamp, look, seconds), shedding)
 
 
 class EventStream(StreamingResponse):
@@ -103,18 +108,18 @@ class EventStream(StreamingResponse):
 
 
 async def _frames(
-    request: Request, shedding: Shedding, changes: Changes, look: Look, seconds: float
+    request: Request, shedding: Shedding, stamp: Stamp, look: Look, seconds: float
 ) -> AsyncIterator[bytes]:
     seen: object = object()
     last: Frame | None = None
     spoken = monotonic()
     until = spoken + seconds
     while not _leaving.is_set() and not await request.is_disconnected():
-        stamp = changes.any_stamp()
-        if stamp != seen:
+        now = stamp()
+        if now != seen:
             try:
                 frames, over = await shedding.apart("events", look, last)
-                seen = stamp
+                seen = now
             except AWAY:  # the stream goes on when the database does
                 frames, over = [], False
             for frame in frames:
@@ -123,7 +128,7 @@ async def _frames(
             if over:
                 return
         if monotonic() - spoken > SIGN_OF_LIFE_SECONDS:
-            yield b": still here\n\n"
+            yield KEEPALIVE_COMMENT
             spoken = monotonic()
         if monotonic() + LOOK_SECONDS > until:
             return

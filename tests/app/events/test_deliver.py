@@ -5,10 +5,13 @@ import hashlib
 import hmac
 import socket
 import threading
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from standardwebhooks import Webhook as StandardWebhook
+from standardwebhooks.webhooks import WebhookVerificationError
 
 from app.database import writing
 from app.events import backoff, messages, send
@@ -92,8 +95,8 @@ def links(put_link):
         put_link(link_id)
 
 
-def make_hook(client, receiver, *events):
-    body = {"url": receiver.url, "events": events or ["forecasts", "activations"], "secret": SECRET}
+def make_hook(client, receiver, *events, secret=SECRET):
+    body = {"url": receiver.url, "events": events or ["forecast", "activation"], "secret": secret}
     answer = client.post("/v1/admin/webhooks", json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()["webhook_id"]
@@ -135,7 +138,9 @@ class TestMessages:
         [came] = receiver.received
         assert came.path == "/hook?from=flowcast"
         told = client.get("/v1/forecasts?horizon=4&links=A,B").json()["links"]
-        assert came.told == {"event": "forecasts", "sent_at": "2026-11-16T12:00:00.000000Z", "links": told}
+        events = [{"sequence": MONDAY // SLOT, **link} for link in told]
+        head = {"type": "forecast", "event": "forecasts", "sent_at": "2026-11-16T12:00:00.000000Z"}
+        assert came.told == head | {"links": events}
 
     def test_only_what_is_new_comes_again(self, client, receiver, links, hook, deliver):
         post(client, 0, "A", "B")
@@ -162,6 +167,7 @@ class TestMessages:
         activation(runtime, "A", 2, previous=1)
         deliver(1)
         [came] = receiver.received
+        assert came.told["type"] == "activation"
         assert came.told["event"] == came.headers["X-Flowcast-Event"] == "activations"
         assert came.told["activations"] == [
             {
@@ -176,7 +182,7 @@ class TestMessages:
         ]
 
     def test_only_the_kinds_that_were_asked_for(self, client, receiver, links, runtime, deliver):
-        make_hook(client, receiver, "activations")
+        make_hook(client, receiver, "activation")
         post(client, 0, "A")
         activation(runtime, "A", 1)
         deliver()
@@ -221,6 +227,33 @@ class TestSignature:
         assert hmac.compare_digest(
             outer, hmac.new(SECRET.encode(), f"{timestamp}.".encode() + came.body, "sha256").hexdigest()
         )
+
+    @pytest.mark.parametrize("secret", [SECRET, "whsec_" + b64encode(b"32 bytes of a standard secret...").decode()])
+    @on_sqlite
+    def test_libraries_for_standard_webhooks_verify_it(self, client, receiver, links, settings, secret):
+        made = make_hook(client, receiver, secret=secret)
+        post(client, 0, "A")
+        now = Deliverer(client.app.state.runtime.engine, settings)
+        now.step(datetime.now(UTC))  # the library refuses what is older than five minutes
+        now.close()
+        assert state(client, made)["failures"] == 0
+        [came] = receiver.received
+        standard = secret if secret.startswith("whsec_") else "whsec_" + b64encode(secret.encode()).decode()
+        assert StandardWebhook(standard).verify(came.body, came.headers)["type"] == "forecast"
+        assert came.headers["webhook-timestamp"] == came.headers["X-Flowcast-Timestamp"]
+        with pytest.raises(WebhookVerificationError):
+            StandardWebhook("whsec_" + b64encode(b"another secret").decode()).verify(came.body, came.headers)
+
+    def test_a_message_keeps_its_id_until_it_arrives(self, client, receiver, links, hook, deliver):
+        receiver.statuses = [500, 200]
+        post(client, 0, "A")
+        for seconds in (0, 600):
+            deliver(seconds)
+        post(client, 1, "A")
+        deliver(1200)
+        first, again, other = [came.headers["webhook-id"] for came in receiver.received]
+        assert first == again
+        assert first != other
 
     @on_sqlite
     def test_every_delivery_has_a_number_of_its_own(self, client, receiver, links, hook, deliver):
@@ -375,7 +408,7 @@ class TestProcesses:
         thread.start()
         address = send.Address(False, "127.0.0.1", listening.getsockname()[1], "/")
         with pytest.raises(send.NotDelivered):
-            send.send(address, SECRET, "forecasts", b"{}", NOW)
+            send.send(address, {}, b"{}")
         over.set()
         thread.join()
         listening.close()

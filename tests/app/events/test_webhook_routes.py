@@ -1,5 +1,7 @@
 """Webhooks over REST: made, listed without their secret, deleted; and which addresses are refused."""
 
+from base64 import b64decode
+
 import pytest
 from pydantic import ValidationError
 
@@ -7,7 +9,7 @@ from app.events.addresses import Address
 from app.settings import Settings
 from tests.support.databases import on_sqlite
 
-HOOK = {"url": "https://hooks.example/flowcast", "events": ["activations", "forecasts"]}
+HOOK = {"url": "https://hooks.example/flowcast", "events": ["activation", "forecast"]}
 
 
 @pytest.fixture
@@ -25,13 +27,16 @@ class TestPost:
         answer = make(client)
         assert answer.status_code == 201, answer.text
         made = answer.json()
-        assert len(made["secret"]) >= 40
+        assert len(b64decode(made["secret"].removeprefix("whsec_"), validate=True)) == 32
         [listed] = client.get("/v1/admin/webhooks").json()["webhooks"]
         assert listed == {name: value for name, value in made.items() if name != "secret"}
         assert made["secret"] not in client.get("/v1/admin/webhooks").text
-        assert (listed["url"], listed["events"]) == (HOOK["url"], ["forecasts", "activations"])
+        assert (listed["url"], listed["events"]) == (HOOK["url"], ["forecast", "activation"])
         assert (listed["state"], listed["failures"], listed["created_by"]) == ("active", 0, "environment")
         assert (listed["delivered_at"], listed["retry_at"], listed["last_error"]) == (None, None, None)
+
+    def test_the_plural_names_of_events_mean_the_same(self, client):
+        assert make(client, events=["forecasts", "activations"]).json()["events"] == ["forecast", "activation"]
 
     def test_a_secret_of_ones_own(self, client):
         assert make(client, secret="sixteen-letters!").json()["secret"] == "sixteen-letters!"
@@ -50,11 +55,13 @@ class TestPost:
             {"url": "https://hooks.example/" + "x" * 2000},
             {"url": None},
             {"events": []},
-            {"events": ["forecasts", "forecasts"]},
+            {"events": ["forecast", "forecast"]},
+            {"events": ["forecast", "forecasts"]},
             {"events": ["counts"]},
             {"secret": "short"},
             {"secret": "x" * 129},
             {"secret": "with a space in it"},
+            {"secret": "whsec_this-is-not-base64"},
             {"surprise": 1},
         ],
     )
