@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from app.database import reading
 from app.dependencies import ReadKey, RuntimeDep
@@ -36,8 +38,8 @@ async def get_events(
     runtime: RuntimeDep,
     caller: ReadKey,
     last_event_id: Annotated[
-        str | None,
-        Header(pattern="^[0-9]{1,16}$", description="The `id` of the last event read: what changed since comes first"),
+        Annotated[str, Field(pattern="^[0-9]{1,16}$")] | SkipJsonSchema[None],  # a header cannot be null
+        Header(description="The `id` of the last event read: what changed since comes first"),
     ] = None,
 ) -> Response:
     """Stream `forecast` events, one for each link whose latest forecast is new, and `activation` events.
@@ -48,13 +50,7 @@ async def get_events(
     that changed since comes first; what was issued up to a minute before may come twice.
     """
     listener = Listener(runtime, None if last_event_id is None else int(last_event_id))
-    # Forecasts of other processes reach the board a moment after the database shows that something was written.
-    return stream(
-        request,
-        lambda: (runtime.changes.any_stamp(), runtime.board.revision),
-        listener.look,
-        runtime.settings.stream_seconds,
-    )
+    return stream(request, listener.stamp, listener.look, runtime.settings.stream_seconds)
 
 
 class Listener:
@@ -71,6 +67,13 @@ class Listener:
         self._forecasts: dict[str, bytes] | None = None  # marks, by link; None before the first look
         self._activations: set[int] = set()
         self._newest = 0
+
+    def stamp(self) -> object:
+        """Return what differs once there may be something new.
+
+        Forecasts of other processes reach the board a moment after the database shows that something was written.
+        """
+        return self._runtime.changes.any_stamp(), self._runtime.board.revision
 
     def look(self, _last: Frame | None) -> tuple[list[Frame], bool]:
         """Return events since the last look, in the order of their times; the first look begins with `ready`."""
