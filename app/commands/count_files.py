@@ -11,11 +11,6 @@ from app.network.gather import Whereabouts
 from app.slots import SlotGrid
 
 
-def read_links(files: list[str], layout: str, zone: str | None, grid: SlotGrid) -> dict[str, LinkSeries]:
-    """Read all files into one series a link, and say file by file what was read."""
-    return read_network(files, layout, zone, grid)[0]
-
-
 def read_network(
     files: list[str], layout: str, zone: str | None, grid: SlotGrid
 ) -> tuple[dict[str, LinkSeries], dict[str, Whereabouts]]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
-from app.commands.count_files import read_links
+from app.commands.count_files import read_network
+from app.commands.network_progress import NetworkProgress
 from app.counts.importers import CountFileError
 from app.evaluation.choice import Choice, choose
 from app.evaluation.evaluate import Evaluated, evaluate_links
 from app.evaluation.gathered import Asked, gather_report
-from app.evaluation.plan import METHODS, EvaluationPlan
-from app.evaluation.report import NotEvaluated, Report
+from app.evaluation.in_network import learn_networks
+from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
+from app.evaluation.report import NotEvaluated, Report, Summary
 from app.evaluation.summary import best_of, figures
 from app.evaluation.write import require_folder, write_report
+from app.network.gather import Whereabouts
 from app.slots import SlotGrid
 
 
@@ -45,7 +52,7 @@ def evaluate_command(
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json for machines.")] = False,
 ) -> None:
-    """Run KR, KR_PCA, MLKR and KR_SML on every link in the files and write a report."""
+    """Compare KR, KR_PCA, MLKR, KR_SML, the profile, NETWORK and best on every link in the files in a report."""
     started = time.perf_counter()
     try:
         require_reports()
@@ -53,10 +60,11 @@ def evaluate_command(
         if jobs == 0:
             raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
         require_folder(output)
-        series = read_links(files, layout, zone, SlotGrid(slot_minutes))
+        series, whereabouts = read_network(files, layout, zone, SlotGrid(slot_minutes))
         choice = choose(series, plan, names=links, sample=sample, seed=seed)
         say_first(plan, choice)
-        outcomes = run_with_progress(choice, plan, jobs)
+        outcomes, more = run_with_progress(choice, plan, whereabouts, jobs)
+        choice = choice._replace(notes=[*choice.notes, *more])
         asked = Asked(files, plan, links, sample, seed, slot_minutes, choice, time.perf_counter() - started)
         report, pictures = gather_report(asked, outcomes)
         if report.links:
@@ -66,7 +74,8 @@ def evaluate_command(
     except KeyboardInterrupt:
         notes.print("interrupted: no report was written")
         raise typer.Exit(INTERRUPTED) from None
-    say_left_out(report.not_evaluated)
+    if as_json or not report.links:
+        say_left_out(notes, report.not_evaluated)
     if not report.links:
         notes.print("nothing could be evaluated; no report was written", style="red")
         raise typer.Exit(FAILED)
@@ -99,46 +108,73 @@ def say_first(plan: EvaluationPlan, choice: Choice) -> None:
         notes.print(f"{plan.held_out_days} held-out days instead of 7: the training span is {plan.train_days} days")
 
 
-def run_with_progress(choice: Choice, plan: EvaluationPlan, jobs: int) -> list[Evaluated | NotEvaluated]:
-    """Evaluate the chosen links under a progress bar, or with a line every ten links."""
+def run_with_progress(
+    choice: Choice, plan: EvaluationPlan, whereabouts: Mapping[str, Whereabouts], jobs: int
+) -> tuple[list[Evaluated | NotEvaluated], list[str]]:
+    """Evaluate the chosen links, their networks first, under a progress bar or with lines; return notes as well."""
     outcomes: list[Evaluated | NotEvaluated] = []
-    with progress_bar() as progress:
+    with progress_bar() as progress, TemporaryDirectory(prefix="flowcast-evaluate-") as scratch:
+        shown = NetworkProgress(progress)
+        networks = learn_networks(choice.links, plan, whereabouts, Path(scratch), shown.report)
         bar = progress.add_task("evaluating", total=len(choice.links))
-        for outcome in evaluate_links(choice.links, plan, jobs=jobs):
+        for outcome in evaluate_links(choice.links, plan, networks.of, jobs=jobs):
             outcomes.append(outcome)
             name = outcome.result.link_id if isinstance(outcome, Evaluated) else outcome.link_id
             progress.update(bar, advance=1, description=f"evaluated {escape(name)}")
-            if not notes.is_terminal and len(outcomes) % 10 == 0:
+            if not notes.is_terminal:
                 notes.print(f"{len(outcomes)} of {len(choice.links)} links done")
-    return outcomes
+    for note in networks.notes:
+        notes.print(escape(note), soft_wrap=True)
+    return outcomes, networks.notes
 
 
-def say_left_out(links: list[NotEvaluated], most: int = 10) -> None:
-    """Say which links could not be evaluated, and why."""
+def say_left_out(console: Console, links: list[NotEvaluated], most: int = 10) -> None:
+    """Print which links could not be evaluated, and why."""
     for link in links[:most]:
-        notes.print(f"not evaluated: {escape(link.link_id)}: {escape(link.reason)}", soft_wrap=True)
+        console.print(f"not evaluated: {escape(link.link_id)}: {escape(link.reason)}", soft_wrap=True)
     if len(links) > most:
-        notes.print(f"and {len(links) - most} more")
+        console.print(f"and {len(links) - most} more")
 
 
 def print_summary(report: Report, output: Path) -> None:
-    """Print test RMSE and MARE a link, the best in bold and starred, and where the report is."""
-    table = Table(title=f"test error one slot ahead, {report.options.train_days} + {report.options.test_days} days")
-    table.add_column("link")
-    for measure in ("RMSE", "MARE"):
-        for method in METHODS:
-            table.add_column(f"{measure} {method}", justify="right")
-    for link in report.links:
-        cells = []
-        for measure, digits in (("rmse", 2), ("mare", 3)):
-            values = figures(link, "test", measure)
-            for value, best in zip(values, best_of(values, measure, report.options.level), strict=True):
-                text = "-" if value is None else f"{value:.{digits}f}"
-                cells.append(f"[bold]{text}*[/]" if best else text)
-        table.add_row(escape(link.link_id), *cells)
-    out.print(table)
-    wins = [method.wins["test"]["rmse"] for method in report.summary.methods]
-    told = ", ".join(f"{method} on {n}" for method, n in zip(METHODS, wins, strict=True))
-    total = "1 link" if len(report.links) == 1 else f"{len(report.links)} links"
-    out.print(f"smallest test RMSE of {total}: {told}")
+    """Print the best method, KR_SML's place and the links left out; then a table a measure, and where the report is."""
+    for line in headline(report.summary):
+        out.print(line, soft_wrap=True)
+    say_left_out(out, report.not_evaluated)
+    for measure, digits in (("rmse", 2), ("mare", 3)):
+        out.print(error_table(report, measure, digits))
+    chosen = Counter(link.methods[COMPARED.index(BEST)].chosen for link in report.links)
+    told = ", ".join(f"{method} on {n}" for method, n in chosen.most_common())
+    out.print(f"chosen by {BEST} on held-out training days: {told}")
     out.print(f"report: {escape(str(output / 'report.html'))}", soft_wrap=True)
+
+
+def headline(summary: Summary) -> list[str]:
+    """Return which method is the best over all links, which place KR_SML has, and how many links were left out."""
+    total = "1 link" if summary.n_links == 1 else f"{summary.n_links} links"
+    left_out = f"links left out: {summary.n_not_evaluated}"
+    if not summary.ranking:
+        return [f"no method has an error above zero to compare on {total}", left_out]
+    means = {method.method: method.geometric_mean["test"]["rmse"] for method in summary.methods}
+    best, place = summary.ranking[0], summary.ranking.index("KR_SML") + 1
+    return [
+        f"best method over {total}: {best}, test RMSE {means[best]:.2f} in geometric mean",
+        f"KR_SML has place {place} of {len(summary.ranking)}, with {means['KR_SML']:.2f}",
+        left_out,
+    ]
+
+
+def error_table(report: Report, measure: str, digits: int) -> Table:
+    """Return a table of a test error, a row a link and a column a method; the best of a row is bold and starred."""
+    days = f"{report.options.train_days} + {report.options.test_days} days"
+    table = Table(title=f"test {measure.upper()} one slot ahead, {days}")
+    table.add_column("link")
+    for method in COMPARED:
+        table.add_column(method, justify="right")
+    for link in report.links:
+        values = figures(link, "test", measure)
+        marks = best_of(values, measure, report.options.level)
+        texts = ["-" if value is None else f"{value:.{digits}f}" for value in values]
+        cells = [f"[bold]{text}*[/]" if best else text for text, best in zip(texts, marks, strict=True)]
+        table.add_row(escape(link.link_id), *cells)
+    return table

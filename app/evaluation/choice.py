@@ -39,10 +39,10 @@ def choose(
     if seed < 0:
         raise ValueError(f"seed={seed} is refused; it must be a whole number of at least 0")
     wanted = sorted(links) if names is None else named(links, names)
-    able, left_out = [], []
+    able, left_out, gaps = [], [], {}
     for link_id in wanted:
         try:
-            cut_out(links[link_id], plan)
+            gaps[link_id] = cut_out(links[link_id], plan).empty
             able.append(links[link_id])
         except NotEnoughCounts as problem:
             left_out.append(NotEvaluated(link_id, str(problem)))
@@ -52,6 +52,10 @@ def choose(
     elif sample is not None:
         drawn = np.random.default_rng(seed).choice(len(able), size=sample, replace=False)
         able = [able[at] for at in sorted(drawn)]
+    kept = [f"{link.link_id} ({len(gaps[link.link_id])})" for link in able if gaps[link.link_id]]
+    if kept:
+        more = f" and {len(kept) - MOST_NAMED} more" if len(kept) > MOST_NAMED else ""
+        notes.append(f"links with days without a count are kept (how many days): {', '.join(kept[:MOST_NAMED])}{more}")
     return Choice(able, left_out, notes)
 
 

@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from app.counts.series import LinkSeries
-from app.evaluation.plan import EvaluationPlan
+from app.evaluation.plan import LEAST_TRAIN_DAYS, EvaluationPlan
 from model.training import NotEnoughCounts
-
-MOST_DAYS_NAMED = 3
 
 
 class Days(NamedTuple):
@@ -21,10 +19,16 @@ class Days(NamedTuple):
     first_day: date
     link: LinkSeries
     cut: int
+    empty: list[date]  # days without a count
+
+    @property
+    def learnt(self) -> LinkSeries:
+        """The training days."""
+        return replace(self.link, counts=self.link.counts[: self.cut], suspect=self.link.suspect[: self.cut])
 
 
 def cut_out(link: LinkSeries, plan: EvaluationPlan) -> Days:
-    """Take the days a plan asks for, gaps where the link has no count; refuse a day without any."""
+    """Take the days a plan asks for, gaps where the link has no count; refuse too few days with counts."""
     first_day = plan.first_day or first_whole_day(link)
     try:
         days = [first_day + timedelta(days=n) for n in range(plan.train_days + plan.test_days)]
@@ -39,15 +43,24 @@ def cut_out(link: LinkSeries, plan: EvaluationPlan) -> Days:
         counts[here], suspect[here] = link.counts[there], link.suspect[there]
     known = ~np.isnan(counts)
     empty = [day for day, its in zip(days, slots, strict=True) if not known[its.start - first : its.stop - first].any()]
-    if empty:
-        named = ", ".join(day.isoformat() for day in empty[:MOST_DAYS_NAMED])
-        more = f" and {len(empty) - MOST_DAYS_NAMED} more days" if len(empty) > MOST_DAYS_NAMED else ""
-        asked = f"{plan.train_days} + {plan.test_days} days from {first_day} on"
-        raise NotEnoughCounts(f"no count on {named}{more}; {asked} need counts on every day")
+    _require_days(empty, days[plan.train_days], plan)
     learnt = counts[: cut - first]
     if np.nanmin(learnt) == np.nanmax(learnt):
         raise NotEnoughCounts(f"every count of the training days is {np.nanmin(learnt):g}; there is nothing to learn")
-    return Days(first_day, replace(link, first=first, counts=counts, suspect=suspect), cut - first)
+    return Days(first_day, replace(link, first=first, counts=counts, suspect=suspect), cut - first, empty)
+
+
+def _require_days(empty: list[date], first_test_day: date, plan: EvaluationPlan) -> None:
+    """Refuse a link with counts on fewer training days than a plan may have, or on no test day."""
+    learnt = plan.train_days - sum(day < first_test_day for day in empty)
+    if learnt < LEAST_TRAIN_DAYS:
+        first_day = first_test_day - timedelta(days=plan.train_days)
+        raise NotEnoughCounts(
+            f"it has counts on {learnt} of the {plan.train_days} training days from {first_day} on; "
+            f"at least {LEAST_TRAIN_DAYS} are needed"
+        )
+    if sum(day >= first_test_day for day in empty) == plan.test_days:
+        raise NotEnoughCounts(f"it has no count on the {plan.test_days} test days from {first_test_day} on")
 
 
 def first_whole_day(link: LinkSeries) -> date:

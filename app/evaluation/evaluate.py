@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import quote
@@ -15,9 +15,10 @@ from threadpoolctl import threadpool_limits
 from app.counts.series import LinkSeries
 from app.evaluation.days import Days, cut_out
 from app.evaluation.figures import draw_figure4
+from app.evaluation.in_network import InNetwork, absent, run_best, run_network
 from app.evaluation.measures import Yardsticks, measure
-from app.evaluation.plan import METHODS, EvaluationPlan, Method
-from app.evaluation.protocol import Run, run
+from app.evaluation.plan import BEST, COMPARED, METHODS, NETWORK, PROFILE, EvaluationPlan
+from app.evaluation.protocol import Run, run, run_profile
 from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
 from app.evaluation.span import Span
 from app.train import data_fingerprint
@@ -33,20 +34,20 @@ class Evaluated(NamedTuple):
 
 
 def evaluate_links(
-    links: Iterable[LinkSeries], plan: EvaluationPlan, *, jobs: int = -1
+    links: Iterable[LinkSeries], plan: EvaluationPlan, networks: Mapping[str, InNetwork], *, jobs: int = -1
 ) -> Iterator[Evaluated | NotEvaluated]:
     """Evaluate links in parallel processes and give the outcomes as they come."""
     # One BLAS thread a process: the processes already use the cores.
     with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
         workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from workers(joblib.delayed(evaluate_link)(link, plan) for link in links)
+        yield from workers(joblib.delayed(evaluate_link)(link, plan, networks.get(link.link_id)) for link in links)
 
 
-def evaluate_link(link: LinkSeries, plan: EvaluationPlan) -> Evaluated | NotEvaluated:
-    """Run the four methods on one link; whatever goes wrong becomes its reason."""
+def evaluate_link(link: LinkSeries, plan: EvaluationPlan, network: InNetwork | None = None) -> Evaluated | NotEvaluated:
+    """Run all methods on one link, NETWORK and `best` where it is in a network; a failure becomes its reason."""
     try:
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            result = _evaluate(cut_out(link, plan), plan)
+            result = _evaluate(cut_out(link, plan), plan, network)
             return Evaluated(result, draw_figure4(result))
     except Exception as problem:  # one link's failure must not stop the others
         reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
@@ -58,10 +59,20 @@ def figure_name(link_id: str) -> str:
     return f"figure4-{quote(link_id, safe='')}.png"
 
 
-def _evaluate(days: Days, plan: EvaluationPlan) -> LinkResult:
+def _runs(days: Days, span: Span, plan: EvaluationPlan, network: InNetwork | None) -> dict[str, Run]:
+    runs: dict[str, Run] = {method: run(method, span, plan) for method in METHODS}
+    runs[PROFILE] = profile = run_profile(span, plan.training_plan("KR_SML").level)
+    if network is not None:
+        runs[NETWORK] = run_network(network, span, days.link.link_id)
+        runs[BEST] = run_best(network, span, days, plan, profile)
+    return runs
+
+
+def _evaluate(days: Days, plan: EvaluationPlan, network: InNetwork | None) -> LinkResult:
     link = days.link
     span = Span.of(link, days.cut, plan.lags)
-    methods = [_method_result(method, run(method, span, plan), span, plan) for method in METHODS]
+    runs = _runs(days, span, plan, network)
+    methods = [_method_result(method, runs.get(method) or absent(span), span, plan) for method in COMPARED]
     last_train = days.first_day + timedelta(days=plan.train_days - 1)
     last_test = last_train + timedelta(days=plan.test_days)
     starts = [link.grid.start(link.first + int(slot)) for slot in span.test_slots]
@@ -74,8 +85,8 @@ def _evaluate(days: Days, plan: EvaluationPlan) -> LinkResult:
         test_to=last_test.isoformat(),
         mean_count=float(np.nanmean(span.learnt.counts)),
         d=len(span.window),
-        rank=methods[METHODS.index("KR_SML")].rank,
-        pca_d=methods[METHODS.index("KR_PCA")].rank,
+        rank=methods[METHODS.index("KR_SML")].rank or 0,
+        pca_d=methods[METHODS.index("KR_PCA")].rank or 0,
         data_fingerprint=data_fingerprint(link),
         figure=figure_name(link.link_id),
         methods=methods,
@@ -87,27 +98,32 @@ def _evaluate(days: Days, plan: EvaluationPlan) -> LinkResult:
     )
 
 
-def _method_result(method: Method, run: Run, span: Span, plan: EvaluationPlan) -> MethodResult:
+def _method_result(method: str, run: Run, span: Span, plan: EvaluationPlan) -> MethodResult:
     counts, minutes = span.series.counts, 1440 / span.series.slots_per_day
     in_training = Yardsticks(span.usual_without_own_day(), span.learnt.last_week())
     in_test = Yardsticks(span.usual[span.cut :], span.last_week()[span.cut :])
-    spreads = np.linalg.svd(run.components, compute_uv=False) ** 2
-    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
     return MethodResult(
         method=method,
         protocol="paper" if plan.under_the_paper(method) else "product",
         k=run.neighbors,
-        bandwidth=plan.training_plan(method).bandwidth,
-        rank=len(run.components),
+        bandwidth=None if run.neighbors is None else plan.training_plan("KR_SML").bandwidth,
+        rank=None if run.components is None else len(run.components),
         mu=run.mu,
         n_iter=run.n_iter,
         level_share=run.level_share,
         seconds=run.seconds,
         train=measure(counts[: span.cut], run.train, in_training, minutes),
         test=measure(counts[span.cut :], run.test, in_test, minutes),
-        metric=Metric(np.sum(run.components**2, axis=0).tolist(), eigenvalues.tolist()),
+        metric=None if run.components is None else _metric(run.components, span),
         forecasts=Forecasts(*(_rounded(values) for values in run.test)),
+        chosen=run.chosen,
     )
+
+
+def _metric(components: Array, span: Span) -> Metric:
+    spreads = np.linalg.svd(components, compute_uv=False) ** 2
+    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
+    return Metric(np.sum(components**2, axis=0).tolist(), eigenvalues.tolist())
 
 
 def _rounded(values: Array) -> Values:

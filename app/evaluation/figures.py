@@ -1,4 +1,4 @@
-"""Figure 4 as a picture: counts as a line, forecasts as stars, the four methods side by side."""
+"""Figure 4 as a picture: counts as a line, forecasts as stars, a panel for each method."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from app.evaluation.report import LinkResult
 
 MOST_DAY_LABELS = 5
+COLUMNS = 4
 
 
 def draw_figure4(link: LinkResult) -> bytes:
@@ -19,12 +20,15 @@ def draw_figure4(link: LinkResult) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(24, 5.5), layout="constrained")
+    rows = -(-len(link.methods) // COLUMNS)
+    figure = Figure(figsize=(24, 5.5 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(link.methods), sharex=True, sharey=True)
+    panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True).ravel()
+    for unused in panels[len(link.methods) :]:
+        unused.set_visible(False)
     slots, midnights = np.arange(len(link.test_slots.counts)), _midnights(link.test_slots.local_starts)
     counts = _as_array(link.test_slots.counts)
-    for axes, method in zip(panels, link.methods, strict=True):
+    for axes, method in zip(panels, link.methods, strict=False):
         lower, upper = _as_array(method.forecasts.lower), _as_array(method.forecasts.upper)
         axes.fill_between(slots, lower, upper, color="tab:red", alpha=0.15, linewidth=0, label="interval")
         axes.plot(slots, counts, color="tab:blue", linewidth=1.1, label="count")

@@ -86,7 +86,7 @@
     const box = byId("figure4");
     const wide = box.clientWidth;
     const columns = wide >= 1000 ? 4 : wide >= 560 ? 2 : 1;
-    const rows = methods.length / columns;
+    const rows = Math.ceil(methods.length / columns);
     const days = daysOf(slots);
     const chosen = days.find((day) => day.day === byId("day").value);
     const labels = ticks(slots, days, chosen, wide / columns);
@@ -117,7 +117,7 @@
       });
     });
     const size = Math.min(9, Math.max(3.5, (2.5 * wide) / columns / (range[1] - range[0] + 1)));
-    box.setAttribute("aria-label", `Figure 4 for link ${name}: counts and forecasts of four methods, ${zone} time`);
+    box.setAttribute("aria-label", `Figure 4 for link ${name}: counts and forecasts of all methods, ${zone} time`);
     Plotly.react(box, methods.flatMap((method, at) => panel(method, at, slots, size)), layout, config);
   }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from app.evaluation.numbers import Numbers
-from app.evaluation.plan import METHODS
+from app.evaluation.plan import COMPARED
 from app.evaluation.report import Report
 from app.evaluation.summary import GEOMETRIC, JUDGED, best_of, figures
 from app.evaluation.tables import COLUMNS, COUNT, TABLES, MeasureTable
@@ -30,11 +30,11 @@ def _rank_table(report: Report, numbers: Numbers) -> str:
 
 def _measure_table(table: MeasureTable, report: Report, numbers: Numbers) -> str:
     groups = "".join(
-        f'<th scope="colgroup" colspan="{len(METHODS)}" class="group">{escape(COLUMNS[measure].heading)}</th>'
+        f'<th scope="colgroup" colspan="{len(COMPARED)}" class="group">{escape(COLUMNS[measure].heading)}</th>'
         for measure in table.measures
     )
     methods = "".join(
-        f'<th scope="col"{_group(at)}>{method}</th>' for _ in table.measures for at, method in enumerate(METHODS)
+        f'<th scope="col"{_group(at)}>{method}</th>' for _ in table.measures for at, method in enumerate(COMPARED)
     )
     head = f'<tr><th scope="col" rowspan="2">link</th>{groups}</tr><tr>{methods}</tr>'
     body = "".join(_link_row(i, table, report, numbers) for i in range(len(report.links)))
@@ -57,7 +57,7 @@ def _mean_row(table: MeasureTable, numbers: Numbers) -> str:
     cells = []
     for measure in table.measures:
         kind = "geometric_mean" if measure in GEOMETRIC else "mean"
-        for at in range(len(METHODS)):
+        for at in range(len(COMPARED)):
             path = ("summary", "methods", at, kind, table.part, measure)
             cells.append(numbers.cell(COLUMNS[measure].style, *path))
     name = "geometric mean" if set(table.measures) <= set(GEOMETRIC) else "mean"
@@ -67,7 +67,7 @@ def _mean_row(table: MeasureTable, numbers: Numbers) -> str:
 def _wins_row(table: MeasureTable, numbers: Numbers) -> str:
     cells = []
     for measure in table.measures:
-        for at in range(len(METHODS)):
+        for at in range(len(COMPARED)):
             path = ("summary", "methods", at, "wins", table.part, measure)
             cells.append(numbers.cell(COUNT, *path) if measure in JUDGED else "<td></td>")
     return f'<tr><th scope="row">best on … links</th>{"".join(cells)}</tr>'

@@ -8,7 +8,7 @@ from string import Template
 
 from app.evaluation.numbers import Numbers
 from app.evaluation.page_tables import all_tables
-from app.evaluation.plan import METHODS
+from app.evaluation.plan import COMPARED, METHODS
 from app.evaluation.report import NotEvaluated, Report
 from app.evaluation.tables import COUNT, LEVEL
 from app.evaluation.words import made, verdict
@@ -88,7 +88,7 @@ def _about(report: Report) -> str:
     if len(spans) == 1:
         (train_from, train_to, test_from, test_to) = next(iter(spans))
         days = f"Learnt from {train_from} to {train_to}, tested from {test_from} to {test_to}, local days."
-    return f"{escape(', '.join(report.files))}. {days} Methods: {', '.join(METHODS)}, one slot ahead."
+    return f"{escape(', '.join(report.files))}. {days} Methods: {', '.join(COMPARED)}, one slot ahead."
 
 
 def _measures(numbers: Numbers) -> str:

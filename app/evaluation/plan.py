@@ -12,6 +12,8 @@ from model.training_plan import TrainingPlan
 
 Method = Literal["KR", "KR_PCA", "MLKR", "KR_SML"]
 METHODS: tuple[Method, ...] = ("KR", "KR_PCA", "MLKR", "KR_SML")
+PROFILE, NETWORK, BEST = "profile", "NETWORK", "best"
+COMPARED: tuple[str, ...] = (*METHODS, PROFILE, NETWORK, BEST)  # the columns of the report's tables
 PROTOCOLS = ("paper", "product")
 PAPER_NEIGHBORS, PAPER_BANDWIDTH, PAPER_STEPS = 8, 1.0, 30
 LEAST_TRAIN_DAYS = 7  # detector health asks for seven days' worth of sound counts
@@ -62,9 +64,9 @@ class EvaluationPlan:
         """Tell whether the span is too short for the product's own number of held-out days."""
         return self.held_out_days < TrainingPlan().held_out_days
 
-    def under_the_paper(self, method: Method) -> bool:
+    def under_the_paper(self, method: str) -> bool:
         """Tell whether a method is run under the paper's settings."""
-        return self.protocol == "paper" and method != "KR_SML"
+        return self.protocol == "paper" and method in METHODS and method != "KR_SML"
 
     def neighbors_of(self, method: Method) -> int:
         """Return k of a method."""

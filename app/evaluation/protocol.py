@@ -34,14 +34,15 @@ class Said(NamedTuple):
 class Run(NamedTuple):
     """A method trained on a link: what it is, and what it said of each training and test slot."""
 
-    neighbors: int
-    components: Array  # A of the metric, (rank, d)
-    mu: float | None
-    n_iter: int | None
-    level_share: float
     seconds: float
     train: Said  # leave-one-out, neighbours within a day barred
     test: Said
+    neighbors: int | None = None
+    components: Array | None = None  # A of the metric on lags, (rank, d)
+    mu: float | None = None
+    n_iter: int | None = None
+    level_share: float | None = None
+    chosen: str | None = None  # by `best`
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> Run:
         level_share=0.0,
         seconds=seconds,
         train=_on_all_slots(span, trained, bands),
-        test=_around(expected, bands),
+        test=one_ahead(expected, bands),
     )
 
 
@@ -141,20 +142,29 @@ def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> Run:
         level_share=float(model.level_shares[0]),
         seconds=seconds,
         train=_on_all_slots(span, trained, bands),
-        test=_around(expected, bands),
+        test=one_ahead(expected, bands),
     )
+
+
+def run_profile(span: Span, level: float) -> Run:
+    """Let the profile of the training days speak of every slot; of a training day, that of the other days."""
+    started = time.perf_counter()
+    trained = span.usual_without_own_day()
+    bands = Bands.learn(trained[:, None], span.learnt.counts[:, None], level)
+    test = one_ahead(span.usual[span.cut :], bands)
+    return Run(time.perf_counter() - started, one_ahead(trained, bands), test)
 
 
 def _on_all_slots(span: Span, expected: Array, bands: Bands) -> Said:
     """Put what was said of the training rows onto the training slots."""
     out = Said(*(np.full(span.cut, np.nan) for _ in range(3)))
-    for slots, values in zip(out, _around(expected, bands), strict=True):
+    for slots, values in zip(out, one_ahead(expected, bands), strict=True):
         slots[span.rows.positions] = values
     return out
 
 
-def _around(expected: Array, bands: Bands) -> Said:
+def one_ahead(expected: Array, bands: Bands) -> Said:
     """Draw the interval one slot ahead around expected counts, free of what rounding left."""
-    one_ahead = Bands(bands.level, bands.edges[:1], bands.below[:1], bands.above[:1])
-    lower, upper = one_ahead.around(expected[:, None])
+    first = Bands(bands.level, bands.edges[:1], bands.below[:1], bands.above[:1])
+    lower, upper = first.around(expected[:, None])
     return Said(*(np.round(values, DECIMALS) for values in (expected, lower[:, 0], upper[:, 0])))

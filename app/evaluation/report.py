@@ -36,17 +36,18 @@ class MethodResult:
 
     method: str
     protocol: str
-    k: int
-    bandwidth: float
-    rank: int
+    k: int | None
+    bandwidth: float | None
+    rank: int | None
     mu: float | None
     n_iter: int | None
-    level_share: float
+    level_share: float | None
     seconds: float
     train: Measures
     test: Measures
-    metric: Metric
+    metric: Metric | None
     forecasts: Forecasts
+    chosen: str | None = None  # what `best` chose on the held-out days
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class LinkResult:
-    """One link: the days used, the four methods, and what Figure 4 is drawn from."""
+    """One link: the days used, all methods, and what Figure 4 is drawn from."""
 
     link_id: str
     zone: str
@@ -106,6 +107,7 @@ class Summary:
     n_not_evaluated: int
     n_scored: int
     methods: list[MethodSummary]
+    ranking: list[str]  # methods by the geometric mean of test RMSE, the smallest first
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, log
 from typing import Literal
 
-from app.evaluation.plan import METHODS, Method
+from app.evaluation.plan import COMPARED, METHODS
 from app.evaluation.report import LinkResult, MethodSummary, NotEvaluated, Summary
 from model.error_measures import Measure, passes_geh
 
@@ -48,11 +48,18 @@ def summarise(links: list[LinkResult], left_out: list[NotEvaluated], level: floa
         n_links=len(links),
         n_not_evaluated=len(left_out),
         n_scored=sum(link.methods[KR_SML_AT].test.n_used for link in links),
-        methods=[_of_method(at, method, links, level) for at, method in enumerate(METHODS)],
+        methods=[_of_method(at, method, links, level) for at, method in enumerate(COMPARED)],
+        ranking=_ranking(links),
     )
 
 
-def _of_method(at: int, method: Method, links: list[LinkResult], level: float) -> MethodSummary:
+def _ranking(links: list[LinkResult]) -> list[str]:
+    """Return the methods from best to worst; those without a figure are left out."""
+    means = zip(_geometric(links, "test", "rmse"), COMPARED, strict=True)
+    return [method for _, method in sorted((mean, method) for mean, method in means if mean is not None)]
+
+
+def _of_method(at: int, method: str, links: list[LinkResult], level: float) -> MethodSummary:
     ours, plain = _geometric(links, "test", "rmse")[at], _geometric(links, "test", "rmse")[KR_AT]
     shares = [Measure(link.methods[at].test.geh_pass_share, 0) for link in links]
     return MethodSummary(
@@ -69,12 +76,17 @@ def _of_method(at: int, method: Method, links: list[LinkResult], level: float) -
 
 
 def _geometric(links: list[LinkResult], part: Part, measure: str) -> list[float | None]:
-    """Geometric means over the links where every method's figure is above zero, a value a method."""
-    rows = [[value for value in figures(link, part, measure) if value] for link in links]
-    whole = [row for row in rows if len(row) == len(METHODS)]
+    """Geometric means over the links where every method's figure is above zero, a value a method.
+
+    A method that has a figure on no link is left out, and the others are compared without it.
+    """
+    rows = [figures(link, part, measure) for link in links]
+    present = [any(row[at] for row in rows) for at in range(len(COMPARED))]
+    whole = [[value or 1.0 for value in row] for row in rows if all(v for v, p in zip(row, present, strict=True) if p)]
     if not whole:
-        return [None] * len(METHODS)
-    return [exp(sum(log(row[at]) for row in whole) / len(whole)) for at in range(len(METHODS))]
+        return [None] * len(COMPARED)
+    means = [exp(sum(log(row[at]) for row in whole) / len(whole)) for at in range(len(COMPARED))]
+    return [mean if there else None for mean, there in zip(means, present, strict=True)]
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -7,7 +7,7 @@ import io
 from typing import NamedTuple
 
 from app.csv_cells import as_cell
-from app.evaluation.plan import METHODS
+from app.evaluation.plan import COMPARED
 from app.evaluation.report import Report
 from app.evaluation.summary import Part, best_of, figures
 from model.error_measures import GEH_LIMIT
@@ -70,19 +70,20 @@ def tables_csv(report: Report) -> str:
     """Return all tables as one CSV: a row a link and measure, a column a method, at full precision.
 
     A link id that a spreadsheet would take for a formula has an apostrophe before it.
-    Table 3 is the rank of each method's metric: KR's is d, KR_PCA's PCA_d, KR_SML's rank(M).
+    Table 3 is the rank of each method's metric: KR's is d, KR_PCA's PCA_d, KR_SML's rank(M). ``winner`` is the
+    method with the best figure, ``best`` what training chooses.
     """
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["table", "part", "link_id", "measure", *METHODS, "best"])
+    rows.writerow(["table", "part", "link_id", "measure", *COMPARED, "winner"])
     for link in report.links:
-        rows.writerow([3, "train", as_cell(link.link_id), "rank", *(method.rank for method in link.methods), ""])
+        rows.writerow([3, "train", as_cell(link.link_id), "rank", *(method.rank or "" for method in link.methods), ""])
     for table in TABLES:
         for measure in table.measures:
             for link in report.links:
                 values = figures(link, table.part, measure)
                 marks = best_of(values, measure, report.options.level)
-                best = "|".join(method for method, mark in zip(METHODS, marks, strict=True) if mark)
+                best = "|".join(method for method, mark in zip(COMPARED, marks, strict=True) if mark)
                 cells = ["" if value is None else repr(value) for value in values]
                 rows.writerow([table.number, table.part, as_cell(link.link_id), measure, *cells, best])
     return out.getvalue()

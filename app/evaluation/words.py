@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 
 from app.evaluation.numbers import Numbers
-from app.evaluation.plan import METHODS
+from app.evaluation.plan import BEST, COMPARED, METHODS
 from app.evaluation.tables import COUNT, LEVEL, RATIO, SHARE, VEHICLES
 
+MOST_NAMED = 3
 KR, KR_PCA, MLKR, KR_SML = (METHODS.index(method) for method in ("KR", "KR_PCA", "MLKR", "KR_SML"))
 LEARNS_A_METRIC = (MLKR, KR_SML)
 SHORT = 0.03  # an interval that holds so much less than it is meant to is worth a word
@@ -17,35 +19,83 @@ BELIEVES_ITSELF = "a method that fits the training days too closely believes its
 
 def verdict(numbers: Numbers) -> list[str]:
     """Return what this run says, a paragraph each."""
-    said = [_accuracy(numbers), _training_against_test(numbers), _geh(numbers), _intervals(numbers), _skill(numbers)]
+    said = [
+        _first(numbers),
+        _choices(numbers),
+        _accuracy(numbers),
+        _training_against_test(numbers),
+        _geh(numbers),
+        _intervals(numbers),
+        _skill(numbers),
+    ]
     return [paragraph for paragraph in said if paragraph]
+
+
+def _first(numbers: Numbers) -> str:
+    """Say which method is the best over all links, which place KR_SML has, and which links were left out."""
+    ranking = numbers.at("summary", "ranking")
+    if not ranking:
+        return _left_out(numbers)
+    path = ("geometric_mean", "test", "rmse")
+    best, ours = (
+        numbers.span(VEHICLES, "summary", "methods", COMPARED.index(method), *path) for method in (ranking[0], "KR_SML")
+    )
+    total = numbers.span(COUNT, "summary", "n_links")
+    place = ranking.index("KR_SML") + 1
+    return (
+        f"The best method over all {total} links is <strong>{ranking[0]}</strong>, with a test RMSE of {best} vehicles "
+        f"a slot in geometric mean. KR_SML has place <strong>{place} of {len(ranking)}</strong>, with {ours}. "
+        f"{_left_out(numbers)}"
+    )
+
+
+def _left_out(numbers: Numbers) -> str:
+    links = numbers.at("not_evaluated")
+    if not links:
+        return "No link was left out."
+    named = "; ".join(f"{escape(link['link_id'])}: {escape(link['reason'])}" for link in links[:MOST_NAMED])
+    more = ' (<a href="#left-out">all of them</a>)' if len(links) > MOST_NAMED else ""
+    noun = "link was" if len(links) == 1 else "links were"
+    return f"{numbers.span(COUNT, 'summary', 'n_not_evaluated')} {noun} left out: {named}{more}."
+
+
+def _choices(numbers: Numbers) -> str:
+    chosen = [link["methods"][COMPARED.index(BEST)]["chosen"] for link in numbers.at("links")]
+    counted = Counter(method for method in chosen if method)
+    if not counted:
+        return ""
+    told = ", ".join(f"{method} on {n}" for method, n in counted.most_common())
+    return f"“best” is what training chooses link by link, on held-out training days: {told}."
 
 
 def _accuracy(numbers: Numbers) -> str:
     wins = numbers.span(COUNT, "summary", "methods", KR_SML, "wins", "test", "rmse")
     total = numbers.span(COUNT, "summary", "n_links")
     slots = numbers.span(COUNT, "summary", "n_scored")
-    means = {
-        at: numbers.span(VEHICLES, "summary", "methods", at, "geometric_mean", "test", "rmse")
-        for at in (KR, KR_PCA, MLKR, KR_SML)
-    }
+    means = [
+        f"{numbers.span(VEHICLES, 'summary', 'methods', at, 'geometric_mean', 'test', 'rmse')} for {method}"
+        for at, method in enumerate(COMPARED)
+    ]
     compared = ""
     if numbers.at("summary", "methods", KR_SML, "test_rmse_to_kr") is not None:
         figure = numbers.span(RATIO, "summary", "methods", KR_SML, "test_rmse_to_kr")
         compared = f" KR_SML's is {figure} times KR's."
     return (
-        f"On <strong>{wins} of {total} links</strong> KR_SML had the smallest test RMSE of the four, over {slots} "
-        f"scored slots. In geometric mean over the links the test RMSE was {means[KR]} vehicles a slot for KR, "
-        f"{means[KR_PCA]} for KR_PCA, {means[MLKR]} for MLKR and {means[KR_SML]} for KR_SML.{compared}"
+        f"On {wins} of {total} links KR_SML had the smallest test RMSE of all methods, over {slots} "
+        f"scored slots. In geometric mean over the links the test RMSE was {_list(means)}.{compared}"
         f"{_caveat(numbers)}"
     )
+
+
+def _list(parts: list[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _caveat(numbers: Numbers) -> str:
     if numbers.at("protocol") != "paper":
         return ""
     return (
-        " KR_SML runs as the product trains it, the other three as in the paper: not all of the difference is the "
+        " KR_SML runs as the product trains it, KR, KR_PCA and MLKR as in the paper: not all of the difference is the "
         'metric\'s (<a href="#made">how this was made</a>).'
     )
 
@@ -134,7 +184,10 @@ def made(numbers: Numbers) -> list[str]:
         "days is scored, suspect and imputed ones too; a slot without a count is not.",
         _protocol(numbers),
         f"Chosen on the last {held} of the training days, and never on the test days: KR_SML's μ, its number of steps "
-        f"and the share of the level it keeps{also}.",
+        f"and the share of the level it keeps{also}. “best” is chosen on the same days as training does: NETWORK, its "
+        "linear base, KR_SML or KR, or the profile where none of them is better by the product's margin.",
+        "NETWORK is learnt from the training days of all links with the same days, zone and slot length; its profiles "
+        "stay as they were at the end of the training days.",
         "Training figures are leave-one-out: a window's own count and all neighbours within a day are barred, for "
         "windows an hour apart share most of their counts. The profile that training skill is measured against "
         "leaves out the day in question.",

@@ -34,14 +34,22 @@ def test_a_sample_depends_on_its_seed_alone():
 
 def test_a_sample_is_drawn_among_links_that_can_be_evaluated_and_the_others_are_listed():
     dead = steady_link("Aa").counts.copy()
-    dead[96:192] = np.nan
+    dead[96 : 3 * 96] = np.nan
     odd = {"Aa": with_counts(steady_link("Aa"), dead), "Zz": with_counts(steady_link("Zz"), np.zeros(960))}
     choice = choose(LINKS | odd, PLAN, sample=5)
     assert [link.link_id for link in choice.links] == ["Ba", "Cf", "Fe", "Gb", "Hi"]
     assert [(link.link_id, link.reason[:18]) for link in choice.left_out] == [
-        ("Aa", "no count on 2025-0"),
+        ("Aa", "it has counts on 6"),
         ("Zz", "every count of the"),
     ]
+
+
+def test_links_with_missing_days_are_kept_and_named():
+    counts = steady_link().counts.copy()
+    counts[96:192] = np.nan
+    choice = choose(LINKS | {"Ba": with_counts(steady_link("Ba"), counts)}, PLAN)
+    assert [link.link_id for link in choice.links] == ["Ba", "Cf", "Fe", "Gb", "Hi"]
+    assert choice.notes == ["links with days without a count are kept (how many days): Ba (1)"]
 
 
 def test_a_sample_of_more_than_there_are_takes_all_and_says_so():

@@ -46,16 +46,25 @@ def test_a_first_day_that_began_before_the_link_is_padded_with_gaps():
     np.testing.assert_array_equal(days.link.counts[5:], link.counts[5:])
 
 
-def test_a_day_without_a_count_is_named():
+def without_days(*days):
     counts = steady_link().counts.copy()
-    counts[3 * 96 : 4 * 96] = np.nan
-    with pytest.raises(NotEnoughCounts, match=r"no count on 2025-09-04; 8 \+ 2 days from 2025-09-01 on"):
-        cut_out(with_counts(steady_link(), counts), PLAN)
+    for day in days:
+        counts[day * 96 : (day + 1) * 96] = np.nan
+    return with_counts(steady_link(), counts)
+
+
+def test_a_link_with_a_missing_day_is_kept():
+    days = cut_out(without_days(3, 8), PLAN)
+    assert days.empty == [date(2025, 9, 4), date(2025, 9, 9)]
+    assert len(days.link) == 10 * 96
+    assert len(days.learnt) == days.cut == 8 * 96
 
 
 def test_too_few_days_are_said():
-    with pytest.raises(NotEnoughCounts, match="no count on 2025-09-06, 2025-09-07, 2025-09-08 and 2 more days"):
-        cut_out(steady_link(days=5), PLAN)
+    with pytest.raises(NotEnoughCounts, match="on 6 of the 8 training days from 2025-09-01 on; at least 7"):
+        cut_out(without_days(2, 3), PLAN)
+    with pytest.raises(NotEnoughCounts, match="no count on the 2 test days from 2025-09-09 on"):
+        cut_out(steady_link(days=8), PLAN)
 
 
 @pytest.mark.parametrize("first_day", [date(1970, 1, 2), date(9999, 12, 30)])

@@ -26,19 +26,24 @@ def test_says_what_was_done_with_which_days(evaluated):
     result = evaluated.result
     assert (result.train_from, result.train_to) == ("2025-09-01", "2025-09-08")
     assert (result.test_from, result.test_to) == ("2025-09-09", "2025-09-10")
-    assert [method.method for method in result.methods] == ["KR", "KR_PCA", "MLKR", "KR_SML"]
-    assert [method.protocol for method in result.methods] == ["paper"] * 3 + ["product"]
+    assert [method.method for method in result.methods] == [
+        *("KR", "KR_PCA", "MLKR", "KR_SML", "profile", "NETWORK", "best")
+    ]
+    assert [method.protocol for method in result.methods] == ["paper"] * 3 + ["product"] * 4
     assert (result.d, result.rank, result.pca_d) == (12, result.methods[3].rank, result.methods[1].rank)
 
 
 def test_figures_agree_with_the_forecasts_they_are_of(evaluated):
     counts = np.array(evaluated.result.test_slots.counts, dtype=float)
     assert np.isnan(counts).sum() == 4
-    for method in evaluated.result.methods:
+    for method in evaluated.result.methods[:4]:
         errors = np.array(method.forecasts.expected) - counts
         assert method.test.rmse == pytest.approx(np.sqrt(np.nanmean(errors**2)), abs=1e-2)
         assert (method.test.n_used, method.test.n_missing) == (188, 4)
         assert (method.train.n_used, method.train.n_missing) == (8 * 96 - 12, 12)
+    profile = evaluated.result.methods[4]
+    assert (profile.test.n_used, profile.train.n_used) == (188, 8 * 96)
+    assert profile.test.skill_profile == pytest.approx(0.0, abs=1e-9)
 
 
 def test_slots_are_in_utc_and_on_the_links_clocks(evaluated):
@@ -50,7 +55,8 @@ def test_slots_are_in_utc_and_on_the_links_clocks(evaluated):
 
 
 def test_the_metric_has_a_weight_a_lag_and_no_eigenvalue_beyond_its_rank(evaluated):
-    for method in evaluated.result.methods:
+    assert [method.metric for method in evaluated.result.methods[4:]] == [None] * 3
+    for method in evaluated.result.methods[:4]:
         values = np.array(method.metric.eigenvalues)
         assert len(method.metric.lag_weights) == len(values) == 12
         assert (np.diff(values) <= 0).all()
@@ -69,8 +75,8 @@ def test_the_picture_is_a_png(evaluated):
 
 def test_a_links_failure_is_its_own_reason_whatever_it_is(monkeypatch):
     short, dead = steady_link("Aa", days=4), with_counts(steady_link("Zz"), np.zeros(960))
-    outcomes = {o.link_id: o for o in evaluate_links([short, dead], PLAN, jobs=1) if isinstance(o, NotEvaluated)}
-    assert outcomes["Aa"].reason.startswith("no count on")
+    outcomes = {o.link_id: o for o in evaluate_links([short, dead], PLAN, {}, jobs=1) if isinstance(o, NotEvaluated)}
+    assert outcomes["Aa"].reason.startswith("it has counts on 4 of the 8 training days")
     assert outcomes["Zz"].reason.startswith("every count of the training days is 0")
     monkeypatch.setattr("app.evaluation.evaluate.run", lambda *_: 1 / 0)
     outcome = evaluate_link(steady_link(), PLAN)

@@ -37,11 +37,13 @@ def test_has_the_promised_layout(city_json):
     assert city_json["files"] == ["city.csv.gz"]  # the name alone: no folder of this machine
     assert len(city_json["links"]) == 3
     for link in city_json["links"]:
-        assert [method["method"] for method in link["methods"]] == ["KR", "KR_PCA", "MLKR", "KR_SML"]
+        assert [method["method"] for method in link["methods"]] == [
+            *("KR", "KR_PCA", "MLKR", "KR_SML", "profile", "NETWORK", "best")
+        ]
         for method in link["methods"]:
-            for part in ("train", "test"):
-                assert method[part]["rmse"] > 0
-                assert method[part]["mare"] > 0
+            assert method["test"]["rmse"] > 0
+            assert method["test"]["mare"] > 0
+        assert all(method["train"]["rmse"] > 0 for method in link["methods"][:5])
     assert city_json["options"]["held_out_days"] == 3
     assert city_json["options"]["held_out_days_reduced"] is True
 

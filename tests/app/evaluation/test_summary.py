@@ -34,9 +34,12 @@ def result() -> LinkResult:
 
 
 def with_test_rmse(result: LinkResult, *errors: float | None) -> LinkResult:
+    missing = (None, None, None)  # of the profile, NETWORK and best
     methods = [
         replace(method, test=replace(method.test, rmse=error, geh_pass_share=share))
-        for method, error, share in zip(result.methods, errors, (0.84, 0.85, None, 1.0), strict=True)
+        for method, error, share in zip(
+            result.methods, (*errors, *missing), (0.84, 0.85, None, 1.0, *missing), strict=True
+        )
     ]
     return replace(result, methods=methods)
 
@@ -46,11 +49,13 @@ def test_counts_wins_and_takes_geometric_means(result):
     summary = summarise(links, [NotEvaluated("Zz", "no count")], 0.9)
     assert (summary.n_links, summary.n_not_evaluated) == (2, 1)
     assert summary.n_scored == 2 * result.methods[3].test.n_used
-    assert [method.wins["test"]["rmse"] for method in summary.methods] == [1, 0, 0, 1]
+    assert [method.wins["test"]["rmse"] for method in summary.methods] == [1, 0, 0, 1, 0, 0, 0]
     assert summary.methods[0].geometric_mean["test"]["rmse"] == pytest.approx(4.0)
     assert summary.methods[3].test_rmse_to_kr == pytest.approx(1.0)
     assert summary.methods[0].mean["test"]["rmse"] == pytest.approx(5.0)
-    assert [method.geh_links_passed for method in summary.methods] == [0, 2, 0, 2]
+    assert [method.geh_links_passed for method in summary.methods] == [0, 2, 0, 2, 0, 0, 0]
+    assert set(summary.ranking[:3]) == {"KR", "KR_PCA", "KR_SML"}
+    assert summary.ranking[3] == "MLKR"
 
 
 def test_a_link_without_every_methods_figure_is_in_no_geometric_mean(result):
@@ -58,5 +63,6 @@ def test_a_link_without_every_methods_figure_is_in_no_geometric_mean(result):
     assert summarise(links, [], 0.9).methods[0].geometric_mean["test"]["rmse"] == pytest.approx(8.0)
     none = summarise([with_test_rmse(result, None, None, None, None)], [], 0.9)
     assert none.methods[0].geometric_mean["test"]["rmse"] is None
+    assert none.ranking == []
     assert none.methods[3].test_rmse_to_kr is None
     assert none.methods[0].mean["test"]["rmse"] is None

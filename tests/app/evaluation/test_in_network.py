@@ -1,0 +1,74 @@
+"""NETWORK and `best` in an evaluation: learnt from training days alone, by the product's own training."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.evaluation.days import cut_out
+from app.evaluation.in_network import learn_networks, run_best, run_network
+from app.evaluation.protocol import run, run_profile
+from app.evaluation.span import Span
+from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
+
+pytestmark = pytest.mark.journey  # networks are trained
+
+
+def evaluated(links, folder: Path):
+    networks = learn_networks(links, PLAN, {}, folder)
+    days = cut_out(links[0], PLAN)
+    span = Span.of(days.link, days.cut, PLAN.lags)
+    place, profile = networks.of[links[0].link_id], run_profile(span, 0.9)
+    return run_network(place, span, links[0].link_id), run_best(place, span, days, PLAN, profile), profile, span
+
+
+def test_nothing_of_the_test_days_is_learnt_or_chosen_by(tmp_path):
+    links = city_links(3)
+    network, best, _, span = evaluated(links, tmp_path / "as counted")
+    changed = []
+    for link in links:
+        counts = link.counts.copy()
+        counts[span.cut + 1 :] += 500.0
+        changed.append(with_counts(link, counts))
+    other, other_best, _, _ = evaluated(changed, tmp_path / "another future")
+    assert best.chosen == other_best.chosen
+    # The second test slot is the first whose past differs from what the training days have.
+    for ours, theirs in ((network, other), (best, other_best)):
+        np.testing.assert_array_equal(ours.test.expected[:2], theirs.test.expected[:2])
+        assert len(ours.test.expected) == 2 * 96
+        assert not np.isnan(ours.test.expected).any()
+
+
+def test_best_is_what_it_chose(tmp_path):
+    network, best, profile, span = evaluated(city_links(3), tmp_path)
+    said = {"NETWORK": network, "profile": profile, "KR_SML": run("KR_SML", span, PLAN)}
+    assert best.chosen in said
+    np.testing.assert_allclose(best.test.expected, said[best.chosen].test.expected)
+
+
+def test_one_link_has_no_network_and_a_note_says_so(tmp_path):
+    link = city_links(1)[0]
+    networks = learn_networks([link], PLAN, {}, tmp_path)
+    assert networks.notes == [
+        f"NETWORK is left out for {link.link_id}: a network of 1 link is none; at least 2 links with counts are needed"
+    ]
+    network, best, _, _ = evaluated([link], tmp_path / "again")
+    assert np.isnan(network.test.expected).all()
+    assert best.chosen in ("KR_SML", "profile")
+
+
+def test_links_with_other_days_are_in_another_network(tmp_path):
+    links = [steady_link("Aa"), replace(steady_link("Bb"), first=steady_link().first + 96)]
+    notes = learn_networks(links, PLAN, {}, tmp_path).notes
+    assert [note.split(":")[0] for note in notes] == ["NETWORK is left out for Aa", "NETWORK is left out for Bb"]
+
+
+def test_the_report_has_the_choices(city_json):
+    chosen = [link["methods"][6]["chosen"] for link in city_json["links"]]
+    assert len(chosen) == 3
+    assert set(chosen) <= {"NETWORK", "KR_SML", "KR", "profile"}
+    assert sorted(city_json["summary"]["ranking"]) == sorted(
+        method["method"] for method in city_json["links"][0]["methods"]
+    )
+    assert city_json["notes"] == []
