@@ -340,6 +340,8 @@ class TestRetrain:
         offered = page.get_by_label("Algorithm").locator("option").all_inner_texts()
         schema = town.ask("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
         assert offered == schema["algorithm"]["enum"]
+        assert page.get_by_label("Algorithm").input_value() == "best"
+        page.get_by_label("Algorithm").select_option("KR_SML")
         page.get_by_label("Activate a candidate").select_option("never")
         page.get_by_text("Parameters").click()
         for name, value in (("Lags", "6"), ("Neighbours", "6"), ("Held-out days", "3"), ("Most steps", "2")):
@@ -437,6 +439,38 @@ class TestRetrain:
         page.get_by_role("button", name="Cancel the run").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
         page.locator(".summary", has_text="cancelled").wait_for()
+
+    def test_a_model_is_withdrawn_and_comes_back(self, town, visit):
+        link_id = town.ids[2]
+        version = town.version(link_id)
+        page = visit().go(f"#/links/{link_id}")
+        page.get_by_role("button", name=f"Withdraw version {version}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
+        page.get_by_text("The model was withdrawn; the profile answers").wait_for()
+        assert town.version(link_id) is None
+        page.get_by_text("Who activated what").click()
+        page.get_by_text("withdrawn", exact=True).wait_for()
+        page.get_by_role("button", name=f"Roll back version {version}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+        page.get_by_role("button", name=f"Withdraw version {version}").wait_for()
+        assert town.version(link_id) == version
+
+    def test_the_learning_of_a_network_is_watched(self, town, visit):
+        run = town.ask("GET", "/v1/admin/retrain")["runs"][0]
+        shown = town.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
+        links = [one | {"state": "waiting", "outcome": None} for one in shown["links"]]
+        stage = {"name": "network", "share": 0.35, "estimated_seconds_left": 80}
+        shown |= {"state": "running", "stage": stage, "links": links}
+        chosen = [links[0] | {"state": "done", "outcome": "profile", "reason": "it was better", "version": 3}]
+        visitor = visit()
+        body = f"event: run\ndata: {json.dumps(shown | {'links': chosen})}\n\n"
+        visitor.page.route(
+            f"**/v1/admin/retrain/{run['run_id']}",
+            lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body),
+        )
+        page = visitor.go(f"#/retrain/{run['run_id']}")
+        page.get_by_text("The links learn together: 35 % done, about 1 min left.").wait_for()
+        page.get_by_text("profile chosen: it won on held-out days").wait_for()
 
 
 class TestData:
