@@ -49,7 +49,8 @@ class Rendered:
     def mark(self) -> bytes:
         """Give what no other statement has, for the tags of answers."""
         said = self.said
-        return repr((said.link.link_id, said.link.link_key, said.as_of, said.model_version, said.issued_at)).encode()
+        source = (said.as_of, said.model_version, said.degraded_reason, said.issued_at)
+        return repr((said.link.link_id, said.link.link_key, *source)).encode()
 
     def forecasts(self, horizons: int, age: int) -> bytes:
         """Give the JSON of the first horizons, without the brackets."""

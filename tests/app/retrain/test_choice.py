@@ -76,8 +76,10 @@ def test_a_profile_that_won_is_recorded_as_the_choice_and_is_no_alarm(client, tr
     assert status(client, link_id) == "degraded"
     assert client.get(f"/v1/links/{link_id}/models").json()["choice"] is None
 
+    tag = {"If-None-Match": client.get("/v1/forecasts").headers["etag"]}
     link = settled(candidate=10.0, profile=9.0)
     assert (link["outcome"], link["version"]) == ("profile", 1)
+    assert client.get("/v1/forecasts", headers=tag).status_code == 200
     assert "not 0.5% below that of the profile" in link["reason"]
     shelf = client.get(f"/v1/links/{link_id}/models").json()
     assert shelf["choice"] == "profile"
