@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from app.database import reading
@@ -21,6 +20,7 @@ from app.web.event_stream import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
+EVENT_ID = "^[0-9]{1,16}$"
 MOST_ACTIVATIONS = 10_000
 LOOK_BACK = 1000
 # A forecast gets its time before it is committed, and clocks of hosts differ: what is resumed begins so much earlier.
@@ -38,8 +38,12 @@ async def get_events(
     runtime: RuntimeDep,
     caller: ReadKey,
     last_event_id: Annotated[
-        Annotated[str, Field(pattern="^[0-9]{1,16}$")] | SkipJsonSchema[None],  # a header cannot be null
-        Header(description="The `id` of the last event read: what changed since comes first"),
+        str | SkipJsonSchema[None],  # a header cannot be null
+        Header(
+            pattern=EVENT_ID,
+            json_schema_extra={"pattern": EVENT_ID},  # which the schema has not for a type with None
+            description="The `id` of the last event read: what changed since comes first",
+        ),
     ] = None,
 ) -> Response:
     """Stream `forecast` events, one for each link whose latest forecast is new, and `activation` events.
