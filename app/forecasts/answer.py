@@ -92,13 +92,13 @@ class SaidOfAll:
             for link_id, entry in in_turns(sorted(found.entries.items()))
         ]
 
-    def tag(self, media_type: str, places: Mapping[str, object]) -> str:
-        """Return what differs by media type and changes with a forecast or a geometry, but not with their age alone."""
+    def tag(self, *also: object) -> str:
+        """Return what changes with one of the forecasts or with what else is given; their age alone changes nothing."""
         marks = (
             repr((link_id, entry.basis.link.link_key, _silent(entry))).encode() if rendered is None else rendered.mark
             for link_id, entry, rendered, _ in in_turns(self._said)
         )
-        head = repr((self._horizons, self._stale, media_type, sorted(places.items()))).encode()
+        head = repr((self._horizons, self._stale, also)).encode()
         return f'W/"{hashlib.sha1(b" ".join((head, *marks)), usedforsecurity=False).hexdigest()}"'
 
     def body(self) -> bytes:

@@ -142,7 +142,7 @@ async def get_forecasts(
         found = latest(runtime.board, wanted)
         said = SaidOfAll(runtime.board, found, horizon)
         places = read_geometries(runtime, found.entries) if media_type == GEOJSON else {}
-        tag = said.tag(media_type, places)
+        tag = said.tag(media_type, sorted(places.items()))
         headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
         if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here

@@ -20,7 +20,7 @@ from app.web.instants import unix_seconds
 from model.detector_health import TOO_FEW, Verdict
 
 MOST_DAYS = 366
-DAYS_RULE = f"before the end of the span, by at most {MOST_DAYS} local days"
+DAYS_RULE = f"must lie before the end of the span, by at most {MOST_DAYS} local days"
 
 
 def link_health(
@@ -58,7 +58,7 @@ def local_days(
     if begin is not None:
         days = (last - local_day(link, unix_seconds(begin))).days + 1
         if not 1 <= days <= MOST_DAYS:
-            raise Invalid.field("from", begin.isoformat(), f"must lie {DAYS_RULE}")
+            raise Invalid.field("from", begin.isoformat(), DAYS_RULE)
     dates = [last - timedelta(days=back) for back in reversed(range(days))]
     return [(day, link.grid.local_day(day, link.zone)) for day in dates]
 

@@ -328,6 +328,7 @@ class TestLink:
         table.wait_for()
         assert table.locator("tbody tr").count() == SLOTS + 4
         assert "realised_error" in table.inner_text()
+        assert "verdict" in table.inner_text()
         assert page.get_by_role("table", name="Accuracy by horizon").locator("tbody tr").count() == 4
 
 
