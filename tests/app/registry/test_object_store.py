@@ -15,6 +15,7 @@ import pytest
 from app.database import reading, writing
 from app.exceptions import NotYet
 from app.forecasts.issue import Issuer
+from app.links.queries import LinkInfo
 from app.network_training import NetworkTraining
 from app.registry import bucket as bucket_module
 from app.registry.activate import activate
@@ -188,7 +189,8 @@ class TestAway:
         with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
             models.get(Place(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
-            loaded, reason = Issuer(models).choose_model(session, Place(1, 2, "Ba/2", fingerprint))
+            link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
+            loaded, reason = Issuer(models).choose_model(session, link, Place(1, 2, "Ba/2", fingerprint))
         assert loaded is None
         assert reason.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
