@@ -15,13 +15,14 @@ import threading
 import time
 import venv
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
-NOTE_SECONDS = 10.0
+SILENT_SECONDS = 4.0  # after which the last line is printed again; looked at often enough to keep below five
+LOOK_SECONDS = 0.5
 KEPT_LINES = 200
 STOP_SECONDS = 5.0  # for what a stopped pip had started itself
 # By size, from 160 MB to 23; dealt out first, so that each process gets its share of them.
@@ -35,9 +36,10 @@ NO_INDEX = ("(from versions: none)", "NewConnectionError", "NameResolutionError"
 
 def main(which: str) -> None:
     """Install what one of the requirement files pins; to run Flowcast, also Flowcast itself from where it is."""
+    progress = Progress(len(pinned(which)))
+    threading.Thread(target=progress.repeat_for_ever, daemon=True).start()
     try:
-        make_environment()
-        progress = Progress(len(pinned(which)))
+        make_environment(progress)
         # What is worked with is compiled as it is used, for most of it never is; that would take as long as the rest.
         options = ["--no-deps", *(["--no-compile"] if which == "dev" else [])]
         works = [[*options, *share] for share in shares(pinned(which), (os.cpu_count() or 1) + 1)]
@@ -45,21 +47,24 @@ def main(which: str) -> None:
             # A newer pip is quicker, and no more than that: without it, the one that came with Python does.
             newer = ["install", "--quiet", "--retries", "0", "--timeout", "5"]
             newer += ["--requirement", str(ROOT / "requirements" / "pip.txt")]
+            progress.say("looking for a newer pip")
             subprocess.run([PYTHON, *PIP, *newer], capture_output=True)
             works.append(["--no-deps", "--editable", str(ROOT)])
         install(works, progress)
+        progress.say("checking that the packages go together")
         check()
+        progress.end()
     except OSError as problem:
         sys.exit(f"make: {explained(str(problem))}")
     except KeyboardInterrupt:
         sys.exit("make: interrupted; the next run goes on from here")
 
 
-def make_environment() -> None:
+def make_environment(progress: Progress) -> None:
     """Make ``.venv``, or make it again where an interruption left half of it."""
     if PYTHON.exists() and subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True).returncode == 0:
         return
-    print("making the environment .venv", flush=True)
+    progress.say("making the environment .venv")
     try:
         venv.create(ENVIRONMENT, clear=True, with_pip=True, symlinks=True)
     except (subprocess.CalledProcessError, ImportError) as problem:
@@ -81,6 +86,7 @@ def install(works: list[list[str]], progress: Progress) -> None:
     kept = [deque[str](maxlen=KEPT_LINES) for _ in works]
     running: dict[int, subprocess.Popen[str]] = {}
     listeners: list[threading.Thread] = []
+    progress.say(f"installing {progress.packages} packages")
     try:
         for i, work in enumerate(works):
             command = [PYTHON, *PIP, "install", "--retries", "1", *work]
@@ -125,26 +131,44 @@ def check() -> None:
 
 
 class Progress:
-    """One line that is rewritten on a terminal, and elsewhere one every ten seconds."""
+    """One line that is rewritten on a terminal; elsewhere lines, the last of them again before five silent seconds."""
 
-    def __init__(self, packages: int) -> None:
-        self._packages, self._found, self._said = packages, 0, 0.0
+    def __init__(self, packages: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.packages, self._found, self._clock = packages, 0, clock
+        self._words, self._began, self._printed = "", clock(), clock()
         self._terminal = sys.stdout.isatty()
-        self.say(f"installing {packages} packages")
 
     def found(self) -> None:
         """Count one more package."""
         self._found += 1
-        if self._terminal or time.monotonic() > self._said + NOTE_SECONDS:
-            self.say(f"fetching packages: {min(self._found, self._packages)} of {self._packages}")
+        self._words = f"fetching packages: {min(self._found, self.packages)} of {self.packages}"
+        if self._terminal or self._clock() >= self._printed + SILENT_SECONDS:
+            self._print(self._words)
 
     def say(self, words: str) -> None:
         """Show what is happening now."""
-        self._said = time.monotonic()
+        self._words, self._began = words, self._clock()
+        self._print(words)
+
+    def repeat(self) -> None:
+        """Show what is still happening, and for how long, if nothing was printed for a while."""
+        now = self._clock()
+        if self._words and now >= self._printed + SILENT_SECONDS:
+            self._print(f"{self._words} ({now - self._began:.0f} s)")
+
+    def repeat_for_ever(self) -> None:
+        """Repeat until the process ends."""
+        while True:
+            time.sleep(LOOK_SECONDS)
+            self.repeat()
+
+    def _print(self, words: str) -> None:
+        self._printed = self._clock()
         print(f"\r\033[K{words}" if self._terminal else words, end="" if self._terminal else "\n", flush=True)
 
     def end(self) -> None:
         """Leave the line as it was before."""
+        self._words = ""
         if self._terminal:
             print("\r\033[K", end="", flush=True)
 

@@ -115,3 +115,24 @@ def test_packages_that_do_not_go_together_are_told(python):
         INSTALL["check"]()
     python.write_text("#!/bin/sh\necho No broken requirements found.\n")
     INSTALL["check"]()
+
+
+def test_the_last_line_comes_again_before_five_silent_seconds(capsys):
+    now = [0.0]
+    progress = INSTALL["Progress"](3, clock=lambda: now[0])
+    progress.repeat()  # nothing is under way yet
+    progress.say("making the environment .venv")
+    progress.repeat()
+    now[0] += 5
+    progress.repeat()
+    progress.found()
+    now[0] += 5
+    progress.repeat()
+    progress.end()
+    now[0] += 5
+    progress.repeat()
+    assert capsys.readouterr().out.splitlines() == [
+        "making the environment .venv",
+        "making the environment .venv (5 s)",
+        "fetching packages: 1 of 3 (10 s)",
+    ]

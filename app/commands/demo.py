@@ -22,6 +22,7 @@ from app.commands.console import FAILED, INTERRUPTED, notes, out, refuse
 from app.commands.demo_elsewhere import replay_elsewhere
 from app.commands.demo_prepare import store_with_note, train_with_progress
 from app.commands.demo_watch import replay_watched, stay
+from app.commands.heartbeat import Heartbeat
 from app.database import open_database
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
@@ -83,9 +84,9 @@ def _replay_here(folder: DemoFolder, size: DemoSize, speed: float, port: int, se
         listening = _checked_port(port)
         _check_space(folder.root)
         stack.enter_context(folder.held(size))
-        city, key, engine = _prepared(stack, folder, size)
-        if not notes.is_terminal:
-            notes.print("starting the service")
+        heart = stack.enter_context(Heartbeat())
+        city, key, engine = _prepared(stack, folder, size, heart)
+        heart.begin("starting the service")
         with notes.status("the service starts"):
             service = stack.enter_context(running_service(folder.environment(), listening, folder.log))
             feed = Feed(service.address, key, service.require_alive)
@@ -95,16 +96,17 @@ def _replay_here(folder: DemoFolder, size: DemoSize, speed: float, port: int, se
         until = None if seconds is None else time.monotonic() + seconds
         with suppress(KeyboardInterrupt):  # the usual way to end a demo
             _introduce(service, key, city)
-            if replay_watched(feed, city, first, speed=speed, until=until):
-                stay(until, service.require_alive)
+            if replay_watched(feed, city, first, heart, speed=speed, until=until):
+                stay(until, service.require_alive, heart)
 
 
-def _prepared(stack: ExitStack, folder: DemoFolder, size: DemoSize) -> tuple[City, str, Engine]:
+def _prepared(stack: ExitStack, folder: DemoFolder, size: DemoSize, heart: Heartbeat) -> tuple[City, str, Engine]:
+    heart.begin("preparing the database")
     engine = open_database(folder.database_url)
     stack.callback(engine.dispose)
     upgrade_schema(engine)
-    city = store_with_note(engine, size)
-    train_with_progress(engine, folder, size, city)
+    city = store_with_note(engine, size, heart)
+    train_with_progress(engine, folder, size, city, heart)
     return city, demo_key(engine, folder), engine
 
 

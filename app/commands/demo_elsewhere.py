@@ -13,6 +13,7 @@ from app.commands.console import notes, refuse
 from app.commands.current_schema import current_database
 from app.commands.demo_prepare import store_with_note, train_with_progress
 from app.commands.demo_watch import replay_watched
+from app.commands.heartbeat import Heartbeat
 from app.commands.service import settings_or_refuse
 from app.counts.queries import stored_span
 from app.database import reading
@@ -38,15 +39,18 @@ def replay_elsewhere(address: str, size: DemoSize, speed: float, seconds: float 
     key = _key(settings)
     live = settings.clock is ClockKind.WALL
     folder = DemoFolder(data, models=open_store(settings))
-    with folder.held(size), current_database("demo", settings) as engine:
-        size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
-        city = store_with_note(engine, size)
-        train_with_progress(engine, folder, size, city)
-        first = next_slot(engine, city)
-    feed = Feed(address, key)
-    until = None if seconds is None else time.monotonic() + seconds
-    notes.print(f"replaying to {address}, " + ("each slot when it is over" if live else f"{speed:g} slots a minute"))
-    if replay_watched(feed, city, first, speed=CATCH_UP if live else speed, until=until, live=live):
+    with Heartbeat() as heart:
+        with folder.held(size), current_database("demo", settings) as engine:
+            size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
+            city = store_with_note(engine, size, heart)
+            train_with_progress(engine, folder, size, city, heart)
+            first = next_slot(engine, city)
+        feed = Feed(address, key)
+        until = None if seconds is None else time.monotonic() + seconds
+        pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
+        notes.print(f"replaying to {address}, {pace}")
+        used_up = replay_watched(feed, city, first, heart, speed=CATCH_UP if live else speed, until=until, live=live)
+    if used_up:
         notes.print("the city's counts are used up; the service goes on")
 
 

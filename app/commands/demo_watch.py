@@ -7,6 +7,7 @@ from collections.abc import Callable
 from urllib.error import HTTPError
 
 from app.commands.console import notes
+from app.commands.heartbeat import Heartbeat
 from app.demo.city import City
 from app.demo.replay import Feed, replay
 from app.demo.service_process import ServiceGone
@@ -17,27 +18,39 @@ WATCH_SECONDS = 0.5
 
 
 def replay_watched(
-    feed: Feed, city: City, first: int, *, speed: float, until: float | None = None, live: bool = False
+    feed: Feed,
+    city: City,
+    first: int,
+    heart: Heartbeat,
+    *,
+    speed: float,
+    until: float | None = None,
+    live: bool = False,
 ) -> bool:
     """Replay, and say where it is; tell whether the city's counts are used up."""
+    heart.begin("replaying")
     try:
         with notes.status("replaying") as status:
             watcher = _Watcher(feed, city)
 
             def note(slot: int) -> None:
-                status.update(watcher.said(slot))
+                said = watcher.said(slot)
+                status.update(said)
+                heart.update(said)
 
             return replay(city, feed, first, per_minute=speed, until=until, note=note, live=live)
     except HTTPError as refused:
         raise ServiceGone(f"the service refused a count with {refused.code}: {refused.read(500)!r}") from None
 
 
-def stay(until: float | None, still_there: Callable[[], None]) -> None:
+def stay(until: float | None, still_there: Callable[[], None], heart: Heartbeat) -> None:
     """Go on serving after the replay, until it is time or somebody stops it."""
-    notes.print("the city's counts are used up; the service goes on (Ctrl-C stops it)")
-    while until is None or time.monotonic() < until:
-        still_there()
-        time.sleep(WATCH_SECONDS)
+    said = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
+    heart.begin(said)
+    with notes.status(said):
+        while until is None or time.monotonic() < until:
+            still_there()
+            time.sleep(WATCH_SECONDS)
 
 
 class _Watcher:
@@ -48,12 +61,10 @@ class _Watcher:
         self._asked, self._accuracy = 0.0, ""
 
     def said(self, slot: int) -> str:
-        """Give a line for a slot; where there is no terminal it is printed every ten seconds."""
+        """Give a line for a slot."""
         local = self._city.grid.start(slot).astimezone(self._zone)
         if time.monotonic() > self._asked + NOTE_SECONDS:
             self._asked, self._accuracy = time.monotonic(), self._figures()
-            if not notes.is_terminal:
-                notes.print(f"{local:%a %d %b %H:%M}{self._accuracy}")
         return f"replaying {local:%a %d %b %H:%M}{self._accuracy}"
 
     def _figures(self) -> str:
