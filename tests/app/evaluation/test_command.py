@@ -54,20 +54,22 @@ def test_json_is_the_report(city_file, tmp_path):
 
 
 @pytest.mark.journey
-def test_links_that_cannot_be_evaluated_are_listed(tmp_path):
-    city, file = sample_city(links=3, days=10), tmp_path / "counts.csv"
-    city.counts["Ba"][8 * 96 :] = float("nan")
+def test_links_that_cannot_be_evaluated_are_listed_and_one_with_a_missing_day_is_kept(tmp_path):
+    city, file = sample_city(links=3, days=11), tmp_path / "counts.csv"
+    city.counts["Ba"][9 * 96 :] = float("nan")
     city.counts["Cf"][:] = 0
+    city.counts["Fe"][3 * 96 : 4 * 96] = float("nan")
     write_csv(city, file)
-    options = ["--train-days", 8, "--test-days", 2, "--lags", 8, "--sample", 5, "--zone", "Europe/Berlin"]
+    options = ["--train-days", 9, "--test-days", 2, "--lags", 8, "--sample", 5, "--zone", "Europe/Berlin"]
     done = evaluate(file, *options, "--output", tmp_path / "report")
     assert done.exit_code == 0, done.output
     best, place, left_out, *links = done.stdout.splitlines()[:5]
     assert best.startswith("best method over 1 link: ")
     assert place.startswith("KR_SML has place ")
     assert left_out == "links left out: 2"
-    assert links[0] == "not evaluated: Ba: it has no count on the 2 test days from 2025-09-09 on"
+    assert links[0] == "not evaluated: Ba: it has no count on the 2 test days from 2025-09-10 on"
     assert links[1].startswith("not evaluated: Cf: every count of the training days is 0")
+    assert "links with days without a count are kept (how many days): Fe (1)" in done.stderr
     assert "a sample of 5 was asked for; 1 links can be evaluated, and all were taken" in done.stderr
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert [link["link_id"] for link in report["not_evaluated"]] == ["Ba", "Cf"]
