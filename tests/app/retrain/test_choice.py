@@ -125,7 +125,7 @@ def test_a_chosen_profile_without_enough_counts_is_degraded(client, trained, set
     settled(candidate=10.0, profile=9.0)
     city = trained[0]
     late = [
-        {"link_id": link_id, "slot_start": city.grid.start(city.first_slot + 60 * SLOTS).isoformat(), "count": 7},
+        {"link_id": link_id, "slot_start": city.grid.start(city.first_slot + 45 * SLOTS).isoformat(), "count": 7},
     ]
     post(client, late)
     one = forecast(client, link_id)

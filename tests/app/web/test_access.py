@@ -47,6 +47,7 @@ MAY = {
     "GET /v1/admin/retrain/{run_id}": ADMIN,
     "DELETE /v1/admin/retrain/{run_id}": ADMIN,
     "POST /v1/admin/links/{link_id}/models/{version}/activate": ADMIN,
+    "POST /v1/admin/links/{link_id}/models/deactivate": ADMIN,
     "GET /v1/admin/links/{link_id}/activations": ADMIN,
     "GET /v1/events": READ,
     "POST /v1/admin/webhooks": ADMIN,
