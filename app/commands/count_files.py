@@ -1,21 +1,60 @@
-"""Count files as arguments of a command: read them, and say file by file what was read."""
+"""Count files as arguments of a command: the options they are read by, and what was read, file by file."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import typer
 from rich.markup import escape
 
 from app.commands.console import notes
-from app.counts.importers import CountFileError, ImportReport, open_counts
+from app.counts.importers import Columns, CountFileError, CountReader, ImportReport, open_counts
 from app.counts.series import LinkSeries, gather
 from app.network.gather import Whereabouts
-from app.slots import SlotGrid
+from app.slots import SlotGrid, zone_named
+
+ColumnMap = Annotated[
+    str | None,
+    typer.Option(
+        "--map", help="Columns of a CSV file by other names, such as link_id=Detector,slot_start=Time,count=Vol."
+    ),
+]
+OnlyLink = Annotated[str | None, typer.Option("--link", help="Id of the only link of a file without a link column.")]
 
 
-def read_network(
-    files: list[str], layout: str, zone: str | None, grid: SlotGrid
-) -> tuple[dict[str, LinkSeries], dict[str, Whereabouts]]:
+@dataclass(frozen=True)
+class FileOptions:
+    """How the files of a command are to be read."""
+
+    layout: str
+    zone: ZoneInfo | None
+    grid: SlotGrid
+    columns: Columns
+
+    @classmethod
+    def parse(
+        cls, layout: str, zone: str | None, slot_minutes: int, column_map: str | None, link: str | None
+    ) -> FileOptions:
+        """Check options as they were given; raise ``ValueError`` for one that is refused."""
+        return cls(layout, zone_named(zone) if zone else None, SlotGrid(slot_minutes), Columns.parse(column_map, link))
+
+    def open(self, file: str, most_unpacked: int | None = None) -> CountReader:
+        """Open a file."""
+        return open_counts(
+            file,
+            layout=self.layout,
+            zone=self.zone,
+            grid=self.grid,
+            most_unpacked=most_unpacked,
+            columns=self.columns,
+        )
+
+
+def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, LinkSeries], dict[str, Whereabouts]]:
     """Read all files into one series a link, and what they know of where the links are."""
-    readers = [open_counts(file, layout=layout, zone=zone, grid=grid) for file in files]
+    readers = [options.open(file) for file in files]
     try:
         links = gather(*readers)
     finally:
@@ -42,5 +81,7 @@ def print_report(file: str, report: ImportReport) -> None:
     parts = f"{report.counts:,} counts ({kinds}) + {report.gaps:,} gaps + {report.refused:,} refused"
     said = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"
     notes.print(escape(said), soft_wrap=True)
+    for note in report.notes:
+        notes.print(f"  {escape(note)}", soft_wrap=True)
     for reason, n in report.reasons.most_common(5):
         notes.print(f"  {n:,} refused: {escape(reason)}", soft_wrap=True)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
-from app.commands.count_files import read_network
+from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
 from app.commands.network_progress import NetworkProgress
 from app.counts.importers import CountFileError
 from app.evaluation.choice import Choice, choose
@@ -29,7 +29,6 @@ from app.evaluation.report import NotEvaluated, Report, Summary
 from app.evaluation.summary import best_of, figures
 from app.evaluation.write import require_folder, write_report
 from app.network.gather import Whereabouts
-from app.slots import SlotGrid
 
 
 def evaluate_command(
@@ -48,7 +47,9 @@ def evaluate_command(
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
     layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
     zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
-    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
+    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")] = 15,
+    column_map: ColumnMap = None,
+    link: OnlyLink = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json for machines.")] = False,
 ) -> None:
@@ -60,7 +61,7 @@ def evaluate_command(
         if jobs == 0:
             raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
         require_folder(output)
-        series, whereabouts = read_network(files, layout, zone, SlotGrid(slot_minutes))
+        series, whereabouts = read_network(files, FileOptions.parse(layout, zone, slot_minutes, column_map, link))
         choice = choose(series, plan, names=links, sample=sample, seed=seed)
         say_first(plan, choice)
         outcomes, more = run_with_progress(choice, plan, whereabouts, jobs)

@@ -7,22 +7,25 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo
 
 import typer
 from rich.markup import escape
 from rich.status import Status
 
 from app.commands.console import FAILED, INTERRUPTED, REFUSED, notes, refuse
+from app.commands.count_files import ColumnMap, FileOptions, OnlyLink
 from app.commands.current_schema import current_database
 from app.commands.import_tally import FileTally, as_document, print_tally
 from app.commands.service import settings_or_refuse
 from app.counts.import_file import import_and_issue
-from app.counts.importers import CountFileError, ImportedCount, ImportedLink, ImportReport, open_counts
+from app.counts.import_schemas import ImportedFile
+from app.counts.import_spool import Spool
+from app.counts.importers import CountFileError, CountReader, ImportedCount, ImportedLink, ImportReport
+from app.counts.importers.slot_sums import ReadPart
 from app.exceptions import Problem
 from app.runtime import open_runtime
 from app.settings import Settings
-from app.slots import SlotGrid, zone_named
+from app.slots import SlotGrid
 
 LONG_FILE = 2_000_000  # bytes; about a second of reading
 ROWS_BETWEEN_NOTES = 5_000
@@ -30,59 +33,73 @@ MORE_REFUSED = "more values were refused than taken; is the format or slot lengt
 
 
 class Watched:
-    """A file's counts, tallied and shown on the way."""
+    """A file's counts, with progress shown while they are read and stored."""
 
-    def __init__(self, tally: FileTally, status: Status | None) -> None:
-        self._tally, self._status = tally, status
+    def __init__(self, file: str, reader: CountReader, status: Status | None) -> None:
+        self._file, self._reader, self._status = file, reader, status
 
     @property
     def grid(self) -> SlotGrid:
-        """The grid that slots are numbered on."""
-        return self._tally.reader.grid
+        """The grid of links that have no slot length of their own."""
+        return self._reader.grid
 
     @property
     def links(self) -> dict[str, ImportedLink]:
         """The links seen so far."""
-        return self._tally.reader.links
+        return self._reader.links
 
     @property
     def report(self) -> ImportReport:
         """What was read so far."""
-        return self._tally.reader.report
+        return self._reader.report
+
+    @property
+    def parts(self) -> list[ReadPart]:
+        """The files read so far."""
+        return self._reader.parts
 
     def __iter__(self) -> Iterator[ImportedCount]:
         shown = 0
-        for count in self._tally.reader:
-            self._tally.add(count)
+        for count in self._reader:
             if self._status and self.report.rows >= shown + ROWS_BETWEEN_NOTES:
                 shown = self.report.rows
-                self._status.update(f"{escape(self._tally.file)}: {shown:,} rows")
+                self._status.update(f"{escape(self._file)}: {shown:,} rows")
             yield count
 
     def note(self, done: int, of: int) -> None:
         """Show how far storing is."""
         if self._status:
-            self._status.update(f"{escape(self._tally.file)}: {done:,} of {of:,} counts stored")
+            self._status.update(f"{escape(self._file)}: {done:,} of {of:,} counts stored")
 
 
-Take = Callable[[FileTally, Watched], None]
+Take = Callable[[Watched], ImportedFile | None]
 
 
 def import_command(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Count files, also .gz and .zip; - for stdin.")],
     layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
-    zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
-    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
+    zone: Annotated[
+        str | None, typer.Option(help="IANA time zone of new links, and of local times in the files.")
+    ] = None,
+    slot_minutes: Annotated[int, typer.Option(help="Slot length of links that do not exist yet, in minutes.")] = 15,
+    column_map: ColumnMap = None,
+    link: OnlyLink = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and report; no database is needed.")] = False,
     create_links: Annotated[bool, typer.Option("--create-links", help="Create links that do not exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
     refusals: Annotated[int, typer.Option(help="Refused rows to list for each file, of 100 kept.")] = 20,
 ) -> None:
-    """Store the counts of files, each file whole or not at all, and say what was taken, refused and missing."""
+    """Store the counts of files, each file whole or not at all, and report what was taken, refused and missing.
+
+    The slot length of a file is detected. Rows shorter than a link's slots are summed; a file with
+    longer rows, or with rows off the grid, is refused whole. --map and --link read any CSV:
+
+        flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin
+    """
     try:
         if refusals < 0:
             raise ValueError(f"refusals={refusals} is refused; it must be 0 or more")
-        grid, links_zone = SlotGrid(slot_minutes), zone_named(zone) if zone else None
+        options = FileOptions.parse(layout, zone, slot_minutes, column_map, link)
     except ValueError as problem:
         refuse("import", problem)
     code = 0
@@ -94,7 +111,7 @@ def import_command(
             take = only_read if dry_run else _storing(stack, settings, create_links)
             for file in files:
                 try:
-                    tally = read_file(file, layout, links_zone, grid, take, most)
+                    tally = read_file(file, options, take, most)
                 except (CountFileError, Problem) as problem:
                     code = REFUSED
                     notes.print(f"flowcast import: {escape(str(problem))}", style="red", soft_wrap=True)
@@ -115,21 +132,17 @@ def import_command(
     raise typer.Exit(code)
 
 
-def read_file(
-    file: str, layout: str, zone: ZoneInfo | None, grid: SlotGrid, take: Take, most_unpacked: int
-) -> FileTally:
-    """Read a file to its end, count by count, and let ``take`` have them."""
-    opened = open_counts(file, layout=layout, zone=zone, grid=grid, most_unpacked=most_unpacked)
-    with opened as reader, _status(file) as status:
-        tally = FileTally(file, reader)
-        take(tally, Watched(tally, status))
-    return tally
+def read_file(file: str, options: FileOptions, take: Take, most_unpacked: int) -> FileTally:
+    """Read a file to its end, and pass its counts to ``take``."""
+    with options.open(file, most_unpacked) as reader, _status(file) as status:
+        return FileTally(file, reader, take(Watched(file, reader, status)))
 
 
-def only_read(_tally: FileTally, counts: Watched) -> None:
-    """Keep none of the counts."""
-    for _ in counts:
-        pass
+def only_read(counts: Watched) -> None:
+    """Read the counts and sum them into slots, without a database."""
+    with Spool(counts) as spool:
+        spool.read()
+        spool.sum_into_slots()
 
 
 def _storing(stack: ExitStack, settings: Settings, create_links: bool) -> Take:
@@ -138,8 +151,8 @@ def _storing(stack: ExitStack, settings: Settings, create_links: bool) -> Take:
     runtime = open_runtime(settings)
     stack.callback(runtime.close)
 
-    def store(tally: FileTally, counts: Watched) -> None:
-        tally.stored = import_and_issue(runtime, counts, create_links=create_links, dry_run=False, note=counts.note)
+    def store(counts: Watched) -> ImportedFile:
+        return import_and_issue(runtime, counts, create_links=create_links, dry_run=False, note=counts.note)
 
     return store
 

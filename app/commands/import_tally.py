@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any
 
 from rich.markup import escape
@@ -10,7 +11,8 @@ from rich.table import Table
 
 from app.commands.console import out
 from app.counts.import_schemas import ImportedFile
-from app.counts.importers import CountReader, ImportedCount
+from app.counts.importers import CountReader
+from app.slots import EPOCH
 
 FEW_LINKS = 20
 TOTALS = ("layout", "rows", "values", "counts", "suspect", "imputed", "gaps", "refused")
@@ -31,37 +33,29 @@ class LinkTally:
 
 @dataclass
 class FileTally:
-    """What one file holds; slots are by number until they are shown."""
+    """What one file holds and what became of it."""
 
     file: str
     reader: CountReader
-    spans: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     stored: ImportedFile | None = None  # None on a dry run
-
-    def add(self, count: ImportedCount) -> None:
-        """Take one more count, of which its link's first slot, last slot and number remember it."""
-        first, last, n = self.spans.get(count.link_id, (count.slot, count.slot, 0))
-        self.spans[count.link_id] = min(first, count.slot), max(last, count.slot), n + 1
 
     def links(self) -> list[LinkTally]:
         """Sum up each link."""
+        spans = self.reader.report.spans
         links = [
             LinkTally(link.link_id, link.name, link.zone.key if link.zone else None)
             for link in self.reader.links.values()
         ]
         for link in links:
-            if link.link_id in self.spans:
-                first, last, link.counts = self.spans[link.link_id]
-                link.first_slot, link.last_slot = self._start(first), self._start(last)
+            if link.link_id in spans:
+                first, last, link.counts = spans[link.link_id]
+                link.first_slot, link.last_slot = _start(first), _start(last)
         return sorted(links, key=lambda link: link.link_id)
 
     def slots(self) -> tuple[str | None, str | None]:
         """First and last slot with a count."""
-        spans = self.spans.values()
-        return (self._start(min(spans)[0]), self._start(max(last for _, last, _ in spans))) if spans else (None, None)
-
-    def _start(self, slot: int) -> str:
-        return f"{self.reader.grid.start(slot):%Y-%m-%dT%H:%MZ}"
+        spans = self.reader.report.spans.values()
+        return (_start(min(spans)[0]), _start(max(last for _, last, _ in spans))) if spans else (None, None)
 
 
 def print_tally(tally: FileTally, refusals: int) -> None:
@@ -73,6 +67,7 @@ def print_tally(tally: FileTally, refusals: int) -> None:
         f"  {report.rows:,} rows, {report.values:,} values = "
         f"{taken} + {report.gaps:,} gaps + {report.refused:,} refused",
         f"  {len(links):,} links, " + (f"slots {first} to {last}" if first else "no counts"),
+        *(f"  {note}" for note in report.notes),
         *_stored_lines(tally.stored),
         *(f"  {n:,} suspect: {reason}" for reason, n in report.suspects.most_common()),
         *(f"  {n:,} refused: {reason}" for reason, n in report.reasons.most_common()),
@@ -94,6 +89,10 @@ def print_tally(tally: FileTally, refusals: int) -> None:
             )
             table.add_row(*map(escape, cells))
         out.print(table)
+
+
+def _start(seconds: int) -> str:
+    return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%MZ}"
 
 
 def _stored_lines(stored: ImportedFile | None) -> list[str]:
@@ -119,6 +118,7 @@ def as_document(tally: FileTally, refusals: int) -> dict[str, Any]:
         **totals,
         "first_slot": first,
         "last_slot": last,
+        "notes": report.notes,
         "reasons": dict(report.reasons),
         "suspects": dict(report.suspects),
         "refusals": [refusal._asdict() | {"line": refusal.line or None} for refusal in report.refusals[:refusals]],

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, INTERRUPTED, notes, progress_bar, refuse
-from app.commands.count_files import read_network
+from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
 from app.commands.current_schema import current_database
 from app.commands.network_progress import NetworkProgress
 from app.commands.service import settings_or_refuse
@@ -28,7 +28,6 @@ from app.links.folders import folder_name
 from app.network_training import ALGORITHMS as NETWORK_ALGORITHMS
 from app.network_training import NetworkTraining
 from app.registry.open_store import open_store
-from app.slots import SlotGrid
 from app.train import LinkOutcome, train_links
 from app.train_network import train_networks
 from model.trained_model import ALGORITHMS as ALONE
@@ -52,7 +51,9 @@ def train_command(
     ] = None,
     layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
     zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
-    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes.")] = 15,
+    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")] = 15,
+    column_map: ColumnMap = None,
+    link: OnlyLink = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     resume: Annotated[bool, typer.Option("--resume", help="Keep links already trained on the same counts.")] = False,
     register: Annotated[bool, typer.Option("--register", help="Put the models onto the service's shelf.")] = False,
@@ -67,6 +68,7 @@ def train_command(
     """Train a model for every link in the files, or in the database."""
     try:
         plan = _plan(algorithm, lags, neighbors, held_out_days, days, context)
+        options = FileOptions.parse(layout, zone, slot_minutes, column_map, link)
         _check_options(files, output, jobs, register, activates, from_database, links, days)
     except ValueError as problem:
         refuse("train", problem)
@@ -78,7 +80,7 @@ def train_command(
             if shelf is not None and from_database:
                 work = stored_work(shelf.engine, None if links is None else _names(links), days)
             else:
-                series, whereabouts = read_network(files or [], layout, zone, SlotGrid(slot_minutes))
+                series, whereabouts = read_network(files or [], options)
                 work = (
                     known_work(shelf.engine, series)
                     if shelf

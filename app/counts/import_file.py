@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 
 from app.clock import Clock
 from app.counts.import_schemas import ImportedFile
-from app.counts.import_spool import Spool
-from app.counts.intake import CountSource, Intake
+from app.counts.import_spool import CountSource, Spool
+from app.counts.intake import Intake
 from app.database import reading, writing
 from app.links.queries import LinkInfo
 from app.runtime import Runtime
@@ -64,16 +64,16 @@ def import_file(
     default_zone: str = "",
     note: Note | None = None,
 ) -> Imported:
-    """Store a file's counts, all that can be or none: a file that cannot be read to its end leaves nothing behind.
+    """Store a file's counts, all that can be or none: a file that cannot be read or summed leaves nothing behind.
 
     A dry run locks and writes nothing. ``note`` is called with how many of how many counts are stored so far.
     """
     intake = Intake(source, clock, default_zone)
-    with Spool() as spool:
-        for count in source:
-            spool.add(count)
+    with Spool(source) as spool:
+        spool.read()
         with reading(engine) as session:
             intake.look_up(session, spool.link_ids, create_links)
+        spool.sum_into_slots(intake.slot_minutes())
         for group in spool.groups():
             intake.check(group)
         with reading(engine) if dry_run else writing(engine) as session:

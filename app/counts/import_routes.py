@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 
 from app.counts.import_file import import_and_issue
 from app.counts.import_schemas import ImportedFile
-from app.counts.importers import CountFileError, layouts, open_counts
+from app.counts.importers import Columns, CountFileError, layouts, open_counts
+from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
+from app.counts.importers.unpacking import printable
 from app.dependencies import IngestKey, RuntimeDep
 from app.exceptions import Invalid
 from app.keys.caller import Scope
-from app.links.schemas import SLOT_LENGTHS
+from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
 from app.runtime import Runtime
 from app.slots import SlotGrid, zone_named
 from app.web.problems import problem_responses
@@ -29,6 +35,8 @@ AUTO = "auto"
 WRITTEN_AT_ONCE = 1 << 20  # bytes
 EXAMPLE = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
 MEDIA_TYPES = ("application/octet-stream", "text/csv", "application/x-ndjson", "application/gzip", "application/zip")
+MULTIPART = "multipart/form-data"
+FORM_RULE = "must be a form with the file as its only field, such as curl --form file=@counts.csv sends"
 
 
 def _known_layout(name: str) -> str:
@@ -41,6 +49,11 @@ def _known_zone(name: str | None) -> str | None:
     if name is not None:
         zone_named(name)
     return name
+
+
+def _known_map(text: str | None) -> str | None:
+    Columns.parse(text)
+    return text
 
 
 def _slot_length(minutes: int) -> int:
@@ -68,18 +81,41 @@ Zone = Annotated[
 ]
 SlotMinutes = Annotated[
     int,
-    Query(description="Length of a slot in minutes", json_schema_extra={"enum": list(SLOT_LENGTHS)}),
+    Query(
+        description="Slot length, in minutes, of links that do not exist yet",
+        json_schema_extra={"enum": list(SLOT_LENGTHS)},
+    ),
     AfterValidator(_slot_length),
+]
+ColumnMap = Annotated[
+    str | None,
+    Query(
+        alias="map",
+        description="Columns of a CSV file, or keys of JSON rows, by other names",
+        json_schema_extra={"format": "column-map"},
+        examples=[MAP_EXAMPLE],
+    ),
+    AfterValidator(_known_map),
+]
+OnlyLink = Annotated[
+    str | None,
+    Query(
+        alias="link",
+        pattern=LINK_ID_PATTERN,
+        description="Id of the only link of a file without a link column",
+        examples=["0970-7"],
+    ),
 ]
 DryRun = Annotated[bool, Query(description="Tell what the import would do, and store nothing")]
 CreateLinks = Annotated[bool, Query(description="Create the links that do not exist; needs the scope `admin`, too")]
 
 _FILE = {"type": "string", "format": "count-file", "description": "The file as it is, also packed with gzip or zip"}
+_FORM = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string", "format": "binary"}}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The file itself, whatever its media type is said to be.",
-        "content": {media_type: {"schema": _FILE} for media_type in MEDIA_TYPES},
+        "description": "The file itself, whatever its media type is said to be, or a form with the file as a field.",
+        "content": {media_type: {"schema": _FILE} for media_type in MEDIA_TYPES} | {MULTIPART: {"schema": _FORM}},
     }
 }
 _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
@@ -95,19 +131,50 @@ async def post_import(
     create_links: CreateLinks = False,
     zone: Zone = None,
     slot_minutes: SlotMinutes = 15,
+    column_map: ColumnMap = None,
+    link: OnlyLink = None,
 ) -> ImportedFile:
-    """Import a file of any known layout, sent as the body, and say what became of every value in it.
+    """Import a file of any known layout, sent as the body or in a form, and report what became of every value in it.
 
     Good counts are stored, all of them in one transaction, and the others are reported; a file that cannot be
-    read to its end stores nothing. Of several counts for one slot the last one in the file is kept.
+    read to its end stores nothing. Of several counts for one slot the last one in the file is kept. The slot length
+    of the file is detected: rows shorter than a link's slots are summed, and a file whose rows are longer or off the
+    grid is refused whole.
     """
     if create_links:
         caller.may(Scope.ADMIN)
+    try:
+        columns = Columns.parse(column_map, link)
+    except ValueError:  # each alone was checked above
+        raise Invalid.field("link", link, ONE_LINK_RULE) from None
     shedding: Shedding = request.app.state.shedding
-    with shedding.place("import"), tempfile.TemporaryFile(buffering=0) as file:
-        await _save(request, file)
-        work = partial(_import, create_links=create_links, dry_run=dry_run)
-        return await shedding.apart("import", work, runtime, file, layout, zone, SlotGrid(slot_minutes))
+    options: dict[str, Any] = {"layout": layout, "zone": zone, "grid": SlotGrid(slot_minutes), "columns": columns}
+    with shedding.place("import"):
+        async with _received(request) as file:
+            work = partial(_import, create_links=create_links, dry_run=dry_run)
+            return await shedding.apart("import", work, runtime, file, options)
+
+
+@asynccontextmanager
+async def _received(request: Request) -> AsyncIterator[io.FileIO]:
+    """Receive the file onto disk, as the body or as the only field of a form."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != MULTIPART:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            await _save(request, file)
+            yield _named(file, "body")
+        return
+    try:
+        form = await request.form(max_files=1, max_fields=1)
+    except HTTPException as problem:
+        raise Invalid.field("body", "", f"{FORM_RULE}: {problem.detail}") from None
+    try:
+        fields = form.multi_items()
+        if len(fields) != 1 or not isinstance(fields[0][1], UploadFile):
+            raise Invalid.field("body", ", ".join(name for name, _ in fields), FORM_RULE)
+        yield _named(fields[0][1].file, printable(fields[0][1].filename or "body"))
+    finally:
+        await form.close()
 
 
 async def _save(request: Request, file: io.FileIO) -> None:
@@ -130,9 +197,7 @@ def _write(file: io.FileIO, data: bytes) -> None:
 def _import(
     runtime: Runtime,
     file: io.FileIO,
-    layout: str,
-    zone: str | None,
-    grid: SlotGrid,
+    options: dict[str, Any],
     *,
     create_links: bool,
     dry_run: bool,
@@ -140,13 +205,15 @@ def _import(
     file.seek(0)
     try:
         most = runtime.settings.max_unpacked_megabytes << 20
-        with open_counts(_named(file), layout=layout, zone=zone, grid=grid, most_unpacked=most) as reader:
+        with open_counts(file, most_unpacked=most, **options) as reader:
             return import_and_issue(runtime, reader, create_links=create_links, dry_run=dry_run)
     except CountFileError as problem:
         raise Invalid.field("body", "", f"must be a file of counts: {problem}") from None
 
 
-def _named(file: io.FileIO) -> io.FileIO:
+def _named(file: IO[bytes] | io.FileIO, name: str) -> io.FileIO:
+    """Return the file under the name that messages call it by."""
+    file.flush()
     named = io.FileIO(file.fileno(), closefd=False)
-    named.name = "body"  # what messages call it
+    named.name = name
     return named

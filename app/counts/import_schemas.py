@@ -29,7 +29,7 @@ class ImportedFile(BaseModel):
     replaced: int = Field(description="Corrections; what they replaced is kept in history", examples=[1])
     unchanged: int = Field(description="Counts that were there already, just so", examples=[0])
     repeated: int = Field(description="Counts that a later one of the same file replaced", examples=[0])
-    gaps: int = Field(description="Slots that the file says have no count", examples=[1])
+    gaps: int = Field(description="Slots that the file says have no count, or that lack a row of a sum", examples=[1])
     refused: int = Field(description="Values that were not taken", examples=[1])
     suspect: int = Field(description="Taken counts that are marked suspect", examples=[0])
     imputed: int = Field(description="Taken counts that are marked imputed", examples=[0])
@@ -40,5 +40,8 @@ class ImportedFile(BaseModel):
     last_slot: datetime | None = Field(description="Start of the last slot of a taken count")
     reasons: dict[str, int] = Field(description="Refused values by the rule they broke")
     suspects: dict[str, int] = Field(description="Suspect counts by the reason, of which several may apply")
+    notes: list[str] = Field(
+        description="How the file was read: rows summed into longer slots, columns that were not read"
+    )
     refusals: list[RefusedEntry] = Field(description="The first 100 refused entries")
     forecasts_issued: int = Field(default=0, description="Links that got a new forecast", examples=[1])

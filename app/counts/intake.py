@@ -7,9 +7,8 @@ and in the order of their keys, so that two imports cannot wait for each other.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime, timedelta
 
 import numpy as np
 from pydantic import ValidationError
@@ -17,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from app.clock import FUTURE_RULE, Clock
 from app.counts.import_schemas import ImportedFile, RefusedEntry
-from app.counts.import_spool import LinkRows, Rows
-from app.counts.importers import ImportedCount, ImportedLink, ImportReport, Refusal
+from app.counts.import_spool import CountSource, LinkRows
+from app.counts.importers import ImportedLink, Refusal
+from app.counts.importers.slot_sums import Rows
 from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
 from app.counts.storing import lock_links
 from app.counts.tables import QUALITIES, Count
@@ -28,29 +28,11 @@ from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.monthly_tables import MONTHLY, ensure_months
 from app.months import month_begin, month_of, months_of
-from app.slots import SlotGrid
+from app.slots import EPOCH, SlotGrid
 
 MOST_LISTED = 100
 MOST_NEW_MONTHS = 240
 LONGEST_NAME = 200
-
-
-class CountSource(Protocol):
-    """Counts with the links and the report that fill up as they are read, as ``CountReader`` has them."""
-
-    @property
-    def grid(self) -> SlotGrid:
-        """The grid that slots are numbered on."""
-
-    @property
-    def links(self) -> dict[str, ImportedLink]:
-        """The links seen so far."""
-
-    @property
-    def report(self) -> ImportReport:
-        """What was read so far."""
-
-    def __iter__(self) -> Iterator[ImportedCount]: ...
 
 
 @dataclass
@@ -92,6 +74,10 @@ class Intake:
             info = LinkInfo(-2 - i, link.link_id, name, link.zone, link.slot_minutes, None)
             self._known[link.link_id] = info
 
+    def slot_minutes(self) -> dict[str, int]:
+        """Return the slot length of each link that exists or is to be created."""
+        return {link_id: link.slot_minutes for link_id, link in self._known.items()}
+
     def check(self, group: list[LinkRows]) -> None:
         """Check the counts of some links, and refuse those that break a rule."""
         for link_id, rows in group:
@@ -99,10 +85,10 @@ class Intake:
             permitted = rows[: self._permitted[link_id]]
             if len(permitted):
                 self._qualities += np.bincount(permitted["quality"], minlength=len(QUALITIES))
-                self._months |= months_of(permitted["slot"] * self._slot_seconds)
-                slots = [*self._slots, int(permitted["slot"][0]), int(permitted["slot"][-1])]
+                self._months |= months_of(permitted["start"])
+                slots = [*self._slots, int(permitted["start"][0]), int(permitted["start"][-1])]
                 self._slots = [min(slots), max(slots)]
-                self.newest_end = (self._slots[-1] + 1) * self._slot_seconds
+                self.newest_end = max(self.newest_end, slots[-1] + self._known[link_id].slot_seconds)
 
     def prepare(self, session: Session) -> None:
         """Create the months and the links that are missing, and lock the links that are there.
@@ -137,7 +123,7 @@ class Intake:
             self.seen += len(rows)
             permitted = rows[: self._permitted[link_id]]
             if len(permitted):
-                latest = permitted[np.diff(permitted["slot"], append=-1) != 0]  # of several for one slot the last
+                latest = permitted[np.diff(permitted["start"], append=-1) != 0]  # of several for one slot the last
                 self._repeated += len(permitted) - len(latest)
                 links.append(self._known[link_id])
                 taken.append(latest)
@@ -146,7 +132,7 @@ class Intake:
 
     def told(self, dry_run: bool) -> ImportedFile:
         """Sum up."""
-        report, start = self.source.report, self.source.grid.start
+        report = self.source.report
         return ImportedFile(
             format=report.layout,
             dry_run=dry_run,
@@ -163,32 +149,25 @@ class Intake:
             links=len(self.source.links),
             links_created=len(self._new),
             unknown_links=self._unknown[:MOST_LISTED],
-            first_slot=start(min(self._slots)) if self._slots else None,
-            last_slot=start(max(self._slots)) if self._slots else None,
+            first_slot=_instant(min(self._slots)) if self._slots else None,
+            last_slot=_instant(max(self._slots)) if self._slots else None,
             reasons=dict(report.reasons),
             suspects=dict(report.suspects),
+            notes=report.notes,
             refusals=[RefusedEntry(**one._asdict() | {"line": one.line or None}) for one in report.refusals],
         )
 
-    @property
-    def _slot_seconds(self) -> int:
-        return 60 * self.source.grid.slot_minutes
-
     def _check_link(self, link_id: str, rows: Rows) -> int:
         """Return how many counts of a link, from the first on, may be stored; refuse the others by name."""
-        link, grid = self._known.get(link_id), self.source.grid
+        link = self._known.get(link_id)
         if link is None:
             self._unknown.append(link_id)
             self._refuse("link_id", link_id, UNKNOWN_LINK, len(rows))
             return 0
-        if link.slot_minutes != grid.slot_minutes:
-            rule = f"must be that of the link, {link.slot_minutes}"
-            self._refuse("slot_minutes", f"{grid.slot_minutes} for {link_id}", rule, len(rows))
-            return 0
-        seconds = self._slot_seconds
-        past = bisect_left(rows["slot"], True, key=lambda slot: self.clock.is_future((int(slot) + 1) * seconds))
+        seconds = link.slot_seconds
+        past = bisect_left(rows["start"], True, key=lambda start: self.clock.is_future(int(start) + seconds))
         if past < len(rows):
-            first = f"{grid.start(int(rows['slot'][past])):%Y-%m-%dT%H:%M:%SZ} of {link_id}"
+            first = f"{_instant(int(rows['start'][past])):%Y-%m-%dT%H:%M:%SZ} of {link_id}"
             self._refuse("slot_start", first, FUTURE_RULE, len(rows) - past)
         return past
 
@@ -199,15 +178,18 @@ class Intake:
 
     def _store(self, session: Session, links: list[LinkInfo], taken: list[Rows], *, dry_run: bool) -> None:
         rows = np.concatenate(taken)
-        slots = rows["slot"] * self._slot_seconds
         of_link = np.repeat(np.arange(len(links)), [len(part) for part in taken])
-        counts, qualities = rows["count"].astype(np.int64), rows["quality"].astype(np.int64)
+        slots, counts, qualities = (rows[name].astype(np.int64) for name in ("start", "count", "quality"))
         checked = Checked(links, of_link, slots, counts, qualities)
         stored = compare_counts(session, checked).stored if dry_run else store_counts(session, checked)
         self._stored += stored.new
         self._replaced += stored.replaced
         self._unchanged += stored.unchanged
         self.moved += stored.moved
+
+
+def _instant(seconds: int) -> datetime:
+    return EPOCH + timedelta(seconds=seconds)
 
 
 def _changed(how: str) -> NotYet:

@@ -9,7 +9,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from app.counts.importers import CountReader, ImportedCount, Quality
+from app.counts.import_spool import Spool
+from app.counts.importers import CountReader, Quality
+from app.counts.importers.slot_sums import Rows
+from app.counts.tables import QUALITIES
 from app.slots import Calendar, SlotGrid, zone_named
 from model.series import CountSeries
 
@@ -63,10 +66,10 @@ class _Columns:
         self.counts = array("d")
         self.suspect = bytearray()
 
-    def add(self, count: ImportedCount) -> None:
-        self.slots.append(count.slot)
-        self.counts.append(count.count)
-        self.suspect.append(count.quality is Quality.SUSPECT)
+    def add(self, rows: Rows) -> None:
+        self.slots.frombytes((rows["start"] // (60 * self.grid.slot_minutes)).astype(np.int64).tobytes())
+        self.counts.frombytes(rows["count"].astype(np.float64).tobytes())
+        self.suspect += (rows["quality"] == QUALITIES.index(Quality.SUSPECT)).tobytes()
 
     def series(self) -> LinkSeries:
         slots = np.frombuffer(self.slots, dtype=np.int64)
@@ -82,18 +85,21 @@ class _Columns:
 def gather(*readers: CountReader) -> dict[str, LinkSeries]:
     """Build the series of all links, from one file or several; a link without a single count has none.
 
-    A later count for a slot replaces the earlier; a link's zone is that of the first file it is in.
+    Rows are summed into the slots of the readers' grid. A later count for a slot replaces the earlier; a link's zone
+    is that of the first file it is in.
     """
     if len(grids := {reader.grid for reader in readers}) > 1:
         raise ValueError(f"slots of {', '.join(sorted(f'{g.slot_minutes}' for g in grids))} minutes cannot be joined")
     columns: dict[str, _Columns] = {}
     for reader in readers:
-        for count in reader:
-            link = columns.get(count.link_id)
-            if link is None:
-                zone = reader.links[count.link_id].zone or zone_named("UTC")
-                link = columns[count.link_id] = _Columns(count.link_id, reader.grid, zone)
-            link.add(count)
+        with Spool(reader) as spool:
+            spool.read()
+            spool.sum_into_slots()
+            for link_id, rows in (link for group in spool.groups() for link in group):
+                if link_id not in columns:
+                    zone = reader.links[link_id].zone or zone_named("UTC")
+                    columns[link_id] = _Columns(link_id, reader.grid, zone)
+                columns[link_id].add(rows)
     return {link_id: link.series() for link_id, link in columns.items()}
 
 

@@ -69,7 +69,7 @@ BEYOND_SCHEMAS = {
     # A schema knows neither the links of a city nor their grids, and JSON Schema has no "unique by these fields".
     "POST /v1/counts": f"{UNKNOWN_LINK}|{ONCE_RULE}|{YEAR_RULE}|must lie on the link's grid",
     # A file may have any layout, whatever format= says of it.
-    "POST /v1/import": "must be a file of counts: ",
+    "POST /v1/import": "must be a file of counts: |must be a form with the file|must be left out where the map",
     "GET /v1/links/{link_id}/forecast": "must lie on the link's grid",
     "GET /v1/links/{link_id}/forecasts": SPAN,
     "GET /v1/links/{link_id}/counts": SPAN,
@@ -131,6 +131,7 @@ def packed(value: Any, media_type: str) -> bytes:
 def _languages() -> None:
     schemathesis.openapi.format("iana-time-zone", st.sampled_from(sorted(available_timezones())))
     schemathesis.openapi.format("bounding-box", boxes())
+    schemathesis.openapi.format("column-map", st.sampled_from(["count=count", "link_id=LINK_ID,slot_start=Slot_start"]))
     csv, lines = count_rows().map(as_csv), count_rows().map(as_json_lines)
     schemathesis.openapi.format("counts-csv", csv)
     schemathesis.openapi.format("counts-jsonl", lines)

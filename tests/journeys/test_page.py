@@ -512,6 +512,12 @@ class TestData:
         file.write_text("not,a,file,of,counts\n1,2,3\n")
         page.locator("#file").set_input_files(file)
         page.locator(".block.failure", has_text="must be a file of counts").wait_for()
+        file.write_text("Time;Vol\n" + "".join(f"2025-01-01T00:{minute:02}Z;1\n" for minute in range(0, 30, 5)))
+        page.locator("summary", has_text="Options").click()
+        page.get_by_label("Columns").fill("slot_start=Time,count=Vol")
+        page.get_by_label("Only link").fill(link_id)
+        page.locator("#file").set_input_files(file)
+        page.get_by_text("rows of 5 minutes are summed into 2 slots of 15 minutes").wait_for()
         visitor.errors[:] = [error for error in visitor.errors if "422" not in error]
         town.move_on()  # the others follow
 

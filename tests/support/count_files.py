@@ -2,13 +2,16 @@
 
 import io
 import zipfile
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
-from app.counts.importers import CountReader, ImportedCount, open_counts
+from app.counts.import_spool import Spool
+from app.counts.importers import CountReader, Quality, open_counts
 from app.counts.importers.scats_signals import CELLS
 from app.counts.importers.scats_survey import TIMES
+from app.counts.tables import QUALITIES
 
 HEADER = b"link_id,slot_start,count\n"
 ROW = b"Ba,2006-10-02T10:15:00Z,12\n"
@@ -16,6 +19,16 @@ SURVEY_COLUMNS = ["SCATS Number", "Location", "NB_LATITUDE", "NB_LONGITUDE", "VR
 SURVEY_HEADER = ",".join([*SURVEY_COLUMNS, *TIMES])
 CHECKS = ["NM_REGION", "CT_RECORDS", "QT_VOLUME_24HOUR", "CT_ALARM_24HOUR"]
 SIGNALS_HEADER = ",".join(["NB_SCATS_SITE", "QT_INTERVAL_COUNT", "NB_DETECTOR", *CELLS, *CHECKS])
+
+
+@dataclass(frozen=True)
+class SlotCount:
+    """A count as it would be stored; the slot by its number on the reader's grid."""
+
+    link_id: str
+    slot: int
+    count: int
+    quality: Quality
 
 
 def survey_row(day: str, cells: list[Any], site: str = "0970", approach: str = "7") -> str:
@@ -55,18 +68,32 @@ def webtris_ends() -> list[str]:
     return [f"{minute // 60:02}:{minute % 60:02}:00" for minute in range(14, 1440, 15)]
 
 
-def read_all(*lines: str, end: str = "\n", **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+def read_all(*lines: str, end: str = "\n", **settings: Any) -> tuple[list[SlotCount], CountReader]:
     return read_bytes(end.join([*lines, ""]).encode(), **settings)
 
 
-def read_bytes(data: bytes, **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+def read_bytes(data: bytes, **settings: Any) -> tuple[list[SlotCount], CountReader]:
     with open_counts(BytesIO(data), **settings) as reader:
-        counts = list(reader)
+        counts = slot_counts(reader)
     report = reader.report
     assert report.counts == len(counts)
     assert report.values == report.counts + report.gaps + report.refused
     assert report.refused == sum(report.reasons.values())
     return counts, reader
+
+
+def slot_counts(reader: CountReader) -> list[SlotCount]:
+    """Read a file and return its counts by link and slot."""
+    seconds = 60 * reader.grid.slot_minutes
+    with Spool(reader) as spool:
+        spool.read()
+        spool.sum_into_slots()
+        return [
+            SlotCount(link_id, int(row["start"]) // seconds, int(row["count"]), Quality(QUALITIES[row["quality"]]))
+            for group in spool.groups()
+            for link_id, rows in group
+            for row in rows
+        ]
 
 
 def refusals(reader: CountReader) -> list[tuple[int, str, str]]:

@@ -156,12 +156,18 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, unpack: 
 
 def _after_first_line(opened: Callable[[], io.BufferedReader], name: str) -> IO[bytes]:
     stream = opened()
-    _piece(name, stream)
+    _opening(name, stream)
     return stream
 
 
-def _first_line(name: str, stream: IO[bytes]) -> bytes:
+def _opening(name: str, stream: IO[bytes]) -> bytes:
+    """Read the first line, and the second where the first is a lone brace or bracket, which says too little."""
     first = _piece(name, stream).removeprefix(BYTE_ORDER_MARK)
+    return first + _piece(name, stream) if first.strip() in (b"{", b"[") else first
+
+
+def _first_line(name: str, stream: IO[bytes]) -> bytes:
+    first = _opening(name, stream)
     if not first:
         raise CountFileError(f"{name} is empty")
     if first.startswith((GZIP, *ZIP)):

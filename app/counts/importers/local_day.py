@@ -20,11 +20,12 @@ from zoneinfo import ZoneInfo
 
 from app.counts.importers.local_time import skipped_rule
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import CountFileError, ImportedCount, Quality
+from app.counts.importers.record import ImportedCount, Quality
 from app.slots import SlotGrid, from_local
 
 COLUMN_MINUTES = 15
 COLUMNS = 24 * 60 // COLUMN_MINUTES
+GRID = SlotGrid(COLUMN_MINUTES)
 DOUBTFUL_ZERO = "a zero beside the hour that the clocks skip may be padding"
 
 Values = Sequence[int | None]
@@ -66,7 +67,7 @@ def read_values(
 
 def day_counts(progress: Progress, zone: ZoneInfo, row: DayRow, quality: Quality) -> Iterator[ImportedCount]:
     """Give the counts of a row, each at its slot."""
-    placement = place(row.values, row.day, zone, progress.grid)
+    placement = place(row.values, row.day, zone)
     for column, value in enumerate(row.values):
         slot = placement.slots[column]
         if value is None:
@@ -77,14 +78,14 @@ def day_counts(progress: Progress, zone: ZoneInfo, row: DayRow, quality: Quality
             progress.refuse(row.line, f"{row.day.isoformat()} {row.names[column]}", value, skipped_rule(zone))
         elif column in placement.doubtful:
             progress.report.suspects[DOUBTFUL_ZERO] += 1
-            yield ImportedCount(row.link_id, slot, value, Quality.SUSPECT)
+            yield ImportedCount(row.link_id, COLUMN_MINUTES * slot, value, Quality.SUSPECT)
         else:
-            yield ImportedCount(row.link_id, slot, value, quality)
+            yield ImportedCount(row.link_id, COLUMN_MINUTES * slot, value, quality)
 
 
-def place(values: Values, day: date, zone: ZoneInfo, grid: SlotGrid) -> Placement:
+def place(values: Values, day: date, zone: ZoneInfo) -> Placement:
     """Find the slot of each column by the rule above."""
-    slots, real = local_slots(day, zone, grid)
+    slots, real = local_slots(day, zone)
     skipped = [column for column, slot in enumerate(slots) if slot is None]
     if not skipped:
         return Placement(slots)
@@ -99,24 +100,16 @@ def place(values: Values, day: date, zone: ZoneInfo, grid: SlotGrid) -> Placemen
 
 
 @lru_cache(maxsize=64)  # a file goes by link or by day, and months of days are few
-def local_slots(day: date, zone: ZoneInfo, grid: SlotGrid) -> tuple[tuple[int | None, ...], range]:
+def local_slots(day: date, zone: ZoneInfo) -> tuple[tuple[int | None, ...], range]:
     """Slot of each column by its local time, and all slots that the day really has."""
     midnight = datetime(day.year, day.month, day.day)
     starts = [midnight + timedelta(minutes=COLUMN_MINUTES * column) for column in range(COLUMNS)]
-    return tuple(_slot(start, zone, grid) for start in starts), grid.local_day(day, zone)
+    return tuple(_slot(start, zone) for start in starts), GRID.local_day(day, zone)
 
 
-def check_grid(name: str, grid: SlotGrid) -> None:
-    """Refuse a grid that the columns do not fit."""
-    if grid.slot_minutes != COLUMN_MINUTES:
-        raise CountFileError(
-            f"layout {name} has slots of {COLUMN_MINUTES} minutes; slot_minutes={grid.slot_minutes} is refused"
-        )
-
-
-def _slot(start: datetime, zone: ZoneInfo, grid: SlotGrid) -> int | None:
+def _slot(start: datetime, zone: ZoneInfo) -> int | None:
     try:
-        return grid.number(from_local(start, zone))
+        return GRID.number(from_local(start, zone))
     except ValueError:
         return None
 

@@ -1,4 +1,9 @@
-"""Local times as count files write them: days, and the one or two slots that a local time can mean."""
+"""Local times as count files write them: days, and the one or two moments that a local time can mean.
+
+A local time that the clocks skip in spring is refused. One that they repeat in autumn is its first occurrence,
+until the rows of a link go back by half the repeated hour or more: from there on they are the second. Smaller
+steps back are rows out of order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,25 @@ class Occurrences(NamedTuple):
     """Numbers of the slots that start at a local time; there is a second one in the hour that autumn repeats."""
 
     first: int
-    second: int | None
+    second: int | None = None
+
+
+class RepeatedHours:
+    """The last row of each link of a file, which decides what a repeated local time means next."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, bool]] = {}
+
+    def number(self, link_id: str, starts: Occurrences) -> int:
+        """Return the number of the link's next row."""
+        last, in_second = self._last.get(link_id, (starts.first, False))
+        number = starts.first
+        if starts.second is not None:
+            back = last - starts.first
+            if 2 * back >= starts.second - starts.first or (in_second and back > 0):
+                number = starts.second
+        self._last[link_id] = number, number == starts.second
+        return number
 
 
 def day_of(text: str) -> date:

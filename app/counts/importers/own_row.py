@@ -1,77 +1,121 @@
-"""One row of Flowcast's own layouts, CSV or JSON lines: a link, a slot by its start, a count or a gap."""
+"""One row of Flowcast's own layouts, CSV or JSON: a link, a slot by its start, a count or a gap.
+
+A start is RFC 3339 with an offset, or without one if the caller names the zone, or seconds or milliseconds since 1970.
+Eight, twelve or fourteen digits may be a date and are refused.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
+from app.counts.importers.columns import COUNT, LINK, QUALITY, SLOT
+from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import (
+    COUNT_RULE,
+    LARGEST_COUNT,
     LINK_ID,
     LINK_ID_RULE,
     SECONDS,
     YEAR_RULE,
+    CountFileError,
     ImportedCount,
     ImportedLink,
     Quality,
+    Refused,
+    whole_count,
 )
-from app.slots import SlotGrid
+from app.slots import EPOCH, NonexistentTime, SlotGrid
 
-LINK, SLOT, COUNT, QUALITY = "link_id", "slot_start", "count", "quality"
-REQUIRED = (LINK, SLOT, COUNT)
-KEYS = (*REQUIRED, QUALITY)
 QUALITIES = {quality.value: quality for quality in Quality}
 QUALITY_RULE = f"must be one of {', '.join(QUALITIES)}"
 SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00"
 OFFSET_RULE = "must carry an offset, such as Z or +10:00"
+START_RULE = f"{SLOT_RULE}, or seconds since 1970"
+ZONE_RULE = f"{OFFSET_RULE}, unless the option zone names the zone of local times"
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+UNIX_TIME = re.compile(r"(\d{9,10}|\d{13})(?:\.0+)?", re.ASCII)
+MINUTES = SlotGrid(1)
 
 
-class Refused(ValueError):
-    """A field that breaks its rule."""
-
-    def __init__(self, name: str, value: object, rule: str) -> None:
-        super().__init__(rule)
-        self.name, self.value, self.rule = name, value, rule
+class _OffGrid(ValueError):
+    """A start that is not on a whole minute and so on no grid."""
 
 
-def own_count(
-    progress: Progress, link_id: str, slot_start: str, count: int | None, quality: str | None
-) -> ImportedCount | None:
-    """Check a row and give its count, or None for a declared gap."""
+def own_count(progress: Progress, link_id: str, slot_start: str, count: object, quality: str | None) -> ImportedCount:
+    """Check a row and return its count; raise ``Refused`` if a field breaks its rule."""
     known = link_id in progress.links
     if not known and not LINK_ID.fullmatch(link_id):
         raise Refused(LINK, link_id, LINK_ID_RULE)
-    slot = _slot(slot_start, progress.grid)
-    taken = QUALITIES.get(quality) if quality else Quality.OBSERVED
+    try:
+        starts = _starts(slot_start, progress.zone)
+    except _OffGrid:
+        raise CountFileError(
+            f"{progress.source}, line {progress.line}: slot_start={slot_start!r} is off the grid, so nothing of the "
+            "file is taken; slots start on whole minutes: correct the file or remove the row"
+        ) from None
+    vehicles = _count(count)
+    taken = QUALITIES.get(quality.lower()) if quality else Quality.OBSERVED
     if taken is None:
         raise Refused(QUALITY, quality, QUALITY_RULE)
     if not known:
         progress.links[link_id] = ImportedLink(link_id, link_id, progress.zone)
-    if count is None:
-        progress.report.gaps += 1
-        return None
-    if taken is Quality.SUSPECT:
+    if taken is Quality.SUSPECT and vehicles is not None:
         progress.report.suspects["the file says so"] += 1
-    return ImportedCount(link_id, slot, count, taken)
+    return ImportedCount(link_id, progress.repeated.number(link_id, starts), vehicles, taken)
+
+
+def _count(value: object) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            return whole_count(value)
+        whole = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= LARGEST_COUNT
+        if whole and value == int(value):  # type: ignore[call-overload]
+            return int(value)  # type: ignore[call-overload, no-any-return]
+    except ValueError:
+        pass
+    raise Refused(COUNT, value, COUNT_RULE)
 
 
 @lru_cache(maxsize=10_000)  # a slot comes once per link, and is slow to read
-def _slot(text: str, grid: SlotGrid) -> int:
+def _starts(text: str, zone: ZoneInfo | None) -> Occurrences:
+    """Return the minutes that a start can mean, counted from 1970 in UTC."""
+    if match := UNIX_TIME.fullmatch(text):
+        return _minute(int(match[1]) / (1000 if len(match[1]) == 13 else 1), text)
     match = RFC_3339.fullmatch(text.upper())
-    if not match:
-        raise Refused(SLOT, text, SLOT_RULE)
-    if not match[3]:
-        raise Refused(SLOT, text, OFFSET_RULE)
     try:
-        start = datetime.fromisoformat(text.upper())
+        start = datetime.fromisoformat(text.upper()) if match else None
     except ValueError:
-        raise Refused(SLOT, text, SLOT_RULE) from None
-    try:
-        slot = grid.number(start)
-    except ValueError:
-        raise Refused(SLOT, text, f"must lie on the grid of {grid.slot_minutes}-minute slots") from None
-    if slot * 60 * grid.slot_minutes not in SECONDS:
+        start = None
+    if start is None:
+        raise Refused(SLOT, text, START_RULE)
+    if start.tzinfo is not None:
+        return _minute((start - EPOCH).total_seconds(), text)
+    if zone is None:
+        raise Refused(SLOT, text, ZONE_RULE)
+    return _local_minutes(start, text, zone)
+
+
+def _minute(seconds: float, text: str) -> Occurrences:
+    if int(seconds // 1) not in SECONDS:  # a float would be searched for, number by number
         raise Refused(SLOT, text, YEAR_RULE)
-    return slot
+    if seconds % 60:
+        raise _OffGrid
+    return Occurrences(int(seconds // 60))
+
+
+def _local_minutes(local: datetime, text: str, zone: ZoneInfo) -> Occurrences:
+    try:
+        starts = occurrences(local, zone, MINUTES)
+    except NonexistentTime:
+        raise Refused(SLOT, text, skipped_rule(zone)) from None
+    except (ValueError, OverflowError):  # the second at the ends of the calendar
+        raise _OffGrid from None
+    if 60 * starts.first not in SECONDS:
+        raise Refused(SLOT, text, YEAR_RULE)
+    return starts

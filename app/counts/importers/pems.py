@@ -1,8 +1,7 @@
 """PeMS station files of California: a row per station and five minutes, named by its start, without a header.
 
-Rows are summed over slots, by the rules of ``slot_sums``. A blank flow is a declared gap. A slot is
-imputed when any of its rows was observed by less than 100 %, or does not say. Times are local; rows
-in the hour that spring skips are refused, since no vehicle can have passed then.
+A blank flow is a declared gap. A row is imputed when it was observed by less than 100 %, or does not say.
+Times are local, by the rules of ``local_time``.
 """
 
 from __future__ import annotations
@@ -14,24 +13,25 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from app.counts.importers.columns import fields_of, header_of
 from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
-from app.counts.importers.own_row import Refused
-from app.counts.importers.progress import Progress, fields_of, header_of
+from app.counts.importers.progress import Progress
 from app.counts.importers.record import (
     LARGEST_COUNT,
     LINK_ID,
     LINK_ID_RULE,
     YEAR_RULE,
     YEARS,
-    CountFileError,
     ImportedCount,
     ImportedLink,
+    Quality,
+    Refused,
     whole_count,
 )
-from app.counts.importers.slot_sums import SlotSums
 from app.slots import MINUTES_A_DAY, NonexistentTime, SlotGrid, zone_named
 
 NAME = "pems-5min"
+NEEDS = "no header, but 12 fields and 5 more a lane: MM/DD/YYYY HH:MM:SS, Station, District, Freeway, Direction, …"
 ROW_MINUTES = 5
 ROWS = SlotGrid(ROW_MINUTES)
 # So small that the sum over even a day's slot is a count.
@@ -49,35 +49,23 @@ OBSERVED_RULE = "must be a percentage from 0 to 100"
 
 def recognises(first_line: str) -> bool:
     """Tell the layout by its first row: a time, and enough fields."""
-    fields = header_of(first_line)
+    fields = header_of(first_line, ",")
     return len(fields) >= FIELDS and TIME.fullmatch(fields[0]) is not None
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts, each when its slot is over."""
-    _check_grid(progress.grid)
+    """Give the counts of the rows."""
     zone = progress.zone or zone_named("America/Los_Angeles")
-    sums = SlotSums(progress, ROW_MINUTES)
     for line, text in progress.texts(lines):
         try:
-            count = _add(sums, progress, zone, _fields(text))
+            count = _count(progress, zone, _fields(text))
         except Refused as refused:
             progress.refuse(line, refused.name, refused.value, refused.rule)
             continue
-        if count:
-            yield count
-    yield from sums.rest()
+        yield count
 
 
-def _check_grid(grid: SlotGrid) -> None:
-    if grid.slot_minutes % ROW_MINUTES:
-        raise CountFileError(
-            f"layout {NAME} has rows of {ROW_MINUTES} minutes; slot_minutes={grid.slot_minutes} is refused, "
-            f"it must be a multiple of {ROW_MINUTES}"
-        )
-
-
-def _add(sums: SlotSums, progress: Progress, zone: ZoneInfo, fields: list[str]) -> ImportedCount | None:
+def _count(progress: Progress, zone: ZoneInfo, fields: list[str]) -> ImportedCount:
     time, link_id, _, freeway, direction, _, _, _, observed, flow, *_ = fields
     known = link_id in progress.links
     if not known and not LINK_ID.fullmatch(link_id):
@@ -87,16 +75,14 @@ def _add(sums: SlotSums, progress: Progress, zone: ZoneInfo, fields: list[str]) 
     imputed = count is not None and _is_imputed(observed)
     if not known:
         progress.links[link_id] = ImportedLink(link_id, f"Freeway {freeway} {direction}, station {link_id}", zone)
-    try:
-        return sums.add(link_id, starts, count, imputed=imputed)
-    except ValueError as rule:
-        raise Refused("Timestamp", time, str(rule)) from None
+    minute = ROW_MINUTES * progress.repeated.number(link_id, starts)
+    return ImportedCount(link_id, minute, count, Quality.IMPUTED if imputed else Quality.OBSERVED)
 
 
 def _fields(text: str) -> list[str]:
     """Split a row; of the many fields for its lanes only the number is of use here."""
     try:
-        quoted = fields_of(text) if '"' in text else None
+        quoted = fields_of(text, ",") if '"' in text else None
     except csv.Error:
         raise Refused("line", text, "must be comma-separated, with each quote closed") from None
     n = len(quoted) if quoted else text.count(",") + 1
@@ -122,12 +108,11 @@ def _starts(text: str, zone: ZoneInfo) -> Occurrences:
 
 
 def _flow(text: str) -> int:
-    whole, _, decimals = text.partition(".")
     try:
-        count = whole_count(whole)
+        count = whole_count(text)
     except ValueError:
         count = LARGEST_FLOW + 1
-    if count > LARGEST_FLOW or decimals.strip("0"):
+    if count > LARGEST_FLOW:
         raise Refused("Total Flow", text, FLOW_RULE)
     return count
 

@@ -26,6 +26,14 @@ class CountFileError(ValueError):
     """A file that cannot be read as counts at all."""
 
 
+class Refused(ValueError):
+    """A field that breaks its rule."""
+
+    def __init__(self, name: str, value: object, rule: str) -> None:
+        super().__init__(rule)
+        self.name, self.value, self.rule = name, value, rule
+
+
 class Quality(StrEnum):
     """How a count came about."""
 
@@ -46,12 +54,15 @@ class ImportedLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportedCount:
-    """Vehicles on one link in one slot; the slot by its number on the import's grid."""
+    """A row of a file: vehicles on one link in the minutes from ``minute`` on, counted from 1970 in UTC.
+
+    How many minutes a row covers is the same for a whole file. A row without a count is a declared gap.
+    """
 
     link_id: str
-    slot: int
-    count: int
-    quality: Quality
+    minute: int
+    count: int | None
+    quality: Quality = Quality.OBSERVED
 
 
 class Refusal(NamedTuple):
@@ -70,10 +81,12 @@ class Refusal(NamedTuple):
 
 @dataclass
 class ImportReport:
-    """What an import did. Once it is through, values = counts + gaps + refused.
+    """What an import did. Once its rows are summed into slots, values = counts + gaps + refused.
 
     The first 100 refusals are kept in detail; ``reasons`` counts the refused values by rule, and
-    ``suspects`` the counts marked suspect, which may be so for several reasons at once.
+    ``suspects`` the counts marked suspect, which may be so for several reasons at once. ``notes`` are
+    sentences on how the file was read, and ``spans`` has the first slot, the last slot (both by their starts
+    in Unix seconds) and the number of counts of each link.
     """
 
     layout: str
@@ -87,6 +100,8 @@ class ImportReport:
     refusals: list[Refusal] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     suspects: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    spans: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def refuse(self, refusal: Refusal) -> None:
         """Account for values that are not taken."""
@@ -102,8 +117,11 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def whole_count(text: str) -> int:
-    """Read a count, or refuse it with the rule."""
+    """Read a count such as 12 or 12.0, or raise the rule that it breaks."""
+    whole, _, decimals = text.partition(".")
     # Ten digits hold the largest count; more would only make int() work hard before the refusal.
-    if text.isascii() and text.isdigit() and len(text) <= 10 and (count := int(text)) <= LARGEST_COUNT:
-        return count
+    if whole.isascii() and whole.isdigit() and len(whole) <= 10 and not decimals.strip("0"):
+        count = int(whole)
+        if count <= LARGEST_COUNT:
+            return count
     raise ValueError(COUNT_RULE)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.counts.importers.local_day import COLUMNS, DayRow, check_grid, day_counts, read_values
-from app.counts.importers.progress import Progress, header_of
+from app.counts.importers.columns import header_of
+from app.counts.importers.local_day import COLUMN_MINUTES, COLUMNS, DayRow, day_counts, read_values
+from app.counts.importers.progress import Progress
 from app.counts.importers.record import ImportedCount, ImportedLink, Quality, whole_count
 from app.counts.importers.scats import link_days, zone_of
 
 NAME = "scats-signals"
+NEEDS = "NB_SCATS_SITE, QT_INTERVAL_COUNT, NB_DETECTOR, V00 to V95, CT_RECORDS, QT_VOLUME_24HOUR, CT_ALARM_24HOUR"
+ROW_MINUTES = COLUMN_MINUTES
 SITE, DETECTOR = "NB_SCATS_SITE", "NB_DETECTOR"
 DAY = "QT_INTERVAL_COUNT"  # a date, whatever its name says
 RECORDS, TOTAL, ALARMS = "CT_RECORDS", "QT_VOLUME_24HOUR", "CT_ALARM_24HOUR"
@@ -24,7 +27,6 @@ def recognises(first_line: str) -> bool:
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
     """Give the counts; a negative or empty cell is a declared gap, and an unsound row's counts are suspect."""
-    check_grid(NAME, progress.grid)
     zone = zone_of(progress)
     days = link_days(progress, lines, NEEDED, site=SITE, part=DETECTOR, day=DAY)
     for line, fields, link_id, day in days:

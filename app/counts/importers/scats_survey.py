@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from app.counts.importers.local_day import DayRow, check_grid, day_counts, read_values
-from app.counts.importers.progress import Progress, header_of
+from app.counts.importers.columns import header_of
+from app.counts.importers.local_day import COLUMN_MINUTES, DayRow, day_counts, read_values
+from app.counts.importers.progress import Progress
 from app.counts.importers.record import ImportedCount, ImportedLink, Quality, whole_count
 from app.counts.importers.scats import link_days, zone_of
 
 NAME = "scats-survey"
+NEEDS = "SCATS Number, VR Internal Loc, Start Time, 0:00 to 23:45"
+ROW_MINUTES = COLUMN_MINUTES
 SITE, APPROACH, DAY, PLACE = "SCATS Number", "VR Internal Loc", "Start Time", "Location"
 LATITUDE, LONGITUDE = "NB_LATITUDE", "NB_LONGITUDE"
 TIMES = tuple(f"{minute // 60}:{minute % 60:02}" for minute in range(0, 1440, 15))
@@ -24,7 +27,6 @@ def recognises(first_line: str) -> bool:
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
     """Give the counts; an empty cell is a declared gap."""
-    check_grid(NAME, progress.grid)
     zone = zone_of(progress)
     days = link_days(progress, lines, NEEDED, site=SITE, part=APPROACH, day=DAY)
     for line, fields, link_id, day in days:

@@ -1,90 +1,142 @@
-"""Sums over slots, for layouts whose rows are shorter than a slot: several rows of a link make one count.
+"""The length of a file's slots, and sums of its rows over the longer slots of links.
 
-A value of the report is a slot with at least one sound row, or a refused row. A slot that lacks a
-row, or has one without a count, is a gap: a sum of the others would be too small. One slot a link is
-open at a time and closed by a row of a later one, so rows may come link by link or time by time.
-
-A time that autumn repeats is its first occurrence, until the link's rows go back by half the
-repeated hour or more: from there on they are the second. Smaller steps back are rows out of order.
+The length is the shortest step between slot starts of the file that makes up a tenth of all steps or more: gaps make
+steps longer, and a few rows off the grid do not make it shorter. A single step that is longer than usual slots may be
+a gap and tells nothing. Rows shorter than a slot are summed. A slot that
+lacks a row, or has one without a count, is a gap: a sum of the others would be too small. Rows longer than a slot
+cannot be split, and rows off the grid belong to no slot: such a file is refused whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
 
-from app.counts.importers.local_time import Occurrences
-from app.counts.importers.progress import Progress
-from app.counts.importers.record import ImportedCount, Quality
+import numpy as np
+from numpy.typing import NDArray
 
-ORDER_RULE = "must not come after a row of a later slot: the rows of a link must be in the order of time"
-TWICE_RULE = "must come once for a link: there is a row for that time already"
+from app.counts.importers.record import LARGEST_COUNT, CountFileError
+from app.slots import EPOCH, MINUTES_A_DAY
 
+ROW = np.dtype([("link", "<i4"), ("part", "<i2"), ("start", "<i8"), ("count", "<i4"), ("quality", "i1")])
+NO_COUNT = -1
+LEAST_SHARE = 0.1  # of all steps, for one to be the length
 
-@dataclass(slots=True)
-class OpenSlot:
-    """A link's slot that may get more rows; ``seen`` has a bit for each it got."""
-
-    slot: int
-    seen: int = 0
-    total: int = 0
-    blank: bool = False
-    imputed: bool = False
-    last: int = 0
-    second: bool = False
-
-    def occurrence(self, starts: Occurrences) -> int:
-        """Tell by the link's last row which occurrence of a repeated time the next one is."""
-        if starts.second is None:
-            return starts.first
-        back = self.last - starts.first
-        second = 2 * back >= starts.second - starts.first or (self.second and back > 0)
-        return starts.second if second else starts.first
+Rows = NDArray[np.void]
 
 
-class SlotSums:
-    """The open slots of an import whose rows each last so many minutes."""
+class SlotStarts:
+    """The minutes at which the rows of a file start; memory grows with its days and not with its rows."""
 
-    def __init__(self, progress: Progress, row_minutes: int) -> None:
-        self._report = progress.report
-        self._rows_a_slot = progress.grid.slot_minutes // row_minutes
-        self._all_seen = (1 << self._rows_a_slot) - 1
-        self._open: dict[str, OpenSlot] = {}
+    def __init__(self) -> None:
+        self._days: dict[int, int] = {}  # a bit for each minute
 
-    def add(self, link_id: str, starts: Occurrences, count: int | None, *, imputed: bool) -> ImportedCount | None:
-        """Take a row, which is a value so far, and give the count of the slot it closes, if any.
+    def add(self, minute: int) -> None:
+        """Add the start of a row."""
+        day, of_day = divmod(minute, MINUTES_A_DAY)
+        self._days[day] = self._days.get(day, 0) | 1 << of_day
 
-        Its starts are numbered on the grid of rows; without a count it is a declared gap. A row that
-        comes too late or a second time raises the rule it is refused by.
-        """
-        now, closed = self._open.get(link_id), None
-        number = now.occurrence(starts) if now else starts.first
-        slot, place = divmod(number, self._rows_a_slot)
-        if now is None or slot > now.slot:
-            closed = self._closed(link_id, now) if now else None
-            now = self._open[link_id] = OpenSlot(slot)
-        elif slot < now.slot:
-            raise ValueError(ORDER_RULE)
-        elif now.seen >> place & 1:
-            raise ValueError(TWICE_RULE)
-        else:
-            self._report.values -= 1  # the slot is the value, and was counted with its first row
-        now.seen |= 1 << place
-        now.total += count or 0
-        now.blank |= count is None
-        now.imputed |= imputed
-        now.last, now.second = number, number == starts.second
-        return closed
+    def length(self, usual: int) -> int | None:
+        """Return the length of the slots in minutes; None where the starts do not tell it."""
+        steps = self._steps()
+        frequent = [step for step, n in steps.items() if n >= LEAST_SHARE * steps.total()]
+        length = min(frequent or steps, default=0)
+        certain = length and MINUTES_A_DAY % length == 0 and (length <= usual or steps.total() > 1)
+        return length if certain else None
 
-    def rest(self) -> Iterator[ImportedCount]:
-        """Close the slots that are still open at the end of a file."""
-        for link_id, slot in self._open.items():
-            if count := self._closed(link_id, slot):
-                yield count
-        self._open.clear()
+    def _steps(self) -> Counter[int]:
+        steps: Counter[int] = Counter()
+        last = np.empty(0, dtype=np.int64)
+        for day in sorted(self._days):
+            bits = np.frombuffer(self._days[day].to_bytes(MINUTES_A_DAY // 8, "little"), dtype=np.uint8)
+            minutes = MINUTES_A_DAY * day + np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+            found, n = np.unique(np.diff(np.concatenate([last, minutes])), return_counts=True)
+            steps.update(dict(zip(found.tolist(), n.tolist(), strict=True)))
+            last = minutes[-1:]
+        return steps
 
-    def _closed(self, link_id: str, slot: OpenSlot) -> ImportedCount | None:
-        if slot.blank or slot.seen != self._all_seen:
-            self._report.gaps += 1
-            return None
-        return ImportedCount(link_id, slot.slot, slot.total, Quality.IMPUTED if slot.imputed else Quality.OBSERVED)
+
+@dataclass
+class ReadPart:
+    """A file, or a member of an archive, and the minutes that its rows cover; None where that is not known."""
+
+    name: str
+    row_minutes: int | None = None
+
+
+class Sums(NamedTuple):
+    """The counts of one link by slot, the slots that are gaps, and how many rows gave way to a later one.
+
+    ``too_large`` has the starts and the sums of slots whose sum is no count any more.
+    """
+
+    rows: Rows
+    gaps: int
+    repeated: int = 0
+    too_large: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are, with a count or not."""
+        return len(self.rows) + self.gaps + len(self.too_large)
+
+
+def sum_link(link_id: str, rows: Rows, parts: Sequence[ReadPart], slot_minutes: int) -> dict[int, Sums]:
+    """Sum the rows of a link, which are in the order of time, over its slots; by the length of the rows.
+
+    Raise ``CountFileError`` where rows cannot be summed.
+    """
+    lengths = np.array([part.row_minutes or slot_minutes for part in parts], dtype=np.int64)[rows["part"]]
+    sums = {}
+    for length in np.unique(lengths).tolist():
+        chosen = rows[lengths == length]
+        _check(link_id, chosen, parts, length, slot_minutes)
+        sums[length] = _summed(chosen, 60 * slot_minutes, slot_minutes // length)
+    return sums
+
+
+def _summed(rows: Rows, slot_seconds: int, rows_a_slot: int) -> Sums:
+    if rows_a_slot == 1:
+        counted = rows[rows["count"] != NO_COUNT]
+        return Sums(counted, len(rows) - len(counted))
+    latest = rows[np.diff(rows["start"], append=-1) != 0]  # of several for one time the last
+    slots = latest["start"] // slot_seconds
+    first = np.flatnonzero(np.diff(slots, prepend=-1))
+    n_counted = np.add.reduceat((latest["count"] != NO_COUNT).astype(np.int64), first)
+    totals = np.add.reduceat(latest["count"], first, dtype=np.int64)
+    whole, fits = n_counted == rows_a_slot, totals <= LARGEST_COUNT
+    sums = latest[first]
+    sums["start"] = slots[first] * slot_seconds
+    sums["count"] = np.where(fits, totals, NO_COUNT)
+    sums["quality"] = np.maximum.reduceat(latest["quality"], first)
+    large = whole & ~fits
+    too_large = tuple(zip(sums["start"][large].tolist(), totals[large].tolist(), strict=True))
+    return Sums(sums[whole & fits], int((~whole).sum()), len(rows) - len(latest), too_large)
+
+
+def _check(link_id: str, rows: Rows, parts: Sequence[ReadPart], length: int, slot_minutes: int) -> None:
+    """Raise ``CountFileError`` if rows of a length do not fit the slots of a link."""
+    name = parts[int(rows["part"][0])].name
+    if length > slot_minutes:
+        raise CountFileError(
+            f"{name} has slots of {length} minutes, and link {link_id} has slots of {slot_minutes}: counts cannot be "
+            f"split, so nothing of the file is taken. Import it into links whose slot_minutes is {length}, which the "
+            "option slot-minutes gives to new ones. If its counts are shorter and only far apart, add a row with an "
+            "empty count for a slot between two of them"
+        )
+    if slot_minutes % length:
+        raise CountFileError(
+            f"{name} has slots of {length} minutes, which do not add up to the {slot_minutes} minutes of link {link_id}"
+            "'s slots, so nothing of the file is taken; a slot must be a whole number of the file's"
+        )
+    off = rows["start"][rows["start"] % (60 * length) != 0]
+    if len(off):
+        start = EPOCH + timedelta(seconds=int(off[0]))
+        raise CountFileError(
+            f"{name} is off the grid of {length}-minute slots: one of link {link_id} starts at "
+            f"{start:%Y-%m-%dT%H:%MZ}, so nothing of the file is taken. Slots are named by their start and begin at "
+            f"midnight UTC; correct the times or the zone, or remove such rows"
+        )

@@ -14,15 +14,15 @@ from datetime import datetime, time
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from app.counts.importers.local_day import check_grid
 from app.counts.importers.local_time import Occurrences, day_of, occurrences, skipped_rule
-from app.counts.importers.own_row import Refused
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import LINK_ID, ImportedCount, ImportedLink, Quality, whole_count
+from app.counts.importers.record import LINK_ID, ImportedCount, ImportedLink, Refused, whole_count
 from app.slots import NonexistentTime, SlotGrid, zone_named
 
 SITE, DAY, END, COUNT = "Site Name", "Report Date", "Time Period Ending", "Total Volume"
 NEEDED = (SITE, DAY, END, COUNT)
+SLOT_MINUTES = 15
+GRID = SlotGrid(SLOT_MINUTES)
 LAST_MINUTE = re.compile(r"([01]?\d|2[0-3]):(14|29|44|59)(?::00)?", re.ASCII)
 END_RULE = "must be the last minute of a quarter of an hour, such as 00:14:00 or 23:59:00"
 SITE_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons, dashes, slashes or spaces"
@@ -31,14 +31,13 @@ SITE_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons, dashes,
 class Sites:
     """The sites of one file, and where each stands in an hour that autumn repeats."""
 
-    def __init__(self, name: str, progress: Progress) -> None:
-        check_grid(name, progress.grid)
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._zone = progress.zone or zone_named("Europe/London")
         self._repeated: dict[str, set[int]] = {}
 
     def count(self, fields: Mapping[str, str]) -> ImportedCount | None:
-        """Read a row, or None for a gap; a field that breaks its rule raises ``Refused``."""
+        """Read a row, or None for a gap in the hour that spring skips; raise ``Refused`` if a field breaks its rule."""
         link_id = self._link_id(fields[SITE])
         day, end = fields[DAY], fields[END]
         text = fields[COUNT]
@@ -46,16 +45,16 @@ class Sites:
             count = whole_count(text) if text else None
         except ValueError as rule:
             raise Refused(COUNT, text, str(rule)) from None
-        starts = _starts(day, end, self._zone, self._progress.grid)
+        starts = _starts(day, end, self._zone)
         if starts is None and count is not None:
             raise Refused(END, f"{day} {end}", skipped_rule(self._zone))
         if link_id not in self._progress.links:
             self._progress.links[link_id] = ImportedLink(link_id, fields[SITE], self._zone)
         slot = self._slot(link_id, starts)
-        if slot is None or count is None:
+        if slot is None:
             self._progress.report.gaps += 1
             return None
-        return ImportedCount(link_id, slot, count, Quality.OBSERVED)
+        return ImportedCount(link_id, SLOT_MINUTES * slot, count)
 
     def _link_id(self, site: str) -> str:
         link_id = "_".join(site.replace("/", "-").split())
@@ -78,7 +77,7 @@ class Sites:
 
 
 @lru_cache(maxsize=10_000)  # a slot comes once per site
-def _starts(day: str, end: str, zone: ZoneInfo, grid: SlotGrid) -> Occurrences | None:
+def _starts(day: str, end: str, zone: ZoneInfo) -> Occurrences | None:
     """Find the slots that a row can mean; none where the clocks skip it."""
     try:
         date = day_of(day)
@@ -88,7 +87,7 @@ def _starts(day: str, end: str, zone: ZoneInfo, grid: SlotGrid) -> Occurrences |
     if not match:
         raise Refused(END, end, END_RULE)
     try:
-        return occurrences(datetime.combine(date, time(int(match[1]), int(match[2]) - 14)), zone, grid)
+        return occurrences(datetime.combine(date, time(int(match[1]), int(match[2]) - 14)), zone, GRID)
     except NonexistentTime:
         return None
     except ValueError:

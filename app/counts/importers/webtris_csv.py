@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.counts.importers.own_row import Refused
-from app.counts.importers.progress import Progress, header_of
-from app.counts.importers.record import ImportedCount
-from app.counts.importers.webtris import NEEDED, Sites
+from app.counts.importers.columns import header_of
+from app.counts.importers.progress import Progress
+from app.counts.importers.record import ImportedCount, Refused
+from app.counts.importers.webtris import NEEDED, SLOT_MINUTES, Sites
 
 NAME = "webtris-daily"
+NEEDS = ", ".join(NEEDED)
+ROW_MINUTES = SLOT_MINUTES
 
 
 def recognises(first_line: str) -> bool:
@@ -19,7 +21,7 @@ def recognises(first_line: str) -> bool:
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
     """Give the counts."""
-    sites = Sites(NAME, progress)
+    sites = Sites(progress)
     for line, fields in progress.table(lines, NEEDED):
         try:
             count = sites.count(fields)

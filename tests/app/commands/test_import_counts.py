@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.commands import import_counts
+from app.counts import import_spool
 from app.settings import settings_from_environment
 from tests.support.count_files import (
     SIGNALS_HEADER,
@@ -149,6 +150,52 @@ class TestOptions:
         assert not done.stdout
 
 
+class TestWhatPeopleHave:
+    FIVES = "Time;Vol\n" + "".join(f"2019-01-01 00:{minute:02};{minute}\n" for minute in range(0, 60, 5))
+
+    def test_a_map_a_link_and_a_zone_read_any_csv(self, tmp_path):
+        file = tmp_path / "lane.csv"
+        file.write_text(self.FIVES)
+        options = ["--map", "slot_start=Time,count=Vol", "--link", "lane-1", "--zone", "America/Los_Angeles"]
+        done = run("--dry-run", file, *options)
+        assert done.exit_code == 0, done.stderr
+        assert "12 rows, 4 values = 4 counts" in done.stdout
+        assert "rows of 5 minutes are summed into 4 slots of 15 minutes" in done.stdout
+        [told] = json.loads(run("--dry-run", "--json", file, *options).stdout)
+        assert (told["first_slot"], told["last_slot"]) == ("2019-01-01T08:00Z", "2019-01-01T08:45Z")
+        [link] = told["links"]
+        assert (link["link_id"], link["zone"], link["counts"]) == ("lane-1", "America/Los_Angeles", 4)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--map", "vehicles=Vol"], "must give a column to link_id"),
+            (["--link", "A 7"], "must be 1 to 64 letters"),
+            (["--map", "link_id=Vol", "--link", "A7"], "must be left out where the map"),
+            (["--link", "A7", "--format", "scats-survey"], "map and link concern flowcast-csv"),
+            (["--link", "A7"], "has no column 'slot_start' among 'Time', 'Vol'; the option map names another"),
+            ([], "Known layouts need these columns: flowcast-csv: link_id, slot_start, count"),
+            (["--link", "A7", "--map", "slot_start=Time,count=Vol", "--zone", "UTC", "--slot-minutes", 12], "add up"),
+        ],
+    )
+    def test_what_is_not_certain_is_refused_with_what_to_do(self, tmp_path, options, message):
+        file = tmp_path / "lane.csv"
+        file.write_text(self.FIVES)
+        done = run("--dry-run", file, *options)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+
+    def test_the_help_has_an_example(self):
+        said = " ".join(run("--help").stdout.split())
+        assert "flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin" in said
+
+    def test_the_published_lane_is_summed(self, real_file):
+        options = ["--map", "slot_start=local_start,count=count", "--link", "lane-1", "--zone", "America/Los_Angeles"]
+        file = real_file.with_name("pems_lane_2016.csv.gz")
+        [told] = json.loads(run("--dry-run", "--json", file, *options).stdout)
+        assert (told["rows"], told["counts"], told["gaps"], told["refused"]) == (12_096, 4_032, 0, 0)
+
+
 class TestStoring:
     @pytest.fixture(autouse=True)
     def database(self, tmp_path, monkeypatch):
@@ -202,9 +249,10 @@ class TestStoring:
 
 class TestEnds:
     def test_a_file_of_which_more_is_refused_than_taken_is_reported_and_fails(self, own):
-        done = run("--dry-run", "--slot-minutes", 60, own)  # 0:15 and 0:30 start no hour
+        own.write_text(OWN + "Ba,soon,4\n")
+        done = run("--dry-run", own)
         assert done.exit_code == 1
-        assert "+ 0 gaps + 2 refused" in done.stdout
+        assert "+ 1 gaps + 2 refused" in done.stdout
         assert "more values were refused than taken" in done.stderr
 
     def test_an_unreadable_file_does_not_stop_the_others(self, own, tmp_path):
@@ -244,11 +292,15 @@ class TestLongFiles:
         assert run("--dry-run", file).exit_code == 0
         assert "reading" in screen.getvalue() or "rows" in screen.getvalue()
 
-    def test_memory_does_not_grow_with_the_file(self, tmp_path):
+    def test_memory_does_not_grow_with_the_file(self, tmp_path, monkeypatch):
+        """But with the rows of a link, of which all must be there to be summed."""
+        monkeypatch.setattr(import_spool, "WRITTEN_AT_ONCE", 500)
+        monkeypatch.setattr(import_spool.Spool.groups, "__defaults__", (1000,))
         peaks = []
-        for n in (2_000, 12_000):
+        for n in (2, 12):
             file = tmp_path / f"{n}.csv"
-            file.write_text("link_id,slot_start,count\n" + "Ba,2019-01-01T00:00:00Z,4\n" * n)
+            rows = [f"L{i},2019-01-01T00:00:00Z,4\n" * 1000 for i in range(n)]
+            file.write_text("link_id,slot_start,count\n" + "".join(rows))
             run("--dry-run", file)
             tracemalloc.start()
             assert run("--dry-run", file).exit_code == 0

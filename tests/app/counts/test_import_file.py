@@ -144,11 +144,13 @@ class TestRefused:
         assert told.refusals[0].value == f"{future:%Y-%m-%dT%H:%M:%SZ} of A"
         assert adds_up(told)
 
-    def test_another_slot_length_than_the_links(self, engine):
-        add_links(engine, "A", slot_minutes=5)
-        told = run(engine, HEADER + row()).told
-        assert (told.stored, told.refused) == (0, 1)
-        assert told.reasons == {"must be that of the link, 5": 1}
+    def test_longer_slots_than_the_links_refuse_the_file(self, engine):
+        add_links(engine, "A", slot_minutes=5, zone="UTC")
+        with pytest.raises(
+            CountFileError, match="slots of 15 minutes, and link A has slots of 5: counts cannot be split"
+        ):
+            run(engine, HEADER + row() + row(slot=1) + row(slot=2))
+        assert stored(engine) == {}
 
     def test_a_file_that_breaks_off_stores_nothing(self, engine):
         add_links(engine, "A")
@@ -280,3 +282,130 @@ class TestPostImport:
     def test_a_file_past_the_limit_is_too_large(self, client, monkeypatch):
         answer = client.post("/v1/import", content=b"x", headers={"Content-Length": str(2**31)})
         assert answer.status_code == 413
+
+
+def five_minutes(*counts, link_id="A", first=0):
+    starts = [MIDNIGHT + timedelta(minutes=first + 5 * i) for i in range(len(counts))]
+    return "".join(f"{link_id},{at.isoformat()},{count},\n" for at, count in zip(starts, counts, strict=True))
+
+
+class TestSlotLength:
+    def test_short_rows_are_summed_into_the_slots_of_each_link(self, engine):
+        add_links(engine, "A", zone="UTC")
+        add_links(engine, "B", zone="UTC", slot_minutes=30)
+        add_links(engine, "C", zone="UTC", slot_minutes=5)
+        text = "".join(five_minutes(1, 2, 3, 4, 5, 6, 7, link_id=link) for link in "ABC")
+        told = run(engine, HEADER + text).told
+        assert stored(engine, "A") == {0: 6, 1: 15}
+        assert stored(engine, "B") == {0: 21}
+        with reading(engine) as session:
+            key = links_by_id(session, ["C"])["C"].link_key
+            assert counts_between(session, [key], 0, 2**33)[:, 2].tolist() == [1, 2, 3, 4, 5, 6, 7]
+        assert (told.rows, told.stored, told.gaps) == (21, 10, 2)
+        assert adds_up(told)
+        assert told.notes[0] == (
+            "rows of 5 minutes are summed into 3 slots of 15 minutes; 1 of them lack a row or its count and are gaps"
+        )
+
+    def test_a_link_that_is_created_gets_the_slot_length_and_zone_asked_for(self, engine):
+        text = HEADER + five_minutes(*[1] * 12)
+        with open_counts(io.BytesIO(text.encode()), grid=SlotGrid(60), zone="Europe/Berlin") as reader:
+            told = import_file(engine, reader, FeedClock(lambda: None, lambda: 0), create_links=True).told
+        with reading(engine) as session:
+            [link] = all_links(session)
+        assert (link.slot_minutes, link.zone_name, told.stored) == (60, "Europe/Berlin", 1)
+
+    def test_an_incomplete_slot_leaves_a_stored_count_alone(self, engine):
+        add_links(engine, "A", zone="UTC")
+        run(engine, HEADER + five_minutes(1, 2, 3))
+        told = run(engine, HEADER + five_minutes(9, 9, first=5)).told
+        assert stored(engine) == {0: 6}
+        assert (told.stored, told.replaced, told.gaps) == (0, 0, 1)
+
+    @pytest.mark.parametrize("off", ["00:07", "00:15:30"])
+    def test_a_file_off_the_grid_stores_nothing(self, engine, off):
+        add_links(engine, "A", zone="UTC")
+        with pytest.raises(CountFileError, match="off the grid"):
+            run(engine, HEADER + five_minutes(*[1] * 30) + f"A,2025-09-01T{off}Z,4,\n", create_links=True)
+        assert stored(engine) == {}
+
+
+class TestPostedFiles:
+    """What people have, over REST."""
+
+    def test_a_file_off_the_grid_is_refused_whole(self, client, put_link):
+        put_link("A", zone="UTC")
+        answer = client.post("/v1/import", content=HEADER + row() + row(slot=0.5) + row(slot=1) + row(slot=2))
+        assert answer.status_code == 422
+        assert "off the grid" in answer.json()["detail"]
+        assert client.get("/v1/links/A/counts").json()["counts"] == []
+
+    def test_a_map_a_link_and_a_zone_read_any_csv(self, client, put_link):
+        put_link("A7", zone="Europe/Berlin")
+        text = "Time;Vol\n" + "".join(f"2025-09-01 02:{minute:02};{minute}\n" for minute in range(0, 60, 5))
+        query = {"map": "slot_start=Time,count=Vol", "link": "A7", "zone": "Europe/Berlin"}
+        told = client.post("/v1/import", params=query, content=text).json()
+        assert (told["stored"], told["refused"]) == (4, 0)
+        assert stored_over_rest(client, "A7") == [15, 60, 105, 150]
+
+    @on_sqlite
+    @pytest.mark.parametrize(
+        ("query", "message"),
+        [
+            ({"map": "vehicles=Vol"}, "it must give a column to link_id, slot_start, count, quality"),
+            ({"map": "count=Vol"}, "has no column 'Vol' among"),
+            ({"link": "A 7"}, "link"),
+            ({"link": "A7", "map": "link_id=Detector"}, "must be left out where the map names a column"),
+            ({"link": "A7"}, "so the option link must be left out"),
+            ({"map": "count=Vol", "format": "pems-5min"}, "map and link concern flowcast-csv"),
+        ],
+    )
+    def test_columns_that_are_not_there_are_refused(self, client, query, message):
+        answer = client.post("/v1/import", params=query, content=HEADER + row())
+        assert answer.status_code == 422
+        assert message in answer.json()["detail"]
+
+    @on_sqlite
+    def test_a_json_list_is_read(self, client, put_link):
+        put_link("A", zone="UTC")
+        rows = [{"link_id": "A", "slot_start": int(MIDNIGHT.timestamp()) + 900 * i, "count": 4.0} for i in range(3)]
+        for document in (rows, {"counts": rows}):
+            told = client.post("/v1/import", json=document).json()
+            assert (told["stored"] + told["unchanged"], told["refused"]) == (3, 0)
+
+
+def stored_over_rest(client, link_id):
+    counts = client.get(f"/v1/links/{link_id}/counts").json()["counts"]
+    return [one["count"] for one in counts if one["count"] is not None]
+
+
+@on_sqlite
+class TestForms:
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress])
+    def test_a_file_may_be_uploaded_in_a_form(self, client, put_link, pack):
+        put_link("A", zone="UTC")
+        body = pack((HEADER + row() + row(slot=1) + row(slot=2, count="-1")).encode())
+        answer = client.post("/v1/import", files={"file": ("counts.csv", body)})
+        assert answer.status_code == 200, answer.text
+        assert (answer.json()["stored"], answer.json()["refused"]) == (2, 1)
+        assert answer.json()["refusals"][0]["source"] == "counts.csv"
+
+    def test_a_large_file_goes_to_disk(self, client, put_link):
+        put_link("A", zone="UTC")
+        text = HEADER + row() + row(slot=1) * 60_000
+        told = client.post("/v1/import", files={"upload": ("counts.csv", text.encode())}).json()
+        assert (told["stored"], told["repeated"]) == (2, 59_999)
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            {"files": {"a": ("a.csv", b"x"), "b": ("b.csv", b"x")}},
+            {"files": {"a": ("a.csv", b"x")}, "data": {"zone": "UTC"}},
+            {"content": b"nonsense", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
+            {"content": b"nonsense", "headers": {"Content-Type": "multipart/form-data"}},
+        ],
+    )
+    def test_other_forms_are_refused_with_what_to_do(self, client, form):
+        answer = client.post("/v1/import", **form)
+        assert answer.status_code == 422, answer.text
+        assert "must be a form with the file as its only field, such as curl --form" in answer.json()["detail"]

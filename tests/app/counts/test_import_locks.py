@@ -144,7 +144,8 @@ class TestImport:
 
         class Slow:
             def __init__(self, reader: Any) -> None:
-                self.grid, self.links, self.report, self._reader = reader.grid, reader.links, reader.report, reader
+                self.grid, self.links, self.report, self.parts = reader.grid, reader.links, reader.report, reader.parts
+                self._reader = reader
 
             def __iter__(self) -> Any:
                 return slow(self._reader)

@@ -21,7 +21,7 @@ const FIGURES = [
 /** @param {import("../main.js").Page} page @param {() => void} onImported */
 export function importPanel(page, onImported) {
   const { api, session } = page;
-  const asked = { format: "auto", zone: "", slot_minutes: 15, create_links: false };
+  const asked = { format: "auto", zone: "", map: "", link: "", create_links: false };
   /** @type {File | null} */ let file = null;
   const report = el("div", { "aria-live": "polite" });
   const input = el("input", {
@@ -53,7 +53,7 @@ export function importPanel(page, onImported) {
     el(
       "p",
       { class: "note" },
-      "CSV, JSON lines, SCATS, PeMS or WebTRIS, also .gz and .zip. It is read and reported on first; nothing is stored before you say so.",
+      "CSV, JSON, SCATS, PeMS or WebTRIS, also .gz and .zip. It is read and reported on first; nothing is stored before you say so.",
     ),
   );
   const layout = el(
@@ -61,17 +61,20 @@ export function importPanel(page, onImported) {
     { class: "inline" },
     ...select("format", "Layout", [["auto", "recognise it"]], "auto", again("format")),
   );
-  const zone = el("input", {
-    id: "zone",
-    placeholder: "as the layout has it",
-    autocomplete: "off",
-    on: {
-      change: () => {
-        asked.zone = zone.value.trim();
-        retry();
+  const text = (name, label, placeholder) => {
+    const field = el("input", {
+      id: name,
+      placeholder,
+      autocomplete: "off",
+      on: {
+        change: () => {
+          asked[name] = field.value.trim();
+          retry();
+        },
       },
-    },
-  });
+    });
+    return [el("label", { for: name }, label), field];
+  };
   const create = el("input", {
     type: "checkbox",
     id: "create",
@@ -86,7 +89,14 @@ export function importPanel(page, onImported) {
     "details",
     {},
     el("summary", {}, "Options"),
-    el("div", { class: "fields" }, layout, el("label", { for: "zone" }, "Zone of local times and new links"), zone),
+    el(
+      "div",
+      { class: "fields" },
+      layout,
+      ...text("zone", "Zone of local times and new links", "as the layout has it"),
+      ...text("map", "Columns", "link_id=Detector,slot_start=Time,count=Vol"),
+      ...text("link", "Only link", "for a file without a link column"),
+    ),
   );
   options.addEventListener(
     "toggle",
@@ -123,7 +133,7 @@ export function importPanel(page, onImported) {
       dry_run: String(isDry),
       create_links: String(asked.create_links),
     });
-    if (asked.zone) query.set("zone", asked.zone);
+    for (const name of ["zone", "map", "link"]) if (asked[name]) query.set(name, asked[name]);
     return `v1/import?${query}`;
   };
   const send = async (isDry) => {
@@ -176,6 +186,7 @@ export function importPanel(page, onImported) {
           ([name, label]) => [el("dt", {}, label), el("dd", {}, number(answer[name]))],
         ),
       ),
+      answer.notes.length > 0 && el("ul", {}, ...answer.notes.map((note) => el("li", {}, note))),
       answer.unknown_links.length > 0 && el("p", { class: "problem" }, unknown(answer.unknown_links)),
       Object.keys(answer.reasons).length > 0 &&
         el("ul", {}, ...Object.entries(answer.reasons).map(([reason, n]) => el("li", {}, `${n}: ${reason}`))),

@@ -40,6 +40,7 @@ TEXTS = {
     "scats-survey": [SURVEY_HEADER, survey_row("2006-10-02", DAY)],
     "scats-signals": [SIGNALS_HEADER, signals_row("2025-09-01", DAY)],
     "flowcast-csv": ["link_id,slot_start,count", "Ba,2006-10-02T10:15:00Z,12", "Bb,2006-10-02T10:15:00+10:00,1"],
+    "flowcast-json": ['[{"link_id": "Cf", "slot_start": "2006-10-02T10:15:00Z", "count": 3}]'],
     "flowcast-jsonl": ['{"link_id": "Cf", "slot_start": "2006-10-02T10:15:00Z", "count": 3, "quality": "imputed"}'],
     "pems-5min": [pems_row(time, 7) for time in pems_times(datetime(2025, 9, 1), 6)],
     "webtris-daily": [WEBTRIS_HEADER, *(webtris_row("2025-09-01", end, 4) for end in webtris_ends()[:5])],
@@ -158,7 +159,10 @@ def test_a_file_cannot_name_links_without_end(layout, monkeypatch):
     names = ("0970", "0100", "Ba", "Cf", "1108148", "M25/4490A")
     monkeypatch.setattr(progress, "MOST_LINKS", 3)
     first, *rows = TEXTS[layout] if layout not in ("flowcast-jsonl", "pems-5min") else ["", *TEXTS[layout]]
-    if layout == "webtris-daily-json":
+    if layout == "flowcast-json":
+        row = {"slot_start": "2006-10-02T10:15:00Z", "count": None}
+        first, rows = "", [json.dumps([row | {"link_id": f"L{i}"} for i in range(4)])]
+    elif layout == "webtris-daily-json":
         rows = [json.dumps({"Rows": [webtris_fields("2025-09-01", "00:14:00", "", f"site {i}") for i in range(4)]})]
         first = ""
     else:

@@ -39,6 +39,7 @@ class TestLayouts:
     def test_all_are_known_by_name(self):
         assert list(layouts()) == [
             "flowcast-csv",
+            "flowcast-json",
             "flowcast-jsonl",
             "pems-5min",
             "scats-signals",
@@ -50,11 +51,11 @@ class TestLayouts:
     def test_a_new_module_in_the_package_is_a_new_layout(self, tmp_path, monkeypatch):
         (tmp_path / "pulses.py").write_text(
             "from app.counts.importers.record import ImportedCount, Quality\n"
-            "NAME = 'pulses'\n"
+            "NAME, NEEDS, ROW_MINUTES = 'pulses', 'pulses', 15\n"
             "def recognises(first_line): return first_line == 'pulses'\n"
             "def read(lines, progress):\n"
             "    for number, text in progress.texts(lines):\n"
-            "        yield ImportedCount('Ba', number, len(text), Quality.OBSERVED)\n"
+            "        yield ImportedCount('Ba', 15 * number, len(text), Quality.OBSERVED)\n"
         )
         monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
         layouts.cache_clear()
@@ -71,9 +72,17 @@ class TestLayouts:
             read_all("time;detector;" + "x" * 200, "1;2;3")
         message = str(refused.value)
         assert "it starts with 'time;detector;xxx" in message
-        assert f"known are {', '.join(layouts())}" in message
-        assert len(message) < 250
+        assert len(message) < 1200
         assert "\n" not in message
+
+    def test_an_unknown_layout_lists_the_columns_that_each_layout_needs(self):
+        with pytest.raises(CountFileError) as refused:
+            read_all("time,detector,vehicles", "1,2,3")
+        message = str(refused.value)
+        assert all(f"{name}: {layout.NEEDS}" in message for name, layout in layouts().items())
+        assert "flowcast-csv: link_id, slot_start, count and perhaps quality" in message
+        assert "webtris-daily: Site Name, Report Date, Time Period Ending, Total Volume" in message
+        assert "The option map reads any CSV, as in link_id=Detector,slot_start=Time,count=Vol" in message
 
     def test_an_unknown_name_of_a_layout_is_refused(self):
         with pytest.raises(CountFileError, match="layout='pems' is refused; it must be auto or one of flowcast-csv"):

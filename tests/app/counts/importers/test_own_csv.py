@@ -2,9 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.counts.importers import CountFileError, ImportedCount, Quality
+from app.counts.importers import Columns, CountFileError, Quality
 from app.slots import SlotGrid
-from tests.support.count_files import read_all, read_bytes, refusals
+from tests.support.count_files import SlotCount, read_all, read_bytes, refusals
 
 HEADER = "link_id,slot_start,count"
 SOUND = "Ba,2006-10-02T10:15:00+10:00,12"
@@ -13,7 +13,7 @@ SLOT = SlotGrid().number(datetime(2006, 10, 2, 0, 15, tzinfo=UTC))
 
 def test_a_row_is_one_count():
     counts, reader = read_all(HEADER, SOUND)
-    assert counts == [ImportedCount("Ba", SLOT, 12, Quality.OBSERVED)]
+    assert counts == [SlotCount("Ba", SLOT, 12, Quality.OBSERVED)]
     assert reader.report.layout == "flowcast-csv"
     assert (reader.links["Ba"].name, reader.links["Ba"].zone) == ("Ba", None)
 
@@ -39,10 +39,11 @@ def test_an_empty_count_is_a_declared_gap():
 @pytest.mark.parametrize(
     ("row", "field", "rule"),
     [
-        ("Ba,2006-10-02T10:07:00Z,12", "slot_start", "grid of 15-minute slots"),
-        ("Ba,2006-10-02T10:15:00.5Z,12", "slot_start", "grid of 15-minute slots"),
         ("Ba,2006-10-02T10:15:00,12", "slot_start", "must carry an offset"),
         ("Ba,2/10/2006 10:15,12", "slot_start", "RFC 3339"),
+        ("Ba,20061002,12", "slot_start", "or seconds since 1970"),
+        ("Ba,200610021015,12", "slot_start", "or seconds since 1970"),
+        ("Ba,9999999999,12", "slot_start", "years 1970 to 2099"),
         ("Ba,2006-02-30T10:15:00Z,12", "slot_start", "RFC 3339"),
         ("Ba,0206-10-02T10:15:00Z,12", "slot_start", "years 1970 to 2099"),
         ("Ba,,12", "slot_start", "RFC 3339"),
@@ -93,6 +94,103 @@ def test_a_line_that_is_not_utf_8_is_refused_by_number():
     assert [line for line, _, _ in refusals(reader)] == [3]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_delimiters_upper_case_and_extra_columns_make_no_difference(delimiter):
+    rows = ["Count,SPEED,Link_ID,SLOT_START,", "12,,Ba,2006-10-02T10:15:00+10:00,"]
+    counts, reader = read_all(*(row.replace(",", delimiter) for row in rows))
+    assert counts == [SlotCount("Ba", SLOT, 12, Quality.OBSERVED)]
+    assert reader.report.notes == ["columns that are not read: SPEED"]
+
+
+@pytest.mark.parametrize("count", ["12", "12.0", "12.", "12.000"])
+def test_a_count_may_be_written_as_a_decimal(count):
+    counts, _ = read_all(HEADER, f"Ba,2006-10-02T10:15:00+10:00,{count}")
+    assert counts[0].count == 12
+
+
+@pytest.mark.parametrize(
+    "start", ["1159748100", "1159748100.0", "1159748100000", "2006-10-02T10:15+10:00", "2006-10-02 00:15:00z"]
+)
+def test_a_start_may_be_seconds_or_milliseconds_since_1970(start):
+    counts, _ = read_all(HEADER, f"Ba,{start},12")
+    assert counts[0].slot == SLOT
+
+
+class TestLocalTimes:
+    AUTUMN = ("02:30", "02:45", "02:00", "02:15", "02:30", "02:45", "03:00")
+
+    def test_they_are_of_the_zone_that_the_caller_names(self):
+        counts, reader = read_all(HEADER, "Ba,2006-10-02T10:15,12", zone="Australia/Brisbane")
+        assert counts[0].slot == SLOT
+        assert reader.links["Ba"].zone.key == "Australia/Brisbane"
+
+    def test_without_a_zone_they_are_refused_with_what_to_do(self):
+        _, reader = read_all(HEADER, "Ba,2006-10-02T10:15,12")
+        assert "unless the option zone names the zone of local times" in reader.report.refusals[0].reason
+
+    def test_a_skipped_one_is_refused_by_name(self):
+        _, reader = read_all(HEADER, "Ba,2006-03-26T02:15,12", zone="Europe/Berlin")
+        assert "the clocks skip it" in reader.report.refusals[0].reason
+
+    def test_a_repeated_hour_is_its_first_and_then_its_second_occurrence(self):
+        rows = [f"Ba,2006-10-29 {clock},{i}" for i, clock in enumerate(self.AUTUMN)]
+        counts, _ = read_all(HEADER, *rows, zone="Europe/Berlin")
+        first = SlotGrid().number(datetime(2006, 10, 29, 0, 30, tzinfo=UTC))
+        assert [(count.slot - first, count.count) for count in counts] == [(i, i) for i in range(7)]
+
+
+class TestColumns:
+    def test_a_map_reads_other_columns(self):
+        columns = Columns.parse("link_id=Detector, slot_start=Time ,count=Vol")
+        counts, reader = read_all("time;DETECTOR;Lane;Vol", "2006-10-02T00:15Z;Ba;2;12", columns=columns)
+        assert counts == [SlotCount("Ba", SLOT, 12, Quality.OBSERVED)]
+        assert reader.report.layout == "flowcast-csv"
+
+    def test_a_map_names_a_quality_and_columns_with_commas_too(self):
+        columns = Columns.parse('slot_start=Time,"count=Vol, all",quality=Flag')
+        header = 'LINK_ID,Time,"Vol, all",Flag'
+        counts, _ = read_all(header, "Ba,2006-10-02T00:15Z,12,Imputed", columns=columns)
+        assert counts[0].quality is Quality.IMPUTED
+
+    def test_the_only_link_may_be_named(self):
+        columns = Columns.parse(None, "A7")
+        counts, _ = read_all("slot_start,count", "2006-10-02T00:15Z,12", columns=columns)
+        assert counts[0].link_id == "A7"
+
+    @pytest.mark.parametrize(
+        ("text", "link", "header", "message"),
+        [
+            ("count=Vol", None, HEADER, "has no column 'Vol' among 'link_id', 'slot_start', 'count'"),
+            ("count=VOL", None, "link_id,slot_start,Vol,vol", "has the column 'VOL' twice"),
+            (None, "A7", HEADER, "has a column 'link_id', so the option link must be left out"),
+            ("count=Vol", None, "SCATS Number,Vol", "has no column 'link_id' among 'SCATS Number', 'Vol'"),
+        ],
+    )
+    def test_what_is_not_certain_is_refused(self, text, link, header, message):
+        with pytest.raises(CountFileError, match=message):
+            read_all(header, SOUND, columns=Columns.parse(text, link))
+
+    @pytest.mark.parametrize(
+        ("text", "link", "message"),
+        [
+            ("", None, "map='' is refused; it must give a column to link_id, slot_start, count, quality"),
+            ("count", None, "as in link_id=Detector,slot_start=Time,count=Vol"),
+            ("vehicles=Vol", None, "it must give a column to"),
+            ("count=A,count=B", None, "it must give a column to"),
+            ("link_id=Detector", "A7", "link='A7' is refused; it must be left out where the map names a column"),
+            ('"count=Vol', None, "it must give a column to"),
+            (None, "A 7", "link='A 7' is refused; it must be 1 to 64 letters"),
+        ],
+    )
+    def test_options_that_are_none_are_refused(self, text, link, message):
+        with pytest.raises(ValueError, match=message):
+            Columns.parse(text, link)
+
+    def test_layouts_with_columns_of_their_own_are_not_mapped(self):
+        with pytest.raises(CountFileError, match="map and link concern flowcast-csv"):
+            read_all(HEADER, layout="pems-5min", columns=Columns.parse("count=Vol"))
+
+
 def test_other_slot_lengths_have_their_own_grid():
     counts, _ = read_all(HEADER, "Ba,2006-10-02T10:05:00Z,12", grid=SlotGrid(5))
     assert SlotGrid(5).start(counts[0].slot) == datetime(2006, 10, 2, 10, 5, tzinfo=UTC)
@@ -101,8 +199,8 @@ def test_other_slot_lengths_have_their_own_grid():
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("link_id,slot_start", "no column 'count'"),
-        (f"{HEADER},qualty", "unknown column 'qualty'"),
+        ("link_id,slot_start", "no column 'count' among 'link_id', 'slot_start'; the option map names another"),
+        (f"{HEADER},qualty", "unknown column 'qualty'; rename it if it is 'quality'"),
         (f"{HEADER},count", "the column 'count' twice"),
         (SOUND, "no column 'link_id'"),
     ],

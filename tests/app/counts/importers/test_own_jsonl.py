@@ -3,9 +3,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.counts.importers import ImportedCount, Quality
+from app.counts.importers import Quality
 from app.slots import SlotGrid
-from tests.support.count_files import read_all
+from tests.support.count_files import SlotCount, read_all
 
 SLOT = SlotGrid().number(datetime(2006, 10, 2, 0, 15, tzinfo=UTC))
 
@@ -16,7 +16,7 @@ def row(**changes):
 
 def test_a_line_is_one_count():
     counts, reader = read_all(row(), row(quality="suspect"), row(quality=None))
-    assert counts[0] == ImportedCount("Ba", SLOT, 12, Quality.OBSERVED)
+    assert counts[0] == SlotCount("Ba", SLOT, 12, Quality.OBSERVED)
     assert [count.quality for count in counts] == ["observed", "suspect", "observed"]
     assert reader.report.layout == "flowcast-jsonl"
     assert reader.report.rows == 3
@@ -43,7 +43,8 @@ def test_null_is_a_declared_gap():
         (row(slot_start="2006-10-02T10:15:00"), "slot_start"),
         (row(slot_start=None), "slot_start"),
         (row(quality="guessed"), "quality"),
-        (row(qualty="suspect"), "key"),
+        (row(qualty="suspect"), "qualty"),
+        (row(slot_start=20061002), "slot_start"),
         ('{"link_id": "Ba", "count": 12}', "slot_start"),
         ('{"link_id": "Ba"', "line"),
         ("[1]", "line"),

@@ -4,7 +4,7 @@ import pytest
 
 from app.counts.importers import CountFileError, Quality, open_counts
 from app.slots import SlotGrid, zone_named
-from tests.support.count_files import SURVEY_HEADER, read_all, refusals, survey_row
+from tests.support.count_files import SURVEY_HEADER, read_all, refusals, slot_counts, survey_row
 
 GRID = SlotGrid()
 MELBOURNE = zone_named("Australia/Melbourne")
@@ -84,14 +84,16 @@ def test_an_autumn_row_leaves_the_second_hour_a_gap():
     assert reader.report.counts == 96
 
 
-def test_slots_of_another_length_are_refused():
-    with pytest.raises(CountFileError, match="slots of 15 minutes; slot_minutes=5 is refused"):
+def test_shorter_slots_are_refused_and_longer_ones_are_sums():
+    with pytest.raises(CountFileError, match="slots of 15 minutes, and link 0970-7 has slots of 5"):
         read_all(SURVEY_HEADER, survey_row("2/10/2006", TRAFFIC), grid=SlotGrid(5))
+    counts, _ = read_all(SURVEY_HEADER, survey_row("2/10/2006", TRAFFIC), grid=SlotGrid(60))
+    assert [count.count for count in counts] == [sum(TRAFFIC[i : i + 4]) for i in range(0, 96, 4)]
 
 
 def test_every_value_of_the_real_file_is_accounted_for(real_file):
     with open_counts(real_file) as reader:
-        quality = [count.quality for count in reader]
+        quality = [count.quality for count in slot_counts(reader)]
     report = reader.report
     assert (report.rows, report.values, len(reader.links)) == (2_000, 192_000, 67)
     # 29 October: 55 approaches are padded; nine are not, and one's padding is lost in a longer run of zeros.
@@ -104,7 +106,7 @@ def test_every_value_of_the_real_file_is_accounted_for(real_file):
 def test_the_real_daylight_saving_day_follows_the_rule(real_file):
     day = GRID.local_day(date(2006, 10, 29), MELBOURNE)
     with open_counts(real_file) as reader:
-        counts = {(count.link_id, count.slot): count for count in reader if count.slot in day}
+        counts = {(count.link_id, count.slot): count for count in slot_counts(reader) if count.slot in day}
     padded = [counts["0970-1", slot].count for slot in day[4:10]]
     assert padded == [47, 53, 36, 34, 32, 38]  # 1:00 to 1:45, then 3:00: column 2:45 is the true 1:45
     unpadded = [counts["4032-7", slot].count for slot in day[4:10]]

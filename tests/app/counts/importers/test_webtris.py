@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.counts.importers import CountFileError, CountReader, ImportedCount, open_counts
+from app.counts.importers import CountFileError, CountReader, open_counts
 from app.counts.importers.files import LONGEST_LINE
 from app.slots import SlotGrid, zone_named
 from tests.support.count_files import (
     WEBTRIS_HEADER,
+    SlotCount,
     read_all,
     read_bytes,
     refusals,
@@ -35,15 +36,15 @@ def document(rows: list[dict[str, Any]], **layout: Any) -> str:
     return json.dumps({"Header": ABOUT, "Rows": rows}, **layout)
 
 
-def as_csv(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+def as_csv(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[SlotCount], CountReader]:
     return read_all(WEBTRIS_HEADER, *(webtris_row(*cell) for cell in cells), **settings)
 
 
-def as_line(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+def as_line(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[SlotCount], CountReader]:
     return read_all(document([webtris_fields(*cell) for cell in cells]), **settings)
 
 
-def as_lines(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[ImportedCount], CountReader]:
+def as_lines(cells: list[tuple[Any, ...]], **settings: Any) -> tuple[list[SlotCount], CountReader]:
     return read_all(document([webtris_fields(*cell) for cell in cells], indent=2), **settings)
 
 
@@ -104,9 +105,11 @@ class TestRows:
         cells = [(DAY, end, str(i)) for i, end in enumerate(webtris_ends())]
         assert set(read(cells)[0]) == set(read(cells[::-1])[0])
 
-    def test_slots_of_another_length_are_refused(self, read):
-        with pytest.raises(CountFileError, match=r"layout webtris-daily.* has slots of 15 minutes; slot_minutes=5"):
+    def test_shorter_slots_are_refused_and_longer_ones_are_sums(self, read):
+        with pytest.raises(CountFileError, match=r"slots of 15 minutes, and link M25-4490A has slots of 5"):
             read([(DAY, "00:14:00", "3")], grid=SlotGrid(5))
+        counts, _ = read([(DAY, end, "3") for end in webtris_ends()], grid=SlotGrid(60))
+        assert [count.count for count in counts] == [12] * 24
 
 
 class TestSites:
@@ -154,8 +157,9 @@ class TestChangingClocks:
         assert [(count.slot, count.count) for count in counts] == [(slot, i) for i, slot in enumerate(real) if i != 4]
 
     def test_a_day_that_comes_again_replaces_the_first(self, read):
-        counts, _ = read([("2019-10-27", end, "5") for end in webtris_ends()] * 2)
-        assert [count.slot for count in counts[:96]] == [count.slot for count in counts[96:]]
+        counts, _ = read([("2019-10-27", end, flow) for flow in "57" for end in webtris_ends()])
+        assert [count.slot for count in counts[::2]] == [count.slot for count in counts[1::2]]
+        assert [count.count for count in counts] == [5, 7] * 96
 
 
 class TestCsv:
@@ -247,9 +251,7 @@ class TestJson:
         assert not counts
         assert reader.report.values == 0
 
-    @pytest.mark.parametrize(
-        "text", ['{"Header": {}}', '{\n"type": "FeatureCollection"\n}', '{"Header": "' + "x" * 200_000]
-    )
+    @pytest.mark.parametrize("text", ['{"Header": {}}', '{\n"Header": {}\n}', '{"Header": "' + "x" * 200_000])
     def test_a_document_without_a_list_of_rows_is_refused(self, text):
         with pytest.raises(CountFileError, match='it has no list "Rows"'):
             read_all(text)
