@@ -16,6 +16,7 @@ from app.forecasts.tables import Forecast
 from app.links.store import delete_link
 from app.links.tables import Link
 from tests.support.city import SLOTS, TRAINED_DAYS, post, slot_start
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.journey
 
@@ -47,7 +48,9 @@ class Interruption:
 
 
 @pytest.fixture
-def interruption() -> Iterator[Interruption]:
+def interruption(client: TestClient) -> Iterator[Interruption]:
+    # The statements of a process that has just started would be counted, too.
+    wait_until(lambda: all(thread.name != "ahead" for thread in threading.enumerate()))
     made = Interruption()
     event.listen(Engine, "before_cursor_execute", made.before_statement)
     yield made
