@@ -51,17 +51,19 @@ class Parameters(BaseModel):
         None, description="Past slots a forecast looks at (45)"
     )
     n_neighbors: Annotated[int, Field(ge=1, le=500), WHOLE] | None = Field(None, description="Neighbours (20)")
-    bandwidth: float | None = Field(None, gt=0, le=1000, description="Width of the kernel (1.0)")
+    bandwidth: float | None = Field(None, gt=0, le=1000, strict=True, description="Width of the kernel (1.0)")
     held_out_days: Annotated[int, Field(ge=1, le=60), WHOLE] | None = Field(
         None, description="Last days that choose and judge (7)"
     )
     max_iter: Annotated[int, Field(ge=0, le=500), WHOLE] | None = Field(
         None, description="Most steps (25, of a network's metric 10)"
     )
-    mu: list[Annotated[float, Field(ge=0, le=100)]] | None = Field(
+    mu: list[Annotated[float, Field(ge=0, le=100, strict=True)]] | None = Field(
         None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
     )
-    level: float | None = Field(None, gt=0.0, lt=1.0, description="Share of counts the interval is meant to hold (0.9)")
+    level: float | None = Field(
+        None, gt=0.0, lt=1.0, strict=True, description="Share of counts the interval is meant to hold (0.9)"
+    )
     days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
         None, description="Last days to learn from, and that network models remember (56)"
     )
