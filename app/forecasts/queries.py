@@ -33,7 +33,7 @@ _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.removepref
 # Only of links that exist: one may have been deleted since its counts were read. A forecast that was issued before
 # stays, unless the link's zone or counts changed since.
 _SAVE = (
-    f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "
+    f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "  # nosec B608
     "WHERE forecasts.issued_at < (SELECT forecasts_valid_from FROM links WHERE links.link_key = excluded.link_key)"
 )
 _THERE = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
