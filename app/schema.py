@@ -30,10 +30,22 @@ def upgrade_schema(engine: Engine, to: str = "head") -> None:
 
 
 def downgrade_schema(engine: Engine, to: str) -> None:
-    """Take the schema back to a step."""
-    from alembic import command
+    """Take the schema back to a step, each step in a transaction of its own.
 
-    _run(engine, command.downgrade, to)
+    Going back from 0003 merges months over other connections, which would wait for the locks of a later step.
+    """
+    from alembic import command
+    from alembic.script import ScriptDirectory
+    from alembic.script.revision import RevisionError
+    from alembic.util import CommandError
+
+    script = ScriptDirectory.from_config(_config())
+    try:
+        steps = list(script.iterate_revisions(schema_step(engine) or "base", to))
+    except RevisionError as problem:  # an unknown step, or a later one
+        raise CommandError(str(problem)) from problem
+    for step in steps:
+        _run(engine, command.downgrade, str(step.down_revision or "base"))
 
 
 def check_schema(engine: Engine) -> None:

@@ -52,6 +52,12 @@ class TestDb:
         assert refused.exit_code == 2
         assert "nowhere" in refused.stderr
 
+    def test_a_later_step_is_none_to_go_back_to(self):
+        assert run("db", "downgrade", "0002", "--yes").exit_code == 0
+        assert run("db", "downgrade", "0003", "--yes").exit_code == 2
+        assert run("db", "check").exit_code == 1
+        assert run("db", "downgrade", "0002", "--yes").exit_code == 0  # it is there already
+
     @on_sqlite
     def test_a_database_that_cannot_be_opened_is_said_in_one_line(self, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", "postgresql://someone:hidden@127.0.0.1:1/none")
