@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,7 @@ class TestTrainCommand:
             (["{counts}", "--neighbors", "0"], "n_neighbors=0 is refused"),
             (["{counts}", "--lags", "0"], "lags=0 is refused"),
             (["{counts}", "--jobs", "0"], "jobs=0 is refused"),
-            (["{counts}", "--slot-minutes", "60"], "more values were refused than taken"),
+            (["{counts}", "--slot-minutes", "5"], "counts cannot be split"),
             (["{counts}", "--format", "papyrus"], "layout='papyrus' is refused"),
         ],
     )
@@ -136,6 +137,17 @@ class TestTrainCommand:
         assert done.exit_code == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_shorter_rows_are_summed_and_any_columns_can_be_named(self, tmp_path):
+        file, start = tmp_path / "lane.csv", datetime(2025, 9, 1)
+        times = [start + timedelta(minutes=20 * i) for i in range(3 * 24 * 12)]
+        file.write_text("Time;Vol\n" + "".join(f"{at:%Y-%m-%d %H:%M};{at.hour}\n" for at in times))
+        options = ["--map", "slot_start=Time,count=Vol", "--link", "A7", "--zone", "UTC", "--slot-minutes", 60]
+        plan = ["--algorithm", "KR", "--lags", 4, "--held-out-days", 2]
+        done = self.run(file, "--output", tmp_path / "models", *options, *plan)
+        assert done.exit_code == 0, done.stderr
+        assert "rows of 20 minutes are summed into 288 slots of 60 minutes" in done.stderr
+        load_model(tmp_path / "models" / "A7")
 
     def test_an_output_that_is_a_file_is_refused(self, counts, tmp_path):
         (tmp_path / "taken").write_text("")
