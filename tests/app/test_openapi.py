@@ -331,7 +331,7 @@ class Run:
 @on_postgresql
 @pytest.mark.parametrize(
     ("ways", "paths", "share"),
-    [(BOUNDARIES, "^/v1/links", 0.5), (BOUNDARIES, "^(?!/v1/links)", 0.5), (PHASES - BOUNDARIES, "", 0.9)],
+    [(BOUNDARIES, "^/v1/links", 0.5), (BOUNDARIES, "^(?!/v1/links)", 0.5), (PHASES - BOUNDARIES, "", 0.85)],
     ids=["boundaries of links", "other boundaries", "all that is drawn"],
 )
 def test_every_answer_is_as_documented(city: FastAPI, ways: set[str], paths: str, share: float) -> None:

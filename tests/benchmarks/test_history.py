@@ -52,7 +52,7 @@ def test_reads_look_into_few_of_many_months(database_url):
                 read(session, links[0])
         plans_for_any_slot = """
             SELECT sum(generic_plans), sum(custom_plans) > 0 FROM pg_prepared_statements
-            WHERE statement ~ 'counts|forecasts'
+            WHERE statement ~ '\\m(counts|forecasts)\\M'
         """
         assert tuple(session.execute(text(plans_for_any_slot)).one()) == (0, True)
     # This month and the last, the first for the oldest slot, and the next for what is forecast at the end of this one.
