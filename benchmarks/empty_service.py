@@ -7,12 +7,27 @@ import os
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.dependencies import ReadKey
 from app.runtime import open_runtime
 from app.settings import Settings
+from app.web.exchange import SENT_KEY
 
 BODY_BYTES = "EMPTY_BODY_BYTES"
+
+
+class KeyHeader:
+    """Store the key of a request where the key check reads it, as the service's middleware does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the header of HTTP requests."""
+        if scope["type"] == "http":
+            scope[SENT_KEY] = dict(scope["headers"]).get(b"x-api-key", b"").decode("latin-1")
+        await self._app(scope, receive, send)
 
 
 def create_empty_app() -> FastAPI:
@@ -26,6 +41,7 @@ def create_empty_app() -> FastAPI:
         app.state.runtime.close()
 
     app = FastAPI(lifespan=lifespan)
+    app.add_middleware(KeyHeader)
 
     @app.get("/empty")
     async def empty(caller: ReadKey) -> Response:
