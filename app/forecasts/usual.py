@@ -70,9 +70,8 @@ class UsualCounts:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, Usual]] = (
-            OrderedDict()
-        )  # with the slot it ends at
+        # Each with the slot that it was learnt up to.
+        self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, Usual]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, session: Session, link: LinkInfo, newest: int, profile: Profile | None, version: int) -> Usual | None:
