@@ -50,6 +50,7 @@ from app.web.routes_by_path import MethodsByPath
 from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.main")
+VERSION = version("flowcast")
 
 ROUTERS = (
     forecasts_routes.router,  # first: routes are tried in turn, and a forecast is what is asked for most
@@ -103,7 +104,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     app = FastAPI(
         title="Flowcast",
-        version=version("flowcast"),
+        version=VERSION,
         description=DESCRIPTION,
         openapi_tags=TAGS,
         license_info={"name": "MIT"},

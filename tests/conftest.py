@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from app.settings import settings_from_environment
+from app.settings import Settings, settings_from_environment
 from tests.support.browser import NoBrowser, chromium
 from tests.support.data import MissingData, data_directory, running_in_ci
 from tests.support.databases import RUN, database_url, new_database, postgresql, remove_server, sqlite_template
@@ -121,6 +121,14 @@ def data_or_skip(name: str) -> Path:
     except MissingData as problem:
         absent(problem)
         raise
+
+
+@pytest.fixture(scope="session")
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of the service; it takes most of a second to make."""
+    from app.main import create_app
+
+    return create_app(Settings()).openapi()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from app.counts.importers import layouts
-from app.main import create_app
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -54,8 +53,8 @@ def test_readme_documents_every_field_of_the_settings():
     assert not [name for name in Settings.model_fields if f"FLOWCAST_{name.upper()}" not in README]
 
 
-def test_readme_documents_every_endpoint():
-    paths = create_app(Settings()).openapi()["paths"]
+def test_readme_documents_every_endpoint(openapi_document):
+    paths = openapi_document["paths"]
     endpoints = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
     assert len(endpoints) > 20
     assert not [endpoint for endpoint in endpoints if f"`{endpoint}`" not in README and f"`{endpoint}?" not in README]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from fastapi import APIRouter
@@ -33,6 +34,7 @@ class KeyChecks:
         return None
 
 
+@cache  # endpoints are module-level functions; reading their annotations takes most of the time to make an app
 def key_check(endpoint: Callable[..., Any]) -> KeyWith | None:
     """Return the key check among the parameters of an endpoint."""
     hints = get_type_hints(endpoint, include_extras=True).values()

@@ -1,5 +1,6 @@
 """A service with a database of its own for every test, on SQLite and on a real PostgreSQL."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,24 @@ def service(settings: Settings) -> FastAPI:
 def client(service: FastAPI) -> Iterator[TestClient]:
     """A client with a key for everything."""
     with TestClient(service, headers={"X-API-Key": ADMIN_KEY}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared_client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a service on SQLite for requests that are refused and leave nothing behind."""
+    from app.main import create_app
+
+    folder = tmp_path_factory.mktemp("shared")
+    shutil.copy(sqlite_template, folder / "flowcast.db")
+    settings = Settings(
+        database_url=f"sqlite:///{folder}/flowcast.db",
+        model_store=folder / "models",
+        clock="feed",
+        admin_key=ADMIN_KEY,
+        webhook_hosts="hooks.example",
+    )
+    with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as client:
         yield client
 
 

@@ -305,6 +305,7 @@ class TestBest:
         assert [outcomes[link.link_id].state for link in links] == ["trained", "trained", "failed"]
 
 
+@pytest.mark.journey
 class TestCommand:
     def test_trains_the_best_by_default_also_for_one_link(self, tmp_path):
         file = tmp_path / "link.csv"

@@ -38,18 +38,20 @@ def plan(engine: Engine, statement: str, parameters: Any) -> str:
         return "\n".join(step[3] for step in steps)
 
 
+@pytest.mark.journey
 @on_sqlite
-def test_no_request_reads_a_whole_table(statements: dict[str, Any], client: TestClient, city: City) -> None:
+def test_no_request_reads_a_whole_table(
+    statements: dict[str, Any], client: TestClient, city: City, openapi_document: dict[str, Any]
+) -> None:
     engine: Engine = client.app.state.runtime.engine  # type: ignore[attr-defined]
     newest, links = TRAINED_DAYS * SLOTS, list(city.counts)
-    document = client.get("/openapi.json").json()
     asked = set()
     statements.clear()
     post(client, rows(city, newest, newest + 1))  # the next slot of every link
     post(client, rows(city, newest - 3, newest + 2, links[:1]))  # and corrections
     csv = "link_id,slot_start,count\n" + "".join(f"{link},{slot_start(city, newest + 5)},7\n" for link in links)
     assert client.post("/v1/import", content=csv).status_code == 200
-    for path, operations in document["paths"].items():
+    for path, operations in openapi_document["paths"].items():
         known = {parameter["name"] for parameter in operations.get("get", {}).get("parameters", ())}
         if "get" not in operations or "events" in path or known & {"run_id", "webhook_id", "version"}:
             continue

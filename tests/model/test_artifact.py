@@ -131,6 +131,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 
 
 class TestManifest:
+    @pytest.mark.journey
     @settings(max_examples=60, deadline=None)
     @given(contents=st.dictionaries(st.text(), json_values(LEAVES), max_size=5))
     def test_any_json_comes_back_the_same(self, contents: dict[str, Any], tmp_path_factory: pytest.TempPathFactory):
@@ -305,6 +306,7 @@ class TestRefusedWhenRead:
             file.write(b"xx")
         self.refuse(written, r"windows\.npy has 225 bytes; 224 were written", verify=verify)
 
+    @pytest.mark.journey
     def test_any_bit_of_an_array_file_changed(self, written: Path):
         for at in range((written / "windows.npy").stat().st_size):
             flip(written / "windows.npy", at)

@@ -207,6 +207,7 @@ class TestEveryEstimator:
             fitted.predict(np.zeros((1, 4)))
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31), shift=st.floats(-1e3, 1e3))
@@ -219,6 +220,7 @@ def test_moving_the_inputs_changes_nothing(estimator, seed, shift):
     np.testing.assert_allclose(there.predict(X + shift), here.predict(X), atol=1e-5)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31))
@@ -234,6 +236,7 @@ def test_order_of_rows_and_columns_changes_nothing(estimator, seed):
     np.testing.assert_allclose(there.metric_, here.metric_[np.ix_(columns, columns)], atol=1e-4)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**31), factor=st.sampled_from([0.25, 2.0, 1024.0]))

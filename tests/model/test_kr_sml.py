@@ -53,6 +53,7 @@ class TestPaperSolver:
 
 
 class TestProximalSolver:
+    @pytest.mark.journey
     @settings(max_examples=25, deadline=None)
     @given(st.integers(0, 2**31), st.sampled_from([0.0, 1e-4, 1e-2, 1.0]), st.integers(1, 5))
     def test_objective_never_rises_and_the_metric_stays_in_the_cone(self, seed, mu, d):
@@ -73,6 +74,7 @@ class TestProximalSolver:
         assert abs(direction @ np.ones(6)) / np.sqrt(6) > 0.99
         assert fitted.rank_ <= 2
 
+    @pytest.mark.journey
     def test_more_mu_means_less_trace(self, rng):
         X, y = ridge_of(rng)
         traces = [np.trace(KR_SML(n_neighbors=10, mu=mu).fit(X, y).metric_) for mu in (1e-4, 1e-2, 1.0)]

@@ -80,6 +80,7 @@ class TestTrain:
         assert result.model.algorithm == algorithm
         assert result.held_out["candidate"]["rmse"].value < result.held_out["last_week"]["rmse"].value
 
+    @pytest.mark.journey
     def test_training_twice_gives_the_same_model(self):
         one, other = (train(link(15), TrainingPlan(**QUICK)) for _ in range(2))
         np.testing.assert_array_equal(one.model.memory.steps, other.model.memory.steps)

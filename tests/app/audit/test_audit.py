@@ -1,5 +1,7 @@
 from functools import partial
 
+import pytest
+
 from app.audit.record import REFUSED_A_MINUTE
 from app.web.metrics import REGISTRY
 
@@ -43,6 +45,7 @@ def test_a_method_of_any_length_is_recorded(client):
     assert (newest["method"], newest["status"]) == ("UNSUBSCR", 405)
 
 
+@pytest.mark.journey
 def test_a_key_that_may_nothing_cannot_fill_it(client):
     key = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()
     left_out = partial(REGISTRY.get_sample_value, "flowcast_audit_unrecorded_total")

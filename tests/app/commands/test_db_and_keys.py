@@ -35,6 +35,7 @@ def create(**options: str) -> dict:
 
 
 class TestDb:
+    @pytest.mark.journey
     def test_upgrade_check_and_downgrade(self):
         assert "as it was" in run("db", "upgrade").stdout
         assert run("db", "check").exit_code == 0

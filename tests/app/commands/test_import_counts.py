@@ -189,6 +189,7 @@ class TestWhatPeopleHave:
         said = " ".join(run("--help").stdout.split())
         assert "flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin" in said
 
+    @pytest.mark.journey
     def test_the_published_lane_is_summed(self, real_file):
         options = ["--map", "slot_start=local_start,count=count", "--link", "lane-1", "--zone", "America/Los_Angeles"]
         file = real_file.with_name("pems_lane_2016.csv.gz")

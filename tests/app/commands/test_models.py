@@ -153,6 +153,7 @@ class TestDeactivate:
         assert "does not exist" in run("models", "deactivate", "Zz").stderr
 
 
+@pytest.mark.journey
 class TestTrainRegister:
     QUICK = ("--algorithm", "KR", "--lags", 12, "--held-out-days", 4, "--jobs", 1)
 

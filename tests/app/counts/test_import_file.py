@@ -390,6 +390,7 @@ class TestForms:
         assert (answer.json()["stored"], answer.json()["refused"]) == (2, 1)
         assert answer.json()["refusals"][0]["source"] == "counts.csv"
 
+    @pytest.mark.journey
     def test_a_large_file_goes_to_disk(self, client, put_link):
         put_link("A", zone="UTC")
         text = HEADER + row() + row(slot=1) * 60_000

@@ -18,6 +18,17 @@ BEYOND = [
     "9999-12-31T23:45:00-12:00",
 ]
 RULE = "must lie in the years 1970 to 2099, in UTC"
+READS = [
+    "/v1/health",
+    "/v1/links/A/health",
+    "/v1/accuracy",
+    "/v1/links/A/accuracy?by=day",
+    "/v1/links/A/counts",
+    "/v1/forecasts",
+    "/v1/links/A/forecast?horizon=4",
+    "/readyz",
+    "/metrics",
+]
 CSV, LINES = "text/csv", "application/x-ndjson"
 BODIES = {
     CSV: "link_id,slot_start,count\nA,{0},5\n",
@@ -27,23 +38,24 @@ BODIES = {
 
 
 @pytest.mark.parametrize("media_type", BODIES)
-@pytest.mark.parametrize("text", BEYOND)
-def test_posted(client, put_link, media_type, text):
+def test_posted(client, put_link, media_type):
     put_link("A", zone="Australia/Melbourne")
-    answer = client.post("/v1/counts", content=BODIES[media_type].format(text), headers={"Content-Type": media_type})
-    assert answer.status_code == 422
-    assert RULE in answer.json()["errors"][0]["reason"]
+    for text in BEYOND:
+        body = BODIES[media_type].format(text)
+        answer = client.post("/v1/counts", content=body, headers={"Content-Type": media_type})
+        assert answer.status_code == 422, text
+        assert RULE in answer.json()["errors"][0]["reason"]
     assert client.get("/v1/health").json()["totals"]["silent"] == 1
 
 
 @pytest.mark.parametrize("media_type", [CSV, LINES])
-@pytest.mark.parametrize("text", BEYOND)
-def test_imported(client, put_link, media_type, text):
+def test_imported(client, put_link, media_type):
     put_link("A", zone="Australia/Melbourne")
-    answer = client.post("/v1/import", content=BODIES[media_type].format(text))
-    assert answer.status_code == 200
-    assert (answer.json()["stored"], answer.json()["refused"]) == (0, 1)
-    assert RULE in answer.json()["refusals"][0]["reason"]
+    for text in BEYOND:
+        answer = client.post("/v1/import", content=BODIES[media_type].format(text))
+        assert answer.status_code == 200, text
+        assert (answer.json()["stored"], answer.json()["refused"]) == (0, 1)
+        assert RULE in answer.json()["refusals"][0]["reason"]
     assert client.get("/v1/health").json()["totals"]["silent"] == 1
 
 
@@ -61,15 +73,11 @@ def test_local_days_at_the_ends_are_cut(day, zone, taken):
 
 
 @pytest.mark.parametrize("slot", [-900, -40 * 900, 4_102_444_800])
-@pytest.mark.parametrize(
-    "path",
-    ["/v1/health", "/v1/links/A/health", "/v1/accuracy", "/v1/links/A/accuracy?by=day", "/v1/links/A/counts",
-     "/v1/forecasts", "/v1/links/A/forecast?horizon=4", "/readyz", "/metrics"],
-)  # fmt: skip
-def test_what_an_older_version_stored_can_be_read(client, put_link, path, slot):
+def test_what_an_older_version_stored_can_be_read(client, put_link, slot):
     put_link("A", zone="Australia/Melbourne")
     with writing(client.app.state.runtime.engine) as session:
         key = link_or_404(session, "A").link_key
         put_rows(session, Count, [{"link_key": key, "slot_start": slot, "count": 5, "quality": 0}])
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.text
+    for path in READS:
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)

@@ -54,6 +54,7 @@ class TestGather:
         with reader_of("Ba 10:00 ,") as reader:
             assert gather(reader) == {}
 
+    @pytest.mark.journey
     def test_the_real_file_is_gathered_whole(self, real_file):
         with open_counts(real_file) as reader:
             series = gather(reader)

@@ -45,6 +45,7 @@ class TestSampleCity:
         assert [len(counts) for counts in city.counts.values()] == [28 * 96] * 12
         assert all(c.dtype == np.float64 and c.flags.c_contiguous for c in city.counts.values())
 
+    @pytest.mark.journey
     @pytest.mark.parametrize("minutes", [1, 5, 60, 1440])
     def test_slots_of_other_lengths_carry_their_part_of_the_traffic(self, minutes):
         city = sample_city(6, 3, slot_minutes=minutes)

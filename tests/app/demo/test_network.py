@@ -23,6 +23,7 @@ class TestNames:
     def test_junctions_past_the_alphabet_are_numbered(self):
         assert [junction_name(i) for i in (0, 25, 26, 51, 52, 260)] == ["A", "Z", "A1", "Z1", "A2", "A10"]
 
+    @pytest.mark.journey
     @pytest.mark.parametrize("n", SIZES[:-1])
     def test_a_larger_city_begins_with_the_smaller_one(self, n):
         small, large = build_network(n).links("UTC", 15), build_network(1000).links("UTC", 15)

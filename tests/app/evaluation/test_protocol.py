@@ -40,6 +40,7 @@ def test_where_a_day_bars_everything_nothing_is_said():
     assert np.isnan(PaperModel.fit("KR", short).expected_without(96)).all()
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("protocol", ["paper", "product"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_speaks_of_every_test_slot_and_every_whole_training_window(span, method, protocol):
@@ -57,6 +58,7 @@ def test_every_method_speaks_of_every_test_slot_and_every_whole_training_window(
     assert done.n_iter is None or done.n_iter >= 0
 
 
+@pytest.mark.journey
 def test_kr_sml_is_what_the_product_trains(span):
     from model.training import train
 

@@ -65,9 +65,8 @@ class TestPost:
             {"surprise": 1},
         ],
     )
-    @on_sqlite
-    def test_what_breaks_a_rule(self, client, fields):
-        answer = make(client, **fields)
+    def test_what_breaks_a_rule(self, shared_client, fields):
+        answer = make(shared_client, **fields)
         assert answer.status_code == 422
         assert answer.json()["errors"]
 
@@ -85,9 +84,8 @@ class TestPost:
             "http://hooks.example:99999/",
         ],
     )
-    @on_sqlite
-    def test_addresses_that_nobody_allowed(self, client, url):
-        answer = make(client, url=url)
+    def test_addresses_that_nobody_allowed(self, shared_client, url):
+        answer = make(shared_client, url=url)
         assert answer.status_code in (409, 422)
         assert answer.json()["errors"][0]["field"] == "body.url"
         if answer.status_code == 409:

@@ -1,6 +1,7 @@
 """How forecasts in memory follow what is written, here and by other processes."""
 
 import psycopg
+import pytest
 from starlette.testclient import TestClient
 
 from app.counts.ingest import Batch, check_batch, store_counts
@@ -67,6 +68,7 @@ def test_others_are_followed_also_after_all_connections_were_cut(client, setting
         wait_for(other, link_id, slot_start(city, NOW + 2))
 
 
+@pytest.mark.journey
 def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):
     link_id = next(iter(city.counts))
     assert first_slot(client, link_id) == slot_start(city, NOW)

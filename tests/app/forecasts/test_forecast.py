@@ -188,6 +188,7 @@ class TestDegrading:
         post(client, rows(city, NOW, NOW + 6, [list(city.counts)[1]]))
         assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
 
+    @pytest.mark.journey
     def test_a_damaged_artifact_falls_back_to_the_last_sound_version(
         self, client, settings, city, link_id, trained, tmp_path
     ):

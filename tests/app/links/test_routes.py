@@ -6,7 +6,6 @@ import pytest
 from app.database import reading
 from app.demo.city import links_geojson, sample_city
 from app.links.queries import link_boxes, link_keys, upstream_of
-from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, put_counts
 
 GEOJSON = "application/geo+json"
@@ -99,22 +98,22 @@ class TestPutLink:
             ({"geometry": {"type": "GeometryCollection", "geometries": []}}, "geometry"),
         ],
     )
-    @on_sqlite
-    def test_what_breaks_a_rule_is_refused_by_name(self, client, fields, name):
-        answer = client.put("/v1/links/A", content=json.dumps(fields), headers={"Content-Type": "application/json"})
+    def test_what_breaks_a_rule_is_refused_by_name(self, shared_client, fields, name):
+        answer = shared_client.put(
+            "/v1/links/A", content=json.dumps(fields), headers={"Content-Type": "application/json"}
+        )
         assert answer.status_code == 422, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
         assert any(name in error["field"] for error in answer.json()["errors"])
-        assert client.get("/v1/links/A").status_code == 404
+        assert shared_client.get("/v1/links/A").status_code == 404
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-    @on_sqlite
-    def test_numbers_that_are_none_are_refused(self, client, number):
+    def test_numbers_that_are_none_are_refused(self, shared_client, number):
         for body in (
             f'{{"capacity": {number}}}',
             f'{{"geometry": {{"type": "Point", "coordinates": [{number}, 0]}}}}',
         ):
-            answer = client.put("/v1/links/A", content=body, headers={"Content-Type": "application/json"})
+            answer = shared_client.put("/v1/links/A", content=body, headers={"Content-Type": "application/json"})
             assert answer.status_code == 422
 
     def test_deep_geometry_is_refused(self, client):
@@ -123,10 +122,9 @@ class TestPutLink:
         assert answer.status_code == 422
 
     @pytest.mark.parametrize("link_id", ["a b", "ä", "x" * 65, "a%00b", "a,b"])
-    @on_sqlite
-    def test_an_id_that_breaks_the_pattern_is_422(self, client, link_id):
-        assert client.put(f"/v1/links/{link_id}", json={"zone": "UTC"}).status_code == 422
-        assert client.get(f"/v1/links/{link_id}").status_code == 422
+    def test_an_id_that_breaks_the_pattern_is_422(self, shared_client, link_id):
+        assert shared_client.put(f"/v1/links/{link_id}", json={"zone": "UTC"}).status_code == 422
+        assert shared_client.get(f"/v1/links/{link_id}").status_code == 422
 
     def test_an_unknown_upstream_link_is_409_by_name(self, client):
         answer = client.put("/v1/links/A", json={"zone": "UTC", "upstream": ["B", "C"]})
@@ -248,9 +246,8 @@ class TestPostLinks:
             None,
         ],
     )
-    @on_sqlite
-    def test_what_is_neither_is_refused(self, client, body):
-        assert client.post("/v1/links", json=body).status_code == 422
+    def test_what_is_neither_is_refused(self, shared_client, body):
+        assert shared_client.post("/v1/links", json=body).status_code == 422
 
     def test_a_thousand_links_that_feed_each_other(self, client):
         links = [{"link_id": f"L{i}", "zone": "UTC", "upstream": [f"L{(i + 1) % 1200}"]} for i in range(1200)]
@@ -269,9 +266,8 @@ class TestGetLinks:
         assert geo.headers["link"] == '<?limit=3&cursor=L2>; rel="next"'
 
     @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=a+b", f"limit={10**30}", "cursor="])
-    @on_sqlite
-    def test_what_breaks_a_rule_is_refused(self, client, query):
-        assert client.get(f"/v1/links?{query}").status_code == 422
+    def test_what_breaks_a_rule_is_refused(self, shared_client, query):
+        assert shared_client.get(f"/v1/links?{query}").status_code == 422
 
 
 class TestQueries:
@@ -294,9 +290,7 @@ class TestQueryParameters:
     @pytest.mark.parametrize(
         "path", ["/v1/links?limt=5", "/v1/links/A?x=1", "/v1/links/A/counts?form=1", "/v1/accuracy?=1", "/v1/health?x"]
     )
-    @on_sqlite
-    def test_one_that_is_not_known_is_refused_by_name(self, client, put_link, path):
-        put_link("A")
-        answer = client.get(path)
+    def test_one_that_is_not_known_is_refused_by_name(self, shared_client, path):
+        answer = shared_client.get(path)
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["field"] == path.partition("?")[2].partition("=")[0]

@@ -42,6 +42,7 @@ def test_the_default_is_best_and_a_queued_run_has_no_stage(client, run_id):
     assert (run["algorithm"], run["state"], run["stage"]) == ("best", "queued", None)
 
 
+@pytest.mark.journey
 def test_a_heartbeat_stores_the_stage_and_its_share(client, run_id):
     engine = client.app.state.runtime.engine
     with writing(engine) as session:

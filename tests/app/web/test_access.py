@@ -141,6 +141,7 @@ def test_the_table_has_every_route_and_no_other(client):
     assert routes_of(client.app) == MAY.keys()
 
 
+@pytest.mark.journey
 def test_every_route_lets_in_the_scopes_of_the_table_and_no_others(client, keys):
     holders = {**{scope: {scope} for scope in ANY_KEY}, "every scope": ANY_KEY, "read+ingest": READ | INGEST}
     wrong = []
@@ -153,6 +154,7 @@ def test_every_route_lets_in_the_scopes_of_the_table_and_no_others(client, keys)
     assert wrong == []
 
 
+@pytest.mark.journey
 def test_no_route_that_needs_a_key_lets_in_a_stranger(client, keys):
     told, wrong = set(), []
     for call, scopes in MAY.items():

@@ -216,6 +216,7 @@ class TestBodies:
             2 * MEGABYTE
         )
 
+    @pytest.mark.journey
     def test_the_limit_holds_for_what_is_unpacked(self, probe):
         packed = gzip.compress(bytes(200 * MEGABYTE))
         assert len(packed) < MEGABYTE

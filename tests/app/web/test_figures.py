@@ -49,6 +49,7 @@ def shelve_nothing(engine, link_id, state, version=1):
         session.add(ShelvedModel(link_key=link.link_key, version=version, state=state, about={}, **facts, **spans))
 
 
+@pytest.mark.journey
 def test_feed_and_models(client, put_link, figures, engine):
     for link_id in ("fresh", "old", "never"):
         put_link(link_id, zone="UTC")
@@ -77,6 +78,7 @@ def test_feed_and_models(client, put_link, figures, engine):
     assert figures()["flowcast_models", "damaged"] == 0
 
 
+@pytest.mark.journey
 def test_retraining(client, put_link, figures, engine, settings):
     put_link("A", zone="UTC")
     told = figures()

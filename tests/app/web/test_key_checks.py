@@ -15,9 +15,9 @@ pytestmark = on_sqlite
 FILLED = {"{link_id}": "A", "{version}": "1"}
 
 
-def calls_with_a_body(app: FastAPI) -> list[tuple[str, str]]:
+def calls_with_a_body(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Return method and path of every call that takes a body."""
-    paths = app.openapi()["paths"].items()
+    paths = document["paths"].items()
     return [(how.upper(), path) for path, calls in paths for how, call in calls.items() if "requestBody" in call]
 
 
@@ -45,9 +45,12 @@ class Exchange:
         self.status = message.get("status", self.status)
 
 
-def test_a_key_without_the_scope_is_refused_before_any_of_the_body_is_read(service: FastAPI, client: TestClient):
+@pytest.mark.journey
+def test_a_key_without_the_scope_is_refused_before_any_of_the_body_is_read(
+    service: FastAPI, client: TestClient, openapi_document: dict[str, Any]
+):
     keys = [client.post("/v1/admin/keys", json={"name": scope, "scopes": [scope]}).json()["key"] for scope in Scope]
-    calls = calls_with_a_body(service)
+    calls = calls_with_a_body(openapi_document)
     assert ("POST", "/v1/links") in calls
     assert ("POST", "/v1/import") in calls
     for method, path in calls:

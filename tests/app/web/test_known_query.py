@@ -1,18 +1,7 @@
 """A query parameter that a call does not know is refused by name, but not to strangers."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 from starlette.testclient import TestClient
-
-
-@pytest.fixture
-def database_url(sqlite_template: Path, tmp_path: Path) -> str:
-    """One database is enough here: nothing is asked of it."""
-    shutil.copy(sqlite_template, tmp_path / "flowcast.db")
-    return f"sqlite:///{tmp_path}/flowcast.db"
-
 
 CALLS = [
     ("GET", "/v1/links"),
@@ -30,24 +19,24 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-def test_an_unknown_parameter_is_refused_by_name(client: TestClient, method: str, path: str) -> None:
-    answer = client.request(method, path, params={"horizn": "2"})
+def test_an_unknown_parameter_is_refused_by_name(shared_client: TestClient, method: str, path: str) -> None:
+    answer = shared_client.request(method, path, params={"horizn": "2"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "horizn"
     assert "is not known here" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-def test_a_stranger_is_told_only_that_a_key_is_needed(client: TestClient, method: str, path: str) -> None:
-    answer = client.request(method, path, params={"horizn": "2"}, headers={"X-API-Key": "wrong"})
+def test_a_stranger_is_told_only_that_a_key_is_needed(shared_client: TestClient, method: str, path: str) -> None:
+    answer = shared_client.request(method, path, params={"horizn": "2"}, headers={"X-API-Key": "wrong"})
     assert answer.status_code == 401
 
 
-def test_the_parameters_of_a_call_are_named(client: TestClient) -> None:
-    detail = client.get("/v1/links?lmit=5").json()["detail"]
+def test_the_parameters_of_a_call_are_named(shared_client: TestClient) -> None:
+    detail = shared_client.get("/v1/links?lmit=5").json()["detail"]
     assert "known are cursor, limit" in detail
 
 
-def test_a_known_parameter_passes(client: TestClient) -> None:
-    assert client.get("/v1/links?limit=5").status_code == 200
-    assert client.head("/v1/links?limit=5").status_code == 200
+def test_a_known_parameter_passes(shared_client: TestClient) -> None:
+    assert shared_client.get("/v1/links?limit=5").status_code == 200
+    assert shared_client.head("/v1/links?limit=5").status_code == 200

@@ -127,8 +127,8 @@ def test_pydantic_s_errors_in_our_words(error, expected):
 
 
 class TestDocumentation:
-    def test_every_call_documents_what_may_go_wrong(self, client):
-        schema = client.get("/openapi.json").json()
+    def test_every_call_documents_what_may_go_wrong(self, openapi_document):
+        schema = openapi_document
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 documented = set(operation["responses"])
@@ -144,10 +144,15 @@ class TestDocumentation:
         assert "HTTPValidationError" not in schema["components"]["schemas"]
         assert "Problem" in schema["components"]["schemas"]
 
-    def test_every_tag_is_described(self, client):
-        schema = client.get("/openapi.json").json()
+    def test_every_tag_is_described(self, openapi_document):
+        schema = openapi_document
         used = {tag for item in schema["paths"].values() for operation in item.values() for tag in operation["tags"]}
         assert used <= {tag["name"] for tag in schema["tags"]}
+
+    def test_both_ways_to_send_a_key_are_listed(self, openapi_document):
+        schemes = openapi_document["components"]["securitySchemes"]
+        assert {name: scheme["type"] for name, scheme in schemes.items()} == {"key": "apiKey", "bearer": "http"}
+        assert schemes["bearer"]["scheme"] == "bearer"
 
     def test_a_route_may_document_more(self):
         assert problem_responses(404)[404]["content"] == {

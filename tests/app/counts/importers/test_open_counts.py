@@ -94,6 +94,7 @@ class TestReading:
         with open_counts(Rows(ROW, 10**12)) as reader:
             assert next(iter(reader)).count == 12
 
+    @pytest.mark.journey
     @pytest.mark.parametrize("row", [ROW, b"Ba,2006-10-02T10:15:00Z,-1\n"])
     def test_memory_does_not_grow_with_the_file(self, row):
         peaks = []

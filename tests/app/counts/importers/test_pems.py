@@ -155,6 +155,7 @@ class TestOrder:
         counts, _ = read_all(*rows[:2], *rows[3:], rows[2])
         assert [(count.slot, count.count) for count in counts] == [(SLOT, 6), (SLOT + 1, 15)]
 
+    @pytest.mark.journey
     @given(st.data())
     def test_whatever_the_order_and_the_rows_left_out_a_count_is_the_sum_of_its_three(self, data):
         flows = data.draw(st.lists(st.integers(-1, 50), min_size=1, max_size=24))
@@ -241,6 +242,7 @@ class TestFiles:
             tracemalloc.stop()
         assert peaks[1] < peaks[0] + 3_000_000  # times already read are kept, up to ten thousand of them
 
+    @pytest.mark.journey
     @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line), max_size=20))
     def test_whatever_the_rows_hold_every_value_is_accounted_for(self, rows):
         counts, _ = read_bytes("\n".join(quarter(1, 2, 3)).encode() + b"\n" + b"\n".join(rows))

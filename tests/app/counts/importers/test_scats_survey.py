@@ -91,6 +91,7 @@ def test_shorter_slots_are_refused_and_longer_ones_are_sums():
     assert [count.count for count in counts] == [sum(TRAFFIC[i : i + 4]) for i in range(0, 96, 4)]
 
 
+@pytest.mark.journey
 def test_every_value_of_the_real_file_is_accounted_for(real_file):
     with open_counts(real_file) as reader:
         quality = [count.quality for count in slot_counts(reader)]
@@ -103,6 +104,7 @@ def test_every_value_of_the_real_file_is_accounted_for(real_file):
     assert {refusal.field for refusal in report.refusals} == {f"2006-10-29 2:{minute:02}" for minute in (0, 15, 30, 45)}
 
 
+@pytest.mark.journey
 def test_the_real_daylight_saving_day_follows_the_rule(real_file):
     day = GRID.local_day(date(2006, 10, 29), MELBOURNE)
     with open_counts(real_file) as reader:

@@ -90,6 +90,7 @@ class TestSums:
         counts, _ = read_bytes(zipped(a=quarters.encode(), b=fives.encode()))
         assert [(count.slot - SLOT, count.count) for count in counts] == [(0, 4), (1, 5), (2, 6), (96, 3), (97, 3)]
 
+    @pytest.mark.journey
     @given(st.lists(st.integers(0, 50), min_size=6, max_size=60), st.sampled_from([10, 15, 30, 60]), st.data())
     def test_a_count_is_the_sum_of_all_its_rows(self, flows, minutes, data):
         left_out = data.draw(st.sets(st.integers(2, len(flows) - 1), max_size=10))
