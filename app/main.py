@@ -19,35 +19,34 @@ from starlette.middleware.cors import CORSMiddleware
 from threadpoolctl import threadpool_limits
 
 from app.accuracy import routes as accuracy_routes
-from app.audit import routes as audit_routes
+from app.core import metrics
+from app.core.database import reading
 from app.counts import import_routes, reading_routes
 from app.counts import routes as counts_routes
 from app.dashboard import routes as dashboard_routes
-from app.database import reading
 from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
-from app.forecasts.ready import ReadyForecasts
 from app.health import routes as health_routes
-from app.keys import own_routes
+from app.http.problem_handlers import add_problem_handlers
+from app.http.route_paths import MethodsByPath
+from app.http.shedding import Shedding
+from app.http.sse import streams_end_on_signals
+from app.keys import audit_routes, own_routes
 from app.keys import routes as keys_routes
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
 from app.registry.queries import active_models
-from app.retrain import routes as retrain_routes
-from app.runtime import Runtime, open_runtime
+from app.server import routes as operations
+from app.server.database_metrics import Figures
+from app.server.documentation import DESCRIPTION, TAGS, document
+from app.server.key_checks import KeyChecks
+from app.server.logs import RequestLog
+from app.server.middleware import Edge
+from app.server.readiness import Readiness
+from app.server.resources import Resources, open_resources
 from app.settings import Settings, settings_from_environment
-from app.web import metrics, operations
-from app.web.documentation import DESCRIPTION, TAGS, document
-from app.web.edge import Edge
-from app.web.event_stream import streams_end_on_signals
-from app.web.figures import Figures
-from app.web.key_checks import KeyChecks
-from app.web.logs import RequestLog
-from app.web.problem_handlers import add_problem_handlers
-from app.web.readiness import Readiness
-from app.web.routes_by_path import MethodsByPath
-from app.web.shedding import Shedding
+from app.training import routes as retrain_routes
 
 log = logging.getLogger("flowcast.main")
 VERSION = version("flowcast")
@@ -84,12 +83,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        runtime = await run_in_threadpool(open_runtime, settings)
-        app.state.runtime, app.state.readiness = runtime, Readiness(runtime)
-        app.state.figures = Figures(runtime, app.state.readiness, app.version)
+        resources = await run_in_threadpool(open_resources, settings)
+        for name, value in vars(resources).items():
+            setattr(app.state, name, value)
+        app.state.issue_forecasts = resources.forecast_cache.issue
+        app.state.readiness = Readiness(resources)
+        app.state.figures = Figures(resources, app.state.readiness, app.version)
         over = asyncio.Event()
-        upkeep, watch = asyncio.create_task(_upkeep(runtime, over)), asyncio.create_task(shedding.watch())
-        ahead = threading.Thread(target=_load_ahead, args=(runtime, over.is_set), name="ahead", daemon=True)
+        upkeep, watch = asyncio.create_task(_upkeep(resources, over)), asyncio.create_task(shedding.watch())
+        ahead = threading.Thread(target=_load_ahead, args=(resources, over.is_set), name="ahead", daemon=True)
         ahead.start()
         try:
             with streams_end_on_signals():
@@ -99,7 +101,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             over.set()
             await upkeep  # not cancelled: a thread of it would go on at a database that is closed
             ahead.join(timeout=AHEAD_SECONDS)
-            await run_in_threadpool(_close, runtime)
+            await run_in_threadpool(_close, resources)
             request_log.flush()
 
     app = FastAPI(
@@ -120,8 +122,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
-    ready = ReadyForecasts(forecasts_routes.FORECAST_ROUTE)
-    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding, ready=ready)
+    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -151,48 +152,48 @@ def create_service() -> FastAPI:
     return app
 
 
-async def _upkeep(runtime: Runtime, over: asyncio.Event) -> None:
+async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
     """Do what no request should wait for, until it is over."""
     note_at = 0.0
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
             return
-        metrics.models_loaded(len(runtime.models))
-        if runtime.keys.has_news:
-            await run_in_threadpool(_save_last_use, runtime)
-        if monotonic() >= note_at and not runtime.changes.away:
+        metrics.models_loaded(len(resources.loaded_models))
+        if resources.api_keys.has_news:
+            await run_in_threadpool(_save_last_use, resources)
+        if monotonic() >= note_at and not resources.change_feed.away:
             note_at = monotonic() + NOTE_SECONDS
-            await run_in_threadpool(_take_note, runtime)
+            await run_in_threadpool(_take_note, resources)
 
 
-def _load_ahead(runtime: Runtime, over: Callable[[], bool]) -> None:
+def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
     """Load the active models and learn the profiles of other links; otherwise the first counts would wait for them."""
     try:
-        with reading(runtime.engine) as session:
+        with reading(resources.engine) as session:
             places = active_models(session).values()
-        runtime.models.load_ahead(places, over)
-        runtime.board.issuer.usual.learn_ahead(runtime.engine, over)
+        resources.loaded_models.load_ahead(places, over)
+        resources.forecast_cache.issuer.usual.learn_ahead(resources.engine, over)
     except Exception as problem:  # both are done when they are needed
         log.warning("models and profiles were not loaded ahead", exc_info=problem)
 
 
-def _save_last_use(runtime: Runtime) -> None:
+def _save_last_use(resources: Resources) -> None:
     try:
-        runtime.keys.save_last_use()
+        resources.api_keys.save_last_use()
     except SQLAlchemyError as problem:  # not worth stopping for; the next use is noted again
         log.warning("last use of keys was not saved", exc_info=problem)
 
 
-def _take_note(runtime: Runtime) -> None:
+def _take_note(resources: Resources) -> None:
     try:
-        runtime.board.take_note()
-        log.debug("forecasts remembered", extra={"links": len(runtime.board.remembered() or ())})
+        resources.forecast_cache.take_note()
+        log.debug("forecasts remembered", extra={"links": len(resources.forecast_cache.remembered() or ())})
     except SQLAlchemyError as problem:  # what is remembered stays
         log.warning("forecasts were not taken note of", extra={"reason": type(problem).__name__})
 
 
-def _close(runtime: Runtime) -> None:
-    _save_last_use(runtime)
+def _close(resources: Resources) -> None:
+    _save_last_use(resources)
     metrics.process_ends()
-    runtime.close()
+    resources.close()

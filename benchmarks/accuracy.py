@@ -32,8 +32,8 @@ from app.evaluation.protocol import PaperModel
 from app.evaluation.span import Span
 from benchmarks import network_accuracy
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
-from model.training import train
-from model.training_plan import TrainingPlan
+from model.link_model.training import train
+from model.link_model.training_plan import TrainingPlan
 from tests.support.data import MissingData, data_directory
 
 Array = NDArray[np.float64]

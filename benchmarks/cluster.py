@@ -21,12 +21,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from sqlalchemy import Engine
 
-from app.database import open_database, reading, writing
+from app.core.database import open_database, reading, writing
 from app.links.queries import links_by_id
-from app.retrain.queries import run_with, tally
-from app.retrain.request import Order, request_run
-from app.retrain.worker import Worker
 from app.settings import Settings
+from app.training.queries import run_with, tally
+from app.training.request import Order, request_run
+from app.worker.worker import Worker
 from benchmarks.while_training import fill
 from tests.support.dask_cluster import DaskCluster
 

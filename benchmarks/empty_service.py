@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.dependencies import ReadKey
-from app.runtime import open_runtime
+from app.http.request_context import SENT_KEY
+from app.keys.dependencies import ReadKey
+from app.server.resources import open_resources
 from app.settings import Settings
-from app.web.exchange import SENT_KEY
 
 BODY_BYTES = "EMPTY_BODY_BYTES"
 
@@ -36,9 +36,10 @@ def create_empty_app() -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.runtime = open_runtime(Settings())
+        resources = open_resources(Settings())
+        app.state.api_keys = resources.api_keys
         yield
-        app.state.runtime.close()
+        resources.close()
 
     app = FastAPI(lifespan=lifespan)
     app.add_middleware(KeyHeader)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.database import open_database
+from app.core.database import open_database
 from app.registry.folder_store import FolderStore
 from app.registry.housekeeping import LEFT_AFTER_SECONDS, sweep_store
 from benchmarks.fault_city import FaultCity

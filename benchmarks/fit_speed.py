@@ -22,7 +22,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from threadpoolctl import threadpool_limits
 
 from model import KR, KR_SML
-from model.kernel import (
+from model.estimators.kernel import (
     Barred,
     Memory,
     Neighborhood,

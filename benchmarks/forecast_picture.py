@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
 from app.evaluation.span import Span
-from app.slots import zone_named
 from model.error_measures import coverage
-from model.trained_model import Forecasts
-from model.training import train
-from model.training_plan import TrainingPlan
+from model.link_model.trained_model import Forecasts
+from model.link_model.training import train
+from model.link_model.training_plan import TrainingPlan
 from tests.support.data import MissingData
 
 INK, COUNT, FORECAST = "#808892", "#3b82c4", "#d9622b"

@@ -29,9 +29,9 @@ from sqlalchemy import Engine
 
 from app.accuracy.measure import Question, link_accuracy
 from app.accuracy.rank import Ranking, network_accuracy
+from app.core.database import is_sqlite, reading
 from app.counts.history import count_history
 from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
-from app.database import is_sqlite, reading
 from app.events.webhook_queries import latest_forecasts
 from app.forecasts.history import read_history
 from app.forecasts.queries import stored_statements

@@ -37,8 +37,8 @@ from rich.console import Console
 from rich.progress import Progress
 from sqlalchemy import Engine
 
+from app.core.database import reading
 from app.counts.queries import counts_between
-from app.database import reading
 from benchmarks.load_clients import Ask, Told, in_own_process
 from benchmarks.load_figures import Overload, Phase, Round, mixed_figures, overload_figures
 from benchmarks.load_report import judge, show

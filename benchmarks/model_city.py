@@ -14,21 +14,21 @@ from rich.progress import track
 from sqlalchemy import Engine, insert
 from threadpoolctl import threadpool_limits
 
+from app.core.database import reading, writing
+from app.core.partitions import ensure_months
+from app.core.slots import zone_named
 from app.counts.series import LinkSeries, as_count_series
 from app.counts.tables import Count
-from app.database import reading, writing
 from app.demo.city import City, sample_city
 from app.links.queries import all_links
 from app.links.tables import Link
-from app.monthly_tables import ensure_months
 from app.registry.store import place_of
 from app.registry.tables import ShelvedModel
-from app.slots import zone_named
-from app.train import data_fingerprint, describe
+from app.training.link_training import data_fingerprint, describe
 from benchmarks.network_city import SavedModel, save_networks_models
-from model.stored_model import save_model
-from model.training import train
-from model.training_plan import TrainingPlan
+from model.artifacts.link_models import save_model
+from model.link_model.training import train
+from model.link_model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40

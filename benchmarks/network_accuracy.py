@@ -29,16 +29,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from app.core.network_calendar import holidays_of, network_calendar
 from app.counts.series import LinkSeries
-from app.network.calendar import holidays_of, network_calendar
 from model.error_measures import GEH_SHARE, coverage, geh_pass_share, rmse, wape
-from model.network.context import ContextParts
-from model.network.days import NetworkDays
-from model.network.network import NetworkModel, source_of
-from model.network.plan import NetworkPlan
-from model.network.series import NetworkSeries
-from model.network.training import NetworkResult, train_network
-from model.profile import Profile
+from model.link_model.profile import Profile
+from model.network_model.context import ContextParts
+from model.network_model.days import NetworkDays
+from model.network_model.network import NetworkModel, source_of
+from model.network_model.plan import NetworkPlan
+from model.network_model.series import NetworkSeries
+from model.network_model.training import NetworkResult, train_network
 
 Array = NDArray[np.float64]
 Note = Callable[[str], object]

@@ -11,16 +11,16 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from app.core.network_calendar import holidays_of, network_calendar
+from app.core.slots import zone_named
 from app.demo.city import City
-from app.network.calendar import holidays_of, network_calendar
 from app.registry.store import place_of
-from app.slots import zone_named
-from model.network.network import ALGORITHM, Network
-from model.network.plan import NetworkPlan
-from model.network.profile import NetworkProfile
-from model.network.series import NetworkSeries
-from model.network.stored import save_network, save_network_model
-from model.network.training import train_network
+from model.artifacts.network_models import save_network, save_network_model
+from model.network_model.network import ALGORITHM, Network
+from model.network_model.plan import NetworkPlan
+from model.network_model.profile import NetworkProfile
+from model.network_model.series import NetworkSeries
+from model.network_model.training import train_network
 
 AT_A_JUNCTION = 4
 PLAN = NetworkPlan(metric_rows=1200, max_iter=3)

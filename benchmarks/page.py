@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine, insert
 
+from app.core.database import open_database, writing
+from app.core.schema import upgrade_schema
 from app.counts.tables import Count
-from app.database import open_database, writing
 from app.demo.city import links_geojson, sample_city
-from app.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks.model_city import ModelCity
 from benchmarks.running_service import KEY, Running, running

@@ -12,8 +12,8 @@ from psycopg.sql import SQL, Identifier
 from rich.console import Console
 from sqlalchemy import URL, Engine
 
-from app.database import is_sqlite, open_database
-from app.schema import upgrade_schema
+from app.core.database import is_sqlite, open_database
+from app.core.schema import upgrade_schema
 from app.settings import Settings
 from benchmarks.model_city import ModelCity
 from tests.support.postgresql import own_postgresql

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from PIL import Image
 from rich.console import Console
 
-from app.database import open_database
+from app.core.database import open_database
+from app.core.schema import upgrade_schema
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed, counts_of
 from app.demo.service_process import free_port, running_service
-from app.schema import upgrade_schema
 from tests.support.browser import NoBrowser, chromium, signed_in
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"

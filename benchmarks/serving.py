@@ -29,9 +29,9 @@ from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.database import is_sqlite
-from app.keys.ring import KeyRing
-from app.monthly_tables import ensure_months
+from app.core.database import is_sqlite
+from app.core.partitions import ensure_months
+from app.keys.cache import KeyRing
 from app.settings import Settings
 from benchmarks import while_training
 from benchmarks.empty_service import BODY_BYTES

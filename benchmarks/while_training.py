@@ -16,9 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.database import open_database
+from app.core.database import open_database
+from app.core.schema import upgrade_schema
 from app.demo.city import sample_city
-from app.schema import upgrade_schema
 from benchmarks.http_load import Connection, request
 from benchmarks.running_service import KEY, Running, running
 from tests.support.stored import store_city

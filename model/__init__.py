@@ -6,17 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from model.kr import KR
-    from model.kr_pca import KR_PCA
-    from model.kr_sml import KR_SML
-    from model.lag_window import LagWindow
-    from model.mlkr import MLKR
+    from model.estimators.kr import KR
+    from model.estimators.kr_pca import KR_PCA
+    from model.estimators.kr_sml import KR_SML
+    from model.estimators.mlkr import MLKR
+    from model.link_model.lag_window import LagWindow
 
 __all__ = ["KR", "KR_PCA", "KR_SML", "MLKR", "LagWindow"]
 
-# Looked up when first asked for: a process that only forecasts needs no scikit-learn, which would
-# more than double its memory.
-_MODULES = {"KR": "kr", "KR_PCA": "kr_pca", "KR_SML": "kr_sml", "MLKR": "mlkr", "LagWindow": "lag_window"}
+# Imported on first use: a process that only forecasts needs no scikit-learn, which would more than double
+# its memory.
+_MODULES = {
+    "KR": "estimators.kr",
+    "KR_PCA": "estimators.kr_pca",
+    "KR_SML": "estimators.kr_sml",
+    "MLKR": "estimators.mlkr",
+    "LagWindow": "link_model.lag_window",
+}
 
 
 def __getattr__(name: str) -> Any:

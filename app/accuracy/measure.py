@@ -14,10 +14,10 @@ from app.accuracy.pieces import cut_pieces
 from app.accuracy.queries import PART, Wanted, link_sums
 from app.accuracy.schemas import By, LinkAccuracy, SeriesItem
 from app.accuracy.window import parts, window_seconds
+from app.core.spans import Span, read_span
+from app.core.times import instant_of
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo, link_or_404
-from app.spans import Span, read_span
-from app.web.instants import instant_of
 
 
 @dataclass(frozen=True)

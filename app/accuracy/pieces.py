@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from app.core.spans import SECONDS_A_DAY, Span
+from app.core.times import instant_of
 from app.links.queries import LinkInfo
-from app.spans import SECONDS_A_DAY, Span
-from app.web.instants import instant_of
 
 WEEK = 7 * SECONDS_A_DAY
 HALF_DAY = SECONDS_A_DAY // 2

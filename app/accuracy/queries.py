@@ -33,11 +33,11 @@ from sqlalchemy.orm import Session, aliased
 
 from app.accuracy.error_sums import ErrorSums, total
 from app.accuracy.pieces import Piece
+from app.core.spans import Span
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
 from app.links.queries import LinkInfo
 from app.links.tables import Link
-from app.spans import Span
 from model.error_measures import GEH_LIMIT
 
 PART, MODEL_VERSION = "part", "model_version"

@@ -14,11 +14,11 @@ from app.accuracy.error_sums import ErrorSums, measures, total
 from app.accuracy.queries import Wanted, network_sums
 from app.accuracy.schemas import NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LONGEST_DAYS, window_seconds
+from app.core.errors import Invalid
+from app.core.spans import SECONDS_A_DAY, Span, read_span
+from app.core.times import instant_of
 from app.counts.queries import newest_slot_end
-from app.exceptions import Invalid
 from app.links.queries import all_links
-from app.spans import SECONDS_A_DAY, Span, read_span
-from app.web.instants import instant_of
 
 CURSOR_PATTERN = "^(?:[0-9a-f]{16}|none)~[A-Za-z0-9._:-]{1,64}$"
 LONGEST_RULE = f"must lie at most {LONGEST_DAYS} days before the end of the span"

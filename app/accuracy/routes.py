@@ -10,13 +10,14 @@ from app.accuracy.measure import Question, link_accuracy
 from app.accuracy.rank import CURSOR_PATTERN, Ranking, network_accuracy
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LINK_WINDOW, NETWORK_WINDOW
-from app.dependencies import ReadKey, ReadSession, RuntimeDep
+from app.http.csv_answers import CsvResponse, csv_answer
+from app.http.dependencies import ReadSession, SettingsDep
+from app.http.media_types import CSV, JSON, chosen_type
+from app.http.pagination import next_page
+from app.http.problems import problem_responses
+from app.http.query_types import From, To
+from app.keys.dependencies import ReadKey
 from app.links.schemas import LinkPath
-from app.web.csv_answers import CsvResponse, csv_answer
-from app.web.media_types import CSV, JSON, chosen_type
-from app.web.pages import next_page
-from app.web.problems import problem_responses
-from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["accuracy"])
 
@@ -37,7 +38,7 @@ def get_link_accuracy(
     _key: ReadKey,
     session: ReadSession,
     request: Request,
-    runtime: RuntimeDep,
+    settings: SettingsDep,
     link_id: LinkPath,
     window: Annotated[str, Query(pattern=LINK_WINDOW, description=WINDOW, examples=["24h"])] = "24h",
     horizon: Horizon = 1,
@@ -55,7 +56,7 @@ def get_link_accuracy(
     `Accept: text/csv` returns one row, or with `by` a row for each part.
     """
     asked = Question(window, horizon, model_version, by, begin, end)
-    found = link_accuracy(session, link_id, asked, runtime.settings.mare_min_count)
+    found = link_accuracy(session, link_id, asked, settings.mare_min_count)
     if chosen_type(request, JSON, CSV) == JSON:
         return found
     rows = [found] if found.series is None else found.series
@@ -74,7 +75,7 @@ def get_accuracy(
     _key: ReadKey,
     session: ReadSession,
     request: Request,
-    runtime: RuntimeDep,
+    settings: SettingsDep,
     window: Annotated[str, Query(pattern=NETWORK_WINDOW, description=WINDOW, examples=["24h"])] = "24h",
     horizon: Horizon = 1,
     sort: Annotated[Sort, Query(description="Figure to rank links by")] = Sort.RMSE,
@@ -92,7 +93,7 @@ def get_accuracy(
     for each link of the page, where a Link header leads to the next.
     """
     asked = Ranking(window, horizon, sort, order, limit, cursor, begin, end)
-    found = network_accuracy(session, asked, runtime.settings.mare_min_count)
+    found = network_accuracy(session, asked, settings.mare_min_count)
     if chosen_type(request, JSON, CSV) == JSON:
         return found
     headers = next_page(request, found.next_cursor)

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from app.accuracy.schemas import By
+from app.core.slots import from_local
+from app.core.spans import SECONDS_A_DAY, Span
+from app.core.times import instant_of, unix_seconds
 from app.links.queries import LinkInfo
-from app.slots import from_local
-from app.spans import SECONDS_A_DAY, Span
-from app.web.instants import instant_of, unix_seconds
 
 SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}
 LINK_WINDOW = "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$"

@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 
 from app.commands.console import notes
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import Columns, CountFileError, CountReader, ImportReport, open_counts
 from app.counts.series import LinkSeries, gather
-from app.network.gather import Whereabouts
-from app.slots import SlotGrid, zone_named
+from app.training.aligned_counts import Whereabouts
 
 ColumnMap = Annotated[
     str | None,

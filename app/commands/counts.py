@@ -11,13 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from app.commands.console import out, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
+from app.core.database import reading, writing
+from app.core.spans import read_span
+from app.core.times import read_instant
 from app.counts.delete import LONGEST_REASON, Reason, delete_counts
 from app.counts.queries import number_of_counts
 from app.counts.schemas import DeletedCounts
-from app.database import reading, writing
 from app.links.queries import link_or_404
-from app.spans import read_span
-from app.web.instants import read_instant
 
 counts = typer.Typer(no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from app.commands.console import refuse
 from app.commands.service import service_database
-from app.schema import newest_step, schema_step
+from app.core.schema import newest_step, schema_step
 from app.settings import Settings
 
 

@@ -11,7 +11,7 @@ from app.commands.console import FAILED, notes, out, refuse
 from app.commands.db_copy import copy_command
 from app.commands.db_prune import prune_command
 from app.commands.service import service_database, settings_or_refuse
-from app.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
+from app.core.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
 
 db = typer.Typer(help="The database: its schema, moving it, letting go of what is old.", no_args_is_help=True)
 db.command("copy")(copy_command)

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from app.commands.console import INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
-from app.database import reading
+from app.core.database import reading
 from app.maintenance.old_months import empty_months
 from app.maintenance.prune import EMPTY_MONTHS, Old, count_old, old_before, prune
 

@@ -23,13 +23,13 @@ from app.commands.demo_elsewhere import replay_elsewhere
 from app.commands.demo_prepare import store_with_note, train_with_progress
 from app.commands.demo_watch import replay_watched, stay
 from app.commands.heartbeat import Heartbeat
-from app.database import open_database
+from app.core.database import open_database
+from app.core.schema import upgrade_schema
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import demo_key, next_slot
 from app.demo.replay import Feed
 from app.demo.service_process import ServiceGone, ServiceProcess, free_port, running_service
-from app.schema import upgrade_schema
 
 FASTEST = 6000.0  # slots a minute
 NEEDED_MEGABYTES = 100

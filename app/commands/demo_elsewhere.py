@@ -15,8 +15,9 @@ from app.commands.demo_prepare import store_with_note, train_with_progress
 from app.commands.demo_watch import replay_watched
 from app.commands.heartbeat import Heartbeat
 from app.commands.service import settings_or_refuse
+from app.core.database import reading
+from app.core.slots import zone_named
 from app.counts.queries import stored_span
-from app.database import reading
 from app.demo.city import MONDAY, ZONE
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import next_slot
@@ -24,7 +25,6 @@ from app.demo.replay import Feed
 from app.links.queries import all_links
 from app.registry.open_store import open_store
 from app.settings import ClockKind, Settings
-from app.slots import zone_named
 
 CATCH_UP = 6000.0  # slots a minute, of those that are over
 

@@ -8,10 +8,10 @@ from urllib.error import HTTPError
 
 from app.commands.console import notes
 from app.commands.heartbeat import Heartbeat
+from app.core.slots import zone_named
 from app.demo.city import City
 from app.demo.replay import Feed, replay
 from app.demo.service_process import ServiceGone
-from app.slots import zone_named
 
 NOTE_SECONDS = 10.0
 WATCH_SECONDS = 0.5

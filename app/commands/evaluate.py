@@ -28,7 +28,7 @@ from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
 from app.evaluation.summary import best_of, figures
 from app.evaluation.write import require_folder, write_report
-from app.network.gather import Whereabouts
+from app.training.aligned_counts import Whereabouts
 
 
 def evaluate_command(

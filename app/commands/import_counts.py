@@ -17,15 +17,16 @@ from app.commands.count_files import ColumnMap, FileOptions, OnlyLink
 from app.commands.current_schema import current_database
 from app.commands.import_tally import FileTally, as_document, print_tally
 from app.commands.service import settings_or_refuse
+from app.core.errors import Problem
+from app.core.slots import SlotGrid
 from app.counts.import_file import import_and_issue
 from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import Spool
 from app.counts.importers import CountFileError, CountReader, ImportedCount, ImportedLink, ImportReport
 from app.counts.importers.slot_sums import ReadPart
-from app.exceptions import Problem
-from app.runtime import open_runtime
+from app.counts.ingest_context import IngestContext
+from app.server.resources import open_resources
 from app.settings import Settings
-from app.slots import SlotGrid
 
 LONG_FILE = 2_000_000  # bytes; about a second of reading
 ROWS_BETWEEN_NOTES = 5_000
@@ -148,11 +149,12 @@ def only_read(counts: Watched) -> None:
 def _storing(stack: ExitStack, settings: Settings, create_links: bool) -> Take:
     """Open the service's database for counts to go in."""
     stack.enter_context(current_database("import", settings))
-    runtime = open_runtime(settings)
-    stack.callback(runtime.close)
+    opened = open_resources(settings)
+    stack.callback(opened.close)
+    context = IngestContext(settings, opened.engine, opened.clock, opened.forecast_cache.issue)
 
     def store(counts: Watched) -> ImportedFile:
-        return import_and_issue(runtime, counts, create_links=create_links, dry_run=False, note=counts.note)
+        return import_and_issue(context, counts, create_links=create_links, dry_run=False, note=counts.note)
 
     return store
 

@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import out
+from app.core.slots import EPOCH
 from app.counts.import_schemas import ImportedFile
 from app.counts.importers import CountReader
-from app.slots import EPOCH
 
 FEW_LINKS = 20
 TOTALS = ("layout", "rows", "values", "counts", "suspect", "imputed", "gaps", "refused")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from app.commands.console import notes, out, refuse
 from app.commands.service import service_database, settings_or_refuse
-from app.database import reading, writing
+from app.core.database import reading, writing
 from app.keys.caller import Scope
 from app.keys.issue import OVERLAP_HOURS, issue_key, revoke_key
 from app.keys.queries import all_keys

@@ -16,8 +16,8 @@ from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
 from app.commands.shelf_table import megabytes, print_shelves
 from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
-from app.database import reading, writing
-from app.exceptions import NotYet, Problem
+from app.core.database import reading, writing
+from app.core.errors import NotYet, Problem
 from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate, deactivate
 from app.registry.housekeeping import sweep_store, tidy_shelf

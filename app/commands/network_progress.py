@@ -7,7 +7,7 @@ import time
 from rich.progress import Progress, TaskID
 
 from app.commands.console import notes
-from app.network.progress import seconds_left, share_done
+from app.training.stage_progress import seconds_left, share_done
 
 WORDS = {
     "context": "the context of each day",

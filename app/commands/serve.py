@@ -18,12 +18,12 @@ from uvicorn.supervisors import Multiprocess
 from app.commands.console import notes, refuse
 from app.commands.service import service_database, settings_or_refuse
 from app.commands.worker_beside import WorkerBeside
+from app.core.metrics import SHARED_FOLDER
+from app.core.schema import newest_step, schema_step, upgrade_schema
 from app.keys.first_key import make_first_key
-from app.schema import newest_step, schema_step, upgrade_schema
+from app.server.connections import patient_protocol
+from app.server.logs import logging_config
 from app.settings import Settings, Switch, settings_from_environment
-from app.web.connections import patient_protocol
-from app.web.logs import logging_config
-from app.web.metrics import SHARED_FOLDER
 
 log = logging.getLogger("flowcast.serve")
 

@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.commands.console import FAILED, notes, refuse
-from app.database import open_database
-from app.exceptions import Problem
+from app.core.database import open_database
+from app.core.errors import Problem
 from app.settings import Settings, settings_from_environment
 
 

@@ -11,14 +11,14 @@ from rich.markup import escape
 from sqlalchemy import Engine
 
 from app.commands.console import notes, progress_bar
-from app.database import reading, writing
-from app.exceptions import Problem, no_link
+from app.core.database import reading, writing
+from app.core.errors import Problem, no_link
 from app.links.queries import LinkInfo, links_by_id
 from app.registry.activate import activate
 from app.registry.shelve import shelve
 from app.registry.store import ModelStore
-from model.artifact import DamagedArtifact, read_artifact
-from model.artifact_folder import MANIFEST
+from model.artifacts.artifact import DamagedArtifact, read_artifact
+from model.artifacts.folder import MANIFEST
 
 
 @dataclass(frozen=True)

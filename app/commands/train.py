@@ -25,13 +25,13 @@ from app.commands.training_report import as_documents, print_summary
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
 from app.links.folders import folder_name
-from app.network_training import ALGORITHMS as NETWORK_ALGORITHMS
-from app.network_training import NetworkTraining
 from app.registry.open_store import open_store
-from app.train import LinkOutcome, train_links
-from app.train_network import train_networks
-from model.trained_model import ALGORITHMS as ALONE
-from model.training_plan import TrainingPlan
+from app.training.link_training import LinkOutcome, train_links
+from app.training.network_options import ALGORITHMS as NETWORK_ALGORITHMS
+from app.training.network_options import NetworkTraining
+from app.training.network_training import train_networks
+from model.link_model.trained_model import ALGORITHMS as ALONE
+from model.link_model.training_plan import TrainingPlan
 
 
 def train_command(

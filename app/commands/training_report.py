@@ -10,7 +10,7 @@ from rich.table import Table
 
 from app.commands.console import out
 from app.commands.shelving import ShelvingOutcome
-from app.train import LinkOutcome
+from app.training.link_training import LinkOutcome
 
 
 def as_documents(outcomes: list[LinkOutcome], shelved: list[ShelvingOutcome] | None) -> list[dict[str, Any]]:

@@ -9,15 +9,15 @@ from rich.markup import escape
 from sqlalchemy import Engine
 
 from app.commands.console import notes
+from app.core.database import reading
+from app.core.errors import Problem, no_link
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
-from app.database import reading
-from app.exceptions import Problem, no_link
 from app.links.queries import LinkInfo, all_links, links_by_id
-from app.network.gather import Whereabouts
-from app.network.stored_whereabouts import known_whereabouts
 from app.registry.shelve import mismatch
+from app.training.aligned_counts import Whereabouts
+from app.training.topology import known_whereabouts
 
 SECONDS_A_DAY = 86_400
 

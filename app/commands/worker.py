@@ -13,11 +13,11 @@ import typer
 
 from app.commands.console import refuse
 from app.commands.service import service_database, settings_or_refuse
+from app.core.parent_process import end_with
+from app.core.schema import newest_step, schema_step
 from app.maintenance.upkeep import Upkeeper
-from app.parent_process import end_with
-from app.retrain.worker import Worker
-from app.schema import newest_step, schema_step
-from app.web.logs import logging_config
+from app.server.logs import logging_config
+from app.worker.worker import Worker
 
 
 def worker_command(

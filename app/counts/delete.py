@@ -10,15 +10,15 @@ from pydantic import StringConstraints
 from sqlalchemy import delete, insert, literal, select
 from sqlalchemy.orm import Session
 
+from app.core.database import UtcDateTime
+from app.core.spans import read_span
 from app.counts.queries import number_of_counts, slots_in
 from app.counts.schemas import DeletedCounts
 from app.counts.storing import lock_links
 from app.counts.tables import Count, CountCorrection
-from app.database import UtcDateTime
 from app.links.queries import link_or_404, stored_link
 from app.links.queries import lock_links as lock_link_table
 from app.links.schemas import NO_NUL
-from app.spans import read_span
 
 LONGEST_REASON = 500
 Reason = Annotated[

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.core.spans import SECONDS_A_DAY, Span, read_span
+from app.core.times import instant_of
 from app.counts.importers.record import Quality
 from app.counts.queries import corrections_between, newest_slots
 from app.counts.schemas import CorrectedCount, CountPage, ReplacedCount, SlotCount
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import judge
 from app.links.queries import LinkInfo, link_or_404
-from app.spans import SECONDS_A_DAY, Span, read_span
-from app.web.instants import instant_of
 
 HEADER = "slot_start,count,quality,verdict\n"
 

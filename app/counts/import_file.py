@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from app.clock import Clock
+from app.core import metrics
+from app.core.clock import Clock
+from app.core.database import reading, writing
 from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import CountSource, Spool
+from app.counts.ingest_context import IngestContext
 from app.counts.intake import Intake
-from app.database import reading, writing
 from app.links.queries import LinkInfo
-from app.runtime import Runtime
-from app.web import metrics
 
 log = logging.getLogger("flowcast.import")
 
@@ -31,23 +31,23 @@ class Imported:
 
 
 def import_and_issue(
-    runtime: Runtime, source: CountSource, *, create_links: bool, dry_run: bool, note: Note | None = None
+    context: IngestContext, source: CountSource, *, create_links: bool, dry_run: bool, note: Note | None = None
 ) -> ImportedFile:
     """Import a file and issue forecasts for every link whose newest slot moved forward."""
     done = import_file(
-        runtime.engine,
+        context.engine,
         source,
-        runtime.clock,
+        context.clock,
         create_links=create_links,
         dry_run=dry_run,
-        default_zone=runtime.settings.default_zone,
+        default_zone=context.settings.default_zone,
         note=note,
     )
     if dry_run:
         return done.told
     metrics.counts_stored(done.told.stored + done.told.replaced)
     try:
-        done.told.forecasts_issued = runtime.board.issue(done.moved) if done.moved else 0
+        done.told.forecasts_issued = context.issue_forecasts(done.moved) if done.moved else 0
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
         metrics.forecasts_failed()

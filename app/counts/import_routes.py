@@ -15,19 +15,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from app.core.errors import Invalid
+from app.core.slots import SlotGrid, zone_named
 from app.counts.import_file import import_and_issue
 from app.counts.import_schemas import ImportedFile
 from app.counts.importers import Columns, CountFileError, layouts, open_counts
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
 from app.counts.importers.unpacking import printable
-from app.dependencies import IngestKey, RuntimeDep
-from app.exceptions import Invalid
+from app.counts.ingest_context import IngestContext, IngestContextDep
+from app.http.problems import problem_responses
+from app.http.shedding import Shedding
 from app.keys.caller import Scope
+from app.keys.dependencies import IngestKey
 from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
-from app.runtime import Runtime
-from app.slots import SlotGrid, zone_named
-from app.web.problems import problem_responses
-from app.web.shedding import Shedding
 
 router = APIRouter(prefix="/v1", tags=["counts"])
 
@@ -124,7 +124,7 @@ _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 @router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
 async def post_import(
     request: Request,
-    runtime: RuntimeDep,
+    context: IngestContextDep,
     caller: IngestKey,
     layout: Layout = AUTO,
     dry_run: DryRun = False,
@@ -152,7 +152,7 @@ async def post_import(
     with shedding.place("import"):
         async with _received(request) as file:
             work = partial(_import, create_links=create_links, dry_run=dry_run)
-            return await shedding.apart("import", work, runtime, file, options)
+            return await shedding.apart("import", work, context, file, options)
 
 
 @asynccontextmanager
@@ -195,7 +195,7 @@ def _write(file: io.FileIO, data: bytes) -> None:
 
 
 def _import(
-    runtime: Runtime,
+    context: IngestContext,
     file: io.FileIO,
     options: dict[str, Any],
     *,
@@ -204,9 +204,9 @@ def _import(
 ) -> ImportedFile:
     file.seek(0)
     try:
-        most = runtime.settings.max_unpacked_megabytes << 20
+        most = context.settings.max_unpacked_megabytes << 20
         with open_counts(file, most_unpacked=most, **options) as reader:
-            return import_and_issue(runtime, reader, create_links=create_links, dry_run=dry_run)
+            return import_and_issue(context, reader, create_links=create_links, dry_run=dry_run)
     except CountFileError as problem:
         raise Invalid.field("body", "", f"must be a file of counts: {problem}") from None
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from app.core.slots import EPOCH, SlotGrid
 from app.counts.importers import ImportedCount, ImportedLink, ImportReport, Quality, Refusal
 from app.counts.importers.record import COUNT_RULE
 from app.counts.importers.slot_sums import NO_COUNT, ROW, ReadPart, Rows, Sums, sum_link
 from app.counts.tables import QUALITIES
-from app.slots import EPOCH, SlotGrid
 
 WRITTEN_AT_ONCE = 50_000
 MOST_IN_A_GROUP = 200_000

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from app.clock import Clock
+from app.core.clock import Clock
+from app.core.errors import FieldError
+from app.core.partitions import ensure_months
+from app.core.slots import EPOCH
 from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
 from app.counts.queries import newest_slots
 from app.counts.storing import existing_counts, keep_corrections, lock_links, upsert_counts
 from app.counts.tables import Count
-from app.exceptions import FieldError
 from app.links.queries import LinkInfo, links_by_id
-from app.monthly_tables import ensure_months
-from app.slots import EPOCH
 
 Integers = NDArray[np.int64]
 

@@ -14,7 +14,11 @@ import numpy as np
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from app.clock import FUTURE_RULE, Clock
+from app.core.clock import FUTURE_RULE, Clock
+from app.core.errors import Invalid, NotYet
+from app.core.months import month_begin, month_of, months_of
+from app.core.partitions import MONTHLY, ensure_months
+from app.core.slots import EPOCH, SlotGrid
 from app.counts.import_schemas import ImportedFile, RefusedEntry
 from app.counts.import_spool import CountSource, LinkRows
 from app.counts.importers import ImportedLink, Refusal
@@ -22,13 +26,9 @@ from app.counts.importers.slot_sums import Rows
 from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
 from app.counts.storing import lock_links
 from app.counts.tables import QUALITIES, Count
-from app.exceptions import Invalid, NotYet
 from app.links.queries import LinkInfo, links_by_id
 from app.links.schemas import LinkIn
 from app.links.store import store_links
-from app.monthly_tables import MONTHLY, ensure_months
-from app.months import month_begin, month_of, months_of
-from app.slots import EPOCH, SlotGrid
 
 MOST_LISTED = 100
 MOST_NEW_MONTHS = 240

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.among import among
+from app.core.in_values import among
+from app.core.months import month_begin, month_of
+from app.core.partitions import months_there
 from app.links.tables import Link
-from app.monthly_tables import months_there
-from app.months import month_begin, month_of
 
 SpanOf = Callable[[InstrumentedAttribute[int]], ColumnElement[bool]]
 # Asks about links, within a span of slots; gives rows that begin with the link's key and a slot, or None for no slot.

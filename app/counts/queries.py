@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
-from app.among import among
+from app.core.in_values import among
+from app.core.spans import Span
 from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
-from app.give_way import give_way
 from app.links.tables import Link
-from app.spans import Span
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
 AT_ONCE = 200
@@ -52,7 +51,6 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
         assert result.cursor is not None
         while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
             found += some
-            give_way()
     return as_rows(found)
 
 

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 from app.counts.delete import Reason, delete_counts
 from app.counts.history import as_csv, count_history
 from app.counts.schemas import CountPage, DeletedCounts
-from app.dependencies import AdminKey, ReadKey, ReadSession, WriteSession
+from app.http.dependencies import ReadSession, WriteSession
+from app.http.media_types import CSV, JSON, chosen_type
+from app.http.pagination import next_page
+from app.http.problems import problem_responses
+from app.http.query_types import From, RequiredFrom, RequiredTo, To
+from app.keys.dependencies import AdminKey, ReadKey
 from app.links.schemas import LinkPath
-from app.web.media_types import CSV, JSON, chosen_type
-from app.web.pages import next_page
-from app.web.problems import problem_responses
-from app.web.spans import From, RequiredFrom, RequiredTo, To
 
 router = APIRouter(prefix="/v1/links/{link_id}", tags=["counts"])
 

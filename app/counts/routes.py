@@ -11,19 +11,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.exc import OperationalError
 
+from app.core import metrics
+from app.core.database import concerns, writing
+from app.core.partitions import lock_denied
+from app.core.pg_notify import Kind
 from app.counts.body import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
 from app.counts.ingest import Batch, Refused, Stored, check_batch, moved_ends, store_counts
+from app.counts.ingest_context import IngestContext, IngestContextDep
 from app.counts.ingest_schemas import IngestReport, RefusedCount
-from app.database import concerns, writing
-from app.dependencies import IngestKey, RuntimeDep
-from app.give_way import give_way
-from app.monthly_tables import lock_denied
-from app.notices import Kind
-from app.runtime import Runtime
+from app.http.problems import problem_responses
+from app.http.shedding import Shedding
+from app.keys.dependencies import IngestKey
 from app.settings import ClockKind
-from app.web import metrics
-from app.web.problems import problem_responses
-from app.web.shedding import Shedding
 
 log = logging.getLogger("flowcast.counts")
 router = APIRouter(prefix="/v1", tags=["counts"])
@@ -56,7 +55,7 @@ _BODY: dict[str, Any] = {
 )
 async def post_counts(
     request: Request,
-    runtime: RuntimeDep,
+    context: IngestContextDep,
     caller: IngestKey,
     partial: Annotated[bool, Query(description="Store the good counts and report each refused one")] = False,
 ) -> IngestReport:
@@ -68,11 +67,11 @@ async def post_counts(
     media_type = request.headers.get("content-type", JSON)
     shedding: Shedding = request.app.state.shedding
     # Read once, however often it is tried.
-    read = functools.cache(lambda: read_batch(body, media_type, runtime.settings.max_batch, partial=partial))
+    read = functools.cache(lambda: read_batch(body, media_type, context.settings.max_batch, partial=partial))
     arrived, pause = perf_counter(), FIRST_PAUSE
     while True:
         try:
-            return await shedding.apart("ingest", _ingest, runtime, read, partial, arrived)
+            return await shedding.apart("ingest", _ingest, context, read, partial, arrived)
         except OperationalError as problem:
             if not lock_denied(problem):
                 raise
@@ -82,20 +81,17 @@ async def post_counts(
 
 
 def _ingest(
-    runtime: Runtime, read: Callable[[], tuple[Batch, list[Refused]]], partial: bool, arrived: float
+    context: IngestContext, read: Callable[[], tuple[Batch, list[Refused]]], partial: bool, arrived: float
 ) -> IngestReport:
     batch, refused = read()
-    give_way()
-    with writing(runtime.engine) as session:
-        checked = check_batch(session, batch, runtime.clock)
-        give_way()
+    with writing(context.engine) as session:
+        checked = check_batch(session, batch, context.clock)
         if checked.refused and not partial:
             raise refuse_all(checked.refused, len(batch.link_ids))
         stored = store_counts(session, checked, wait=False)
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
-    give_way()
     metrics.counts_stored(stored.new + stored.replaced)
-    if runtime.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
+    if context.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
         now = time()
         metrics.counts_arrived(max(0.0, now - end) for end in moved_ends(stored))
     return IngestReport(
@@ -104,15 +100,15 @@ def _ingest(
         replaced=stored.replaced,
         unchanged=stored.unchanged,
         refused=_listed([*refused, *checked.refused]),
-        forecasts_issued=_issue(runtime, stored, arrived),
+        forecasts_issued=_issue(context, stored, arrived),
     )
 
 
-def _issue(runtime: Runtime, stored: Stored, arrived: float) -> int:
+def _issue(context: IngestContext, stored: Stored, arrived: float) -> int:
     if not stored.moved:
         return 0
     try:
-        issued = runtime.board.issue(stored.moved, stored.rows)
+        issued = context.issue_forecasts(stored.moved, stored.rows)
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
         metrics.forecasts_failed()

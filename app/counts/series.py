@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.slots import Calendar, SlotGrid, zone_named
 from app.counts.import_spool import Spool
 from app.counts.importers import CountReader, Quality
 from app.counts.importers.slot_sums import Rows
 from app.counts.tables import QUALITIES
-from app.slots import Calendar, SlotGrid, zone_named
-from model.series import CountSeries
+from model.link_model.series import CountSeries
 
 
 @dataclass(frozen=True, eq=False)

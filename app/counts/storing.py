@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from app.among import among
-from app.array_text import array_text
+from app.core.array_text import array_text
+from app.core.in_values import among
 from app.counts.queries import Rows, as_rows, counts_between
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link

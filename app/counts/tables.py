@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.database import Table, UtcDateTime
+from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
 
 # In the database a quality is its place in this row; new ones go to the end.

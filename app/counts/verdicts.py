@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
+from app.core.times import instant_of
 from app.counts.queries import Rows, counts_between
 from app.counts.series import as_count_series
 from app.counts.stored_series import series_of
 from app.links.queries import LinkInfo
-from app.web.instants import instant_of
-from model.detector_health import FORTNIGHT, Verdict, examine, slot_verdicts
+from model.link_model.detector_health import FORTNIGHT, Verdict, examine, slot_verdicts
 
 
 class SlotVerdict(StrEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
 
+from app.core.errors import NotFound
 from app.dashboard.files import page_files
-from app.dependencies import RuntimeDep
-from app.exceptions import NotFound
+from app.http.dependencies import SettingsDep
 from app.settings import Switch
 
 router = APIRouter(include_in_schema=False)
@@ -21,9 +21,9 @@ FOR_GOOD = "public, max-age=31536000, immutable"
 
 
 @router.get("/")
-async def get_page(request: Request, runtime: RuntimeDep) -> Response:
+async def get_page(request: Request, settings: SettingsDep) -> Response:
     """Give the operators' page; what it shows it asks for with the key of whoever signs in."""
-    files, keys_needed = page_files(), runtime.settings.auth is Switch.ON
+    files, keys_needed = page_files(), settings.auth is Switch.ON
     tag = f'"{files.digest}-{"keys" if keys_needed else "open"}"'
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache", "ETag": tag}
     if _is_known(request, tag):

@@ -14,12 +14,12 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from app.csv_cells import as_cell
+from app.core.csv_cells import as_cell
+from app.core.slots import SlotGrid, zone_named
 from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
 from app.demo.events import KINDS, Event, Plan, apply_detector_faults, describe, plan_events
 from app.demo.network import CityLink, Network, build_network
 from app.demo.traffic import build_roads, flow_through, local_entries, turning_shares
-from app.slots import SlotGrid, zone_named
 
 __all__ = ["City", "CityLink", "Event", "links_geojson", "sample_city", "write_csv"]
 

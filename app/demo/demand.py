@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.slots import SlotGrid, zone_named
 from app.demo.network import Network
-from app.slots import SlotGrid, zone_named
 
 FloatArray = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
+from app.core.slots import zone_named
 from app.demo.city import MONDAY, City, sample_city
 from app.registry.folder_store import FolderStore
 from app.registry.store import ModelStore
-from app.slots import zone_named
 
 REPLAYED_DAYS = 3  # of the days asked for
 FURTHER_DAYS = 56  # beyond them; at a slot a second an hour and a half of replay

@@ -15,10 +15,10 @@ from joblib.externals.loky import get_reusable_executor
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.core.database import reading, writing
 from app.counts.ingest import Checked, store_counts
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
-from app.database import reading, writing
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
 from app.keys.caller import ALL_SCOPES
@@ -29,13 +29,13 @@ from app.links.folders import folder_name
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
-from app.network.gather import Whereabouts
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.shelve import shelve
+from app.training.aligned_counts import Whereabouts
 
 if TYPE_CHECKING:
-    from app.train_network import Report
+    from app.training.network_training import Report
 
 NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most
@@ -68,8 +68,8 @@ def train_city(
     if not waiting:
         return []
     # Loaded only where there is something to train: a demo that goes on from where it was should not wait for it.
-    from app.network_training import BEST, NetworkTraining
-    from app.train_network import train_networks
+    from app.training.network_options import BEST, NetworkTraining
+    from app.training.network_training import train_networks
 
     how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
     output, store = folder.root / "training", folder.model_store

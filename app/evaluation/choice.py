@@ -10,7 +10,7 @@ from app.counts.series import LinkSeries
 from app.evaluation.days import cut_out
 from app.evaluation.plan import EvaluationPlan
 from app.evaluation.report import NotEvaluated
-from model.training import NotEnoughCounts
+from model.link_model.training import NotEnoughCounts
 
 MOST_NAMED = 12
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.counts.series import LinkSeries
 from app.evaluation.plan import LEAST_TRAIN_DAYS, EvaluationPlan
-from model.training import NotEnoughCounts
+from model.link_model.training import NotEnoughCounts
 
 
 class Days(NamedTuple):

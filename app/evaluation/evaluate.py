@@ -21,7 +21,7 @@ from app.evaluation.plan import BEST, COMPARED, METHODS, NETWORK, PROFILE, Evalu
 from app.evaluation.protocol import Run, run, run_profile
 from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
 from app.evaluation.span import Span
-from app.train import data_fingerprint
+from app.training.link_training import data_fingerprint
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from app.evaluation.plan import EvaluationPlan
 from app.evaluation.report import FORMAT, VERSION, NotEvaluated, Options, Report, fingerprint_of
 from app.evaluation.summary import summarise
 from model.error_measures import GEH_LIMIT, GEH_SHARE
-from model.lag_window import LagWindow
+from model.link_model.lag_window import LagWindow
 
 
 class Asked(NamedTuple):

@@ -11,22 +11,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.network_calendar import network_calendar
 from app.counts.series import LinkSeries
 from app.evaluation.days import Days, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, Said, one_ahead
 from app.evaluation.span import Span
 from app.links.folders import folder_name
-from app.network.calendar import network_calendar
-from app.network.gather import Whereabouts, by_network, covering_days, gather_network
-from app.network.phase import Phase, learn
-from app.network_training import NetworkTraining
-from app.retrain.compare import decide
-from app.retrain_settings import RetrainSettings
-from app.settle_in_network import Settling
-from model.network.network import NetworkModel, source_of
-from model.stored_model import load_model
-from model.trained_model import TrainedModel
+from app.settings.retraining import RetrainSettings
+from app.training.aligned_counts import Whereabouts, by_network, covering_days, gather_network
+from app.training.compare import decide
+from app.training.network_options import NetworkTraining
+from app.training.network_stage import Phase, learn
+from app.training.select import Settling
+from model.artifacts.link_models import load_model
+from model.link_model.trained_model import TrainedModel
+from model.network_model.network import NetworkModel, source_of
 
 Array = NDArray[np.float64]
 Report = Callable[[str, int, int], object]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
-from model.lag_window import LagWindow
-from model.parameters import whole_number
-from model.training_plan import TrainingPlan
+from model.estimators.parameters import whole_number
+from model.link_model.lag_window import LagWindow
+from model.link_model.training_plan import TrainingPlan
 
 Method = Literal["KR", "KR_PCA", "MLKR", "KR_SML"]
 METHODS: tuple[Method, ...] = ("KR", "KR_PCA", "MLKR", "KR_SML")

@@ -14,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from app.evaluation.plan import PAPER_BANDWIDTH, PAPER_NEIGHBORS, PAPER_STEPS, EvaluationPlan, Method
 from app.evaluation.span import Span
 from model import KR, KR_PCA, MLKR
-from model.bands import Bands
-from model.kernel import Barred, Memory, Neighborhood, estimate
-from model.training import train
+from model.estimators.kernel import Barred, Memory, Neighborhood, estimate
+from model.link_model.intervals import Bands
+from model.link_model.training import train
 
 Array = NDArray[np.float64]
 # A count of 1 is inside an interval that ends at 0.9999999999999998, and 1e-17 vehicles are none.

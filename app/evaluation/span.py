@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.counts.series import LinkSeries, as_count_series
-from model.lag_window import LagWindow, TrainingSet
-from model.profile import Profile
-from model.series import CountSeries
-from model.training import NotEnoughCounts
+from model.link_model.lag_window import LagWindow, TrainingSet
+from model.link_model.profile import Profile
+from model.link_model.series import CountSeries
+from model.link_model.training import NotEnoughCounts
 
 Array = NDArray[np.float64]
 Slots = NDArray[np.int64]

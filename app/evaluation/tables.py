@@ -6,7 +6,7 @@ import csv
 import io
 from typing import NamedTuple
 
-from app.csv_cells import as_cell
+from app.core.csv_cells import as_cell
 from app.evaluation.plan import COMPARED
 from app.evaluation.report import Report
 from app.evaluation.summary import Part, best_of, figures

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from app.exceptions import FieldError, NotYet
+from app.core.errors import FieldError, NotYet
 
 # Host and port, path and query; neither user info nor a fragment fits in.
 URL_PATTERN = (

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.changes import watch_changes
+from app.core.change_feed import watch_changes
+from app.core.database import reading, writing
 from app.counts.queries import newest_slot_end
-from app.database import reading, writing
 from app.events.addresses import Address
 from app.events.backoff import MOST_FAILURES, wait_after
 from app.events.messages import Cursor, News, changed, messages

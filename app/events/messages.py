@@ -12,7 +12,7 @@ from uuid import NAMESPACE_OID, uuid5
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.database import reading
+from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks

@@ -7,7 +7,7 @@ from typing import Any
 from app.forecasts.entry import Rendered
 from app.forecasts.windows import HORIZONS
 from app.registry.activations import Activation
-from app.retrain.schemas import ActivationOut
+from app.training.schemas import ActivationOut
 
 FORECAST, ACTIVATION = "forecast", "activation"  # the types of events
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
+from app.core.errors import NotYet
 from app.events.addresses import require_allowed
 from app.events.send import SECRET_PREFIX
 from app.events.tables import Webhook
 from app.events.webhook_queries import all_webhooks
 from app.events.webhook_schemas import EventKind, NewWebhook
-from app.exceptions import NotYet
 from app.registry.activations import newest_activation
 
 MOST_WEBHOOKS = 100

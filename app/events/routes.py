@@ -9,14 +9,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from pydantic.json_schema import SkipJsonSchema
+from sqlalchemy import Engine
 
-from app.database import reading
-from app.dependencies import ReadKey, RuntimeDep
+from app.core.change_feed import Changes
+from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
+from app.forecasts.board import ForecastBoard
+from app.forecasts.dependencies import ForecastCacheDep
 from app.forecasts.entry import Rendered
+from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
+from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
+from app.keys.dependencies import ReadKey
 from app.registry.activations import Activation, activations_after, newest_activation
-from app.runtime import Runtime
-from app.web.event_stream import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -35,7 +39,10 @@ OVERLAP_MICROSECONDS = 60_000_000
 )
 async def get_events(
     request: Request,
-    runtime: RuntimeDep,
+    engine: EngineDep,
+    changes: ChangeFeedDep,
+    forecasts: ForecastCacheDep,
+    settings: SettingsDep,
     caller: ReadKey,
     last_event_id: Annotated[
         str | SkipJsonSchema[None],  # a header cannot be null
@@ -53,8 +60,8 @@ async def get_events(
     `GET /v1/links/{link_id}/forecasts` has what was skipped. After `Last-Event-ID` the latest forecast of each link
     that changed since comes first; what was issued up to a minute before may come twice.
     """
-    listener = Listener(runtime, None if last_event_id is None else int(last_event_id))
-    return stream(request, listener.stamp, listener.look, runtime.settings.stream_seconds)
+    listener = Listener(engine, changes, forecasts, None if last_event_id is None else int(last_event_id))
+    return stream(request, listener.stamp, listener.look, settings.stream_seconds)
 
 
 class Listener:
@@ -64,8 +71,10 @@ class Listener:
     before if that is later: it means the same in every process, and after a restart.
     """
 
-    def __init__(self, runtime: Runtime, last_event_id: int | None = None) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, engine: Engine, changes: Changes, forecasts: ForecastBoard, last_event_id: int | None = None
+    ) -> None:
+        self._engine, self._change_feed, self._forecast_cache = engine, changes, forecasts
         self._resumes = last_event_id is not None
         self._id = time.time_ns() // 1000 if last_event_id is None else last_event_id
         self._forecasts: dict[str, bytes] | None = None  # marks, by link; None before the first look
@@ -77,11 +86,11 @@ class Listener:
 
         Forecasts of other processes reach the board a moment after the database shows that something was written.
         """
-        return self._runtime.changes.any_stamp(), self._runtime.board.revision
+        return self._change_feed.any_stamp(), self._forecast_cache.revision
 
     def look(self, _last: Frame | None) -> tuple[list[Frame], bool]:
         """Return events since the last look, in the order of their times; the first look begins with `ready`."""
-        entries = self._runtime.board.look_up()
+        entries = self._forecast_cache.look_up()
         latest = {link_id: entry.stated for link_id, entry in entries.items() if entry.stated is not None}
         recent = self._recent_activations()
         frames = []
@@ -93,7 +102,7 @@ class Listener:
             for row, link_id in recent
             if row.id not in self._activations
         ]
-        now = self._runtime.board.now()
+        now = self._forecast_cache.now()
         events += [
             (rendered.said.issued_at, FORECAST, forecast_event(rendered, now).decode())
             for link_id, rendered in latest.items()
@@ -109,7 +118,7 @@ class Listener:
 
     def _recent_activations(self) -> list[tuple[Activation, str]]:
         """Return activations since the last look and some before: on PostgreSQL a lower number may appear later."""
-        with reading(self._runtime.engine) as session:
+        with reading(self._engine) as session:
             newest = newest_activation(session)
             since = newest if self._forecasts is None else self._newest
             self._newest = max(self._newest, newest)

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.database import Table, UtcDateTime
+from app.core.database import Table, UtcDateTime
 
 
 class Webhook(Table):

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, func, or_, select, text, update
 from sqlalchemy.orm import Session, aliased
 
+from app.core.errors import FieldError, NotFound
 from app.counts.newest import SpanOf, recent_then_older
 from app.events.backoff import LONGEST_WAIT, MOST_FAILURES
 from app.events.tables import Webhook
-from app.exceptions import FieldError, NotFound
 from app.forecasts.tables import Forecast
 from app.forecasts.windows import HORIZONS
 from app.links.tables import Link

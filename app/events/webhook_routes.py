@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from app.dependencies import AdminKey, ReadSession, RuntimeDep, WriteSession
 from app.events.register import register_webhook
 from app.events.webhook_queries import all_webhooks, webhook_or_404
 from app.events.webhook_schemas import MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
-from app.web.problems import problem_responses
+from app.http.dependencies import ReadSession, SettingsDep, WriteSession
+from app.http.problems import problem_responses
+from app.keys.dependencies import AdminKey
 
 router = APIRouter(prefix="/v1/admin/webhooks", tags=["events"])
 
 
 @router.post("", status_code=201, summary="Make a webhook", responses=problem_responses(409))
-def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, runtime: RuntimeDep) -> MadeWebhook:
+def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
     """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
 
     Forecasts begin with the latest of every link, activations with the next one. Each message is a
@@ -22,7 +23,7 @@ def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, runt
     `webhook-signature`. Answer 2xx within 5 s; anything else is tried again, so a message may come
     twice. The headers `X-Flowcast-…` are deprecated.
     """
-    hosts = runtime.settings.allowed_webhook_hosts
+    hosts = settings.allowed_webhook_hosts
     return MadeWebhook.made(register_webhook(session, body, hosts, created_by=caller.key_id))
 
 

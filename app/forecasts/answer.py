@@ -7,17 +7,17 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from app.database import reading
-from app.exceptions import Invalid, NotYet, Problem, Unavailable, no_link
+from sqlalchemy import Engine
+
+from app.core.database import reading
+from app.core.errors import Invalid, NotYet, Problem, Unavailable, no_link
+from app.core.times import unix_seconds
 from app.forecasts.board import ForecastBoard
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.explain import explain as explain_statement
 from app.forecasts.outage import Latest, said_now
-from app.give_way import in_turns
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
-from app.runtime import Runtime
-from app.web.instants import unix_seconds
 
 BOX_RULE = "must be west,south,east,north in degrees, with south below north"
 
@@ -42,13 +42,14 @@ def silence_of(entry: Entry) -> Problem:
     return Unavailable(f"the forecast of link {link_id!r} failed; the service's log says why")
 
 
-def explained(runtime: Runtime, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool) -> bytes:
+def explained(
+    engine: Engine, board: ForecastBoard, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool
+) -> bytes:
     """Give one link's answer with its reasons, or as of a past slot; what was not said then is not stored."""
-    board = runtime.board
     entry = board.look_up([link_id]).get(link_id)
     if entry is None:
         raise no_link(link_id)
-    with reading(runtime.engine) as session:
+    with reading(engine) as session:
         if as_of is None:
             rendered, age = board.rendered(entry)
             if rendered is None:
@@ -60,7 +61,7 @@ def explained(runtime: Runtime, link_id: str, horizons: int, as_of: datetime | N
             if not stated:
                 raise silence_of(entry)
             rendered = Rendered(stated[0])
-            age = max(0, int(runtime.clock.now().timestamp()) - slot - link.slot_seconds)
+            age = max(0, board.now() - slot - link.slot_seconds)
         body = rendered.body(horizons, age)
         if not with_reasons:
             return body
@@ -89,14 +90,14 @@ class SaidOfAll:
         now, self._stale, self._horizons = board.now(), found.stale, horizons
         self._said = [
             (link_id, entry, *said_now(board, entry, found.stale, now))
-            for link_id, entry in in_turns(sorted(found.entries.items()))
+            for link_id, entry in sorted(found.entries.items())
         ]
 
     def tag(self, *also: object) -> str:
         """Return what changes with one of the forecasts or with what else is given; their age alone changes nothing."""
         marks = (
             repr((link_id, entry.basis.link.link_key, _silent(entry))).encode() if rendered is None else rendered.mark
-            for link_id, entry, rendered, _ in in_turns(self._said)
+            for link_id, entry, rendered, _ in self._said
         )
         head = repr((self._horizons, self._stale, also)).encode()
         return f'W/"{hashlib.sha1(b" ".join((head, *marks)), usedforsecurity=False).hexdigest()}"'
@@ -105,7 +106,7 @@ class SaidOfAll:
         """Give the answer."""
         links = (
             _unsaid(link_id, entry) if rendered is None else rendered.listed(self._horizons, age)
-            for link_id, entry, rendered, age in in_turns(self._said)
+            for link_id, entry, rendered, age in self._said
         )
         return b'{"stale":%s,"links":[%s]}' % (b"true" if self._stale else b"false", b",".join(links))
 
@@ -118,14 +119,14 @@ def _unsaid(link_id: str, entry: Entry) -> bytes:
     return json.dumps({"link_id": link_id, "status": _silent(entry), "forecasts": []}, separators=(",", ":")).encode()
 
 
-def wanted_links(runtime: Runtime, links: str | None, bbox: str | None, upstream: str | None) -> set[str] | None:
+def wanted_links(engine: Engine, links: str | None, bbox: str | None, upstream: str | None) -> set[str] | None:
     """Give the ids that a caller's filters leave; None for all."""
     wanted: set[str] | None = None
     if links is not None:
         wanted = {name for name in (part.strip() for part in links.split(",")) if name}
     if bbox is None and upstream is None:
         return wanted
-    with reading(runtime.engine) as session:
+    with reading(engine) as session:
         names = {link.link_key: link.link_id for link in all_links(session)}
         if bbox is not None:
             wanted = _both(wanted, {names[key] for key in _touching(link_boxes(session), _box(bbox))})

@@ -18,10 +18,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.changes import Changes
-from app.clock import Clock
+from app.core.change_feed import Changes
+from app.core.clock import Clock
+from app.core.database import reading, writing
 from app.counts.queries import Rows, newest_slots
-from app.database import reading, writing
 from app.forecasts.bases import Basis, basis_of, read_bases
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import Following
@@ -31,7 +31,6 @@ from app.forecasts.issued_elsewhere import IssuedElsewhere
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.silent_feed import read_fallback
 from app.forecasts.telling import count_degraded, count_issued, tell_processes
-from app.give_way import in_turns
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.loaded import LoadedModels
 from app.settings import Settings
@@ -158,7 +157,7 @@ class ForecastBoard:
             return
         with reading(self._engine) as session:
             links = all_links(session)
-        missed = [link for link in in_turns(links) if self.ready(link.link_id) is None]
+        missed = [link for link in links if self.ready(link.link_id) is None]
         for begin in range(0, len(missed), AT_ONCE):
             began = monotonic()
             with reading(self._engine) as session:
@@ -189,7 +188,7 @@ class ForecastBoard:
             entry.stamp == stamp
             and not behind(entry.basis.link.link_key)
             and (entry.basis.as_of is None or self.rendered(entry, now)[0] is not None)
-            for entry in in_turns(entries.values())
+            for entry in entries.values()
         )
         return entries if good else None
 

@@ -22,7 +22,7 @@ PHRASES = {
 
 
 def reason_in_short(reason: str) -> str:
-    """Give the one of ``app.web.metrics.DEGRADED`` that a reason told to callers belongs to."""
+    """Give the one of ``app.core.metrics.DEGRADED`` that a reason told to callers belongs to."""
     return next((short for phrase, short in PHRASES.items() if phrase in reason), OTHER)
 
 

@@ -12,9 +12,9 @@ from app.forecasts.issue import Issuer, Statement
 from app.forecasts.schemas import Explanation, Neighbour
 from app.forecasts.windows import HORIZONS
 from app.registry.shelf import lag_weights
-from model.kernel import Array, Rows
-from model.network.network import NetworkModel
-from model.trained_model import TrainedModel, level_of
+from model.estimators.kernel import Array, Rows
+from model.link_model.trained_model import TrainedModel, level_of
+from model.network_model.network import NetworkModel
 
 MOST_NEIGHBOURS = 12
 MOST_LAGS = 12

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
+from app.core.times import instant_of
 from app.counts.tables import Count
 from app.forecasts.network_rows import NetworkRows
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo, link_keys
-from app.web.instants import instant_of
-from model.network.local_memory import LocalMemory
-from model.network.network import NetworkModel
+from model.network_model.local_memory import LocalMemory
+from model.network_model.network import NetworkModel
 
 Array = NDArray[np.float64]
 

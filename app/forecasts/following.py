@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from app.notices import Kind, Notice
+from app.core.pg_notify import Kind, Notice
 
 log = logging.getLogger("flowcast.forecasts")
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fastapi import Response
+from sqlalchemy import Engine
 
-from app.database import reading
+from app.core.database import reading
 from app.forecasts.schemas import ForecastOut, PastForecastOut, PastForecasts
+from app.http.csv_answers import CsvResponse, csv_answer
 from app.links.geojson import GEOJSON
 from app.links.queries import stored_links
-from app.runtime import Runtime
-from app.web.csv_answers import CsvResponse, csv_answer
 
 LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
 NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]
@@ -69,9 +69,9 @@ def past_csv(page: PastForecasts, headers: Mapping[str, str]) -> Response:
     return CsvResponse(PAST_COLUMNS, rows, headers)
 
 
-def read_geometries(runtime: Runtime, link_ids: Collection[str]) -> Geometries:
+def read_geometries(engine: Engine, link_ids: Collection[str]) -> Geometries:
     """Read the geometries of links by id; None where a link has none."""
-    with reading(runtime.engine) as session:
+    with reading(engine) as session:
         return {link_id: link.geometry for link_id, link in stored_links(session, link_ids).items()}
 
 

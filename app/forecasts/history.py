@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from app.core.slots import EPOCH
+from app.core.spans import SECONDS_A_DAY, read_span
+from app.core.times import instant_of
 from app.counts.tables import QUALITIES
 from app.forecasts.queries import PastForecast, newest_forecast, past_forecasts
 from app.forecasts.schemas import PastForecastOut, PastForecasts
 from app.links.queries import LinkInfo, link_or_404
-from app.slots import EPOCH
-from app.spans import SECONDS_A_DAY, read_span
-from app.web.instants import instant_of
 
 CURSOR = r"^[0-9]{1,11}\.[0-9]{1,4}\.[0-9]{1,10}$"  # slot, horizon and version of the last one given
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from app.changes import Changes
+from app.core.change_feed import Changes
 from app.forecasts.bases import Basis
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.following import MOST_BEHIND

@@ -13,22 +13,21 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from app.core.errors import NotYet
 from app.counts.queries import Rows
-from app.exceptions import NotYet
 from app.forecasts.network_ask import NetworkAsker, Question
 from app.forecasts.network_rows import NetworkRows
 from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
 from app.forecasts.windows import HORIZONS, Windows
-from app.give_way import give_way, in_turns
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
 from app.registry.loaded import Loaded, LoadedModels, Looked
 from app.registry.queries import Place, active_models, once_active
 from app.registry.store import ArtifactAway
-from model.artifact import DamagedArtifact
-from model.forecast_each import forecast_each
-from model.lag_window import TooManyGaps
-from model.network.network import NetworkModel
-from model.trained_model import Forecasts, TrainedModel
+from model.artifacts.artifact import DamagedArtifact
+from model.link_model.forecast_each import forecast_each
+from model.link_model.lag_window import TooManyGaps
+from model.link_model.trained_model import Forecasts, TrainedModel
+from model.network_model.network import NetworkModel
 
 Array = NDArray[np.float64]
 
@@ -105,15 +104,12 @@ class Issuer:
         active = active_models(session, [link.link_key for link in links])
         self.models.prepare(active.values())
         looked: Looked = {}
-        chosen = {
-            link.link_key: self.choose_model(session, link, active.get(link.link_key), looked)
-            for link in in_turns(links)
-        }
+        chosen = {link.link_key: self.choose_model(session, link, active.get(link.link_key), looked) for link in links}
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         asked, reasons = self._ask(links, as_of, chosen, windows)
         self._ask_networks(session, links, as_of, chosen, asked, reasons)
         statements = []
-        for link in in_turns(links):
+        for link in links:
             key = link.link_key
             try:
                 spoken = asked.get(key) or self._without_window(session, link, as_of[key], chosen[key][0], reasons[key])
@@ -129,7 +125,7 @@ class Issuer:
     ) -> tuple[dict[int, Spoken], dict[int, str | None]]:
         """Let models on lags speak, all at once; give what they say, and for the other links the reason why not."""
         ready, reasons = [], {key: reason for key, (_, reason) in chosen.items()}
-        for link in in_turns(links):
+        for link in links:
             loaded = chosen[link.link_key][0]
             if loaded is None or not isinstance(loaded.model, TrainedModel):
                 continue
@@ -145,8 +141,7 @@ class Issuer:
         forecasts: list[Forecasts] = []
         for begin in range(0, len(ready), AT_ONCE):
             part = ready[begin : begin + AT_ONCE]
-            forecasts += forecast_each([one[2] for one in part], in_turns([one[4] for one in part]))
-            give_way()
+            forecasts += forecast_each([one[2] for one in part], [one[4] for one in part])
         spoken = {}
         for (link, version, model, usual, _, filled), said in zip(ready, forecasts, strict=True):
             assert model.bands is not None

@@ -15,7 +15,6 @@ from sqlalchemy import Engine, PoolProxiedConnection
 
 from app.forecasts.issue import Statement
 from app.forecasts.queries import ISSUED_POSTGRESQL, statements_asked_for
-from app.give_way import give_way, rested
 from app.links.queries import LinkInfo
 
 
@@ -58,7 +57,5 @@ class IssuedElsewhere:
     @contextmanager
     def _ask(self, keys: list[int], as_of: tuple[int, ...]) -> Iterator[Any]:
         with self._driver.cursor(binary=True) as cursor:
-            give_way()
             cursor.execute(ISSUED_POSTGRESQL, (keys, *as_of))
-            rested()  # while the answer was awaited
             yield cursor

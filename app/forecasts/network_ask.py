@@ -15,11 +15,11 @@ from app.forecasts.network_rows import NetworkRows, rows_of
 from app.forecasts.pulse import Pulses
 from app.forecasts.usual import Said
 from app.links.queries import LinkInfo
-from model.lag_window import TooManyGaps
-from model.network.context import MOST_FILLED, RECENT
-from model.network.forecast_each import forecast_network
-from model.network.network import NetworkModel
-from model.profile import Array
+from model.link_model.lag_window import TooManyGaps
+from model.link_model.profile import Array
+from model.network_model.context import MOST_FILLED, RECENT
+from model.network_model.forecast_each import forecast_network
+from model.network_model.network import NetworkModel
 
 log = logging.getLogger("flowcast.forecasts")
 

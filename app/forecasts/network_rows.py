@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from app.core.network_calendar import network_calendar
+from app.core.slots import SlotGrid
 from app.counts.queries import counts_between
 from app.forecasts.pulse import NO_LINK, Members, Pulses, pulse_of
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
-from app.network.calendar import network_calendar
-from app.slots import SlotGrid
-from model.network.context import RECENT, moment
-from model.network.network import Network, NetworkModel, source_of
-from model.network.series import NetworkCalendar
+from model.network_model.context import RECENT, moment
+from model.network_model.network import Network, NetworkModel, source_of
+from model.network_model.series import NetworkCalendar
 
 Array = NDArray[np.float64]
 Slots = NDArray[np.int64]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.database import AWAY
+from app.core.database import AWAY
 from app.forecasts.board import ForecastBoard
 from app.forecasts.entry import Entry, Rendered
 from app.forecasts.silent_feed import fallback_in_memory

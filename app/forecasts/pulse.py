@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from app.links.queries import link_keys
-from model.network.context import NEIGHBOUR_LAGS
-from model.network.deviations import mean_deviation
-from model.network.network import Network
-from model.network.series import NetworkCalendar
+from model.network_model.context import NEIGHBOUR_LAGS
+from model.network_model.deviations import mean_deviation
+from model.network_model.network import Network
+from model.network_model.series import NetworkCalendar
 
 Array = NDArray[np.float64]
 Slots = NDArray[np.int64]

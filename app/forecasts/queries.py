@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.array_text import array_text
+from app.core.array_text import array_text
+from app.core.partitions import ensure_months
+from app.core.spans import Span
 from app.counts.newest import newest_by_link
 from app.counts.tables import Count
 from app.forecasts.issue import PROFILE, WITHOUT_MODEL, Statement, reason_without_model
 from app.forecasts.tables import METHODS, Forecast
 from app.forecasts.windows import HORIZONS
-from app.give_way import give_way, in_turns
 from app.links.queries import LinkInfo
-from app.monthly_tables import ensure_months
-from app.spans import Span
 
 AT_ONCE = 100  # rows that are fetched in one go: a driver lets nobody else have a turn meanwhile
 COLUMNS = (
@@ -76,14 +75,14 @@ class PastForecast(NamedTuple):
 
 def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
     """Store forecasts and tell whether all were; one that may still be served for its slot and model stays."""
-    rows = [_row(statement, horizon) for statement in in_turns(statements) for horizon in range(1, HORIZONS + 1)]
+    rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
     if not rows:
         return True
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
     ensure_months(session, Forecast.__tablename__, {slot for _, slot, *_ in rows})
     connection = session.connection()
     if connection.dialect.name == "postgresql":
-        columns = tuple(_array(column) for column in in_turns(zip(*rows, strict=True)))
+        columns = tuple(_array(column) for column in zip(*rows, strict=True))
         saved = connection.exec_driver_sql(_POSTGRESQL, (columns[0], *columns))
     else:
         saved = connection.exec_driver_sql(_SQLITE, rows)
@@ -151,9 +150,8 @@ def _statements(ask: Ask, links: Sequence[LinkInfo], newest: int, seconds: int) 
         while some := cursor.fetchmany(AT_ONCE):
             for row in some:
                 parts.setdefault((row[0], row[3]), []).append(row)
-            give_way()
     whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS and is_served(by_key[key[0]], rows[0]))
-    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in in_turns(whole)}
+    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in whole}
 
 
 def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:

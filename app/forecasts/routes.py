@@ -7,9 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.dependencies import ReadKey, ReadSession, RuntimeDep
-from app.exceptions import no_link
+from app.core.errors import no_link
+from app.core.times import Instant
 from app.forecasts.answer import SaidOfAll, explained, link_forecast, wanted_links
+from app.forecasts.dependencies import ForecastCacheDep
 from app.forecasts.formats import (
     LINK_COLUMNS,
     NETWORK_CONTENT,
@@ -22,18 +23,18 @@ from app.forecasts.formats import (
 )
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.outage import Latest, latest
-from app.forecasts.ready import JsonBytes
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.forecasts.windows import HORIZONS
+from app.http.csv_answers import csv_answer
+from app.http.dependencies import EngineDep, ReadSession
+from app.http.media_types import CSV, JSON, chosen_type
+from app.http.pagination import next_page
+from app.http.problems import problem_responses
+from app.http.query_types import From, To
+from app.http.shedding import Shedding
+from app.keys.dependencies import ReadKey
 from app.links.geojson import GEOJSON
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
-from app.web.csv_answers import csv_answer
-from app.web.instants import Instant
-from app.web.media_types import CSV, JSON, chosen_type
-from app.web.pages import next_page
-from app.web.problems import problem_responses
-from app.web.shedding import Shedding
-from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
@@ -47,10 +48,18 @@ STALE = {
 }
 
 
+@router.get(
+    "/links/{link_id}/forecast",
+    responses={
+        200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": csv_answer(LINK_COLUMNS)},
+        **problem_responses(404, 409),
+    },
+)
 async def get_forecast(
     request: Request,
     link_id: LinkPath,
-    runtime: RuntimeDep,
+    engine: EngineDep,
+    forecasts: ForecastCacheDep,
     caller: ReadKey,
     horizon: Horizons = 1,
     explain: Annotated[bool, Query(description="Add the neighbours and the lags that matter")] = False,
@@ -65,36 +74,20 @@ async def get_forecast(
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
     if explain or as_of is not None:
-        body = await shedding.apart("forecasts", explained, runtime, link_id, horizon, as_of, explain)
+        body = await shedding.apart("forecasts", explained, engine, forecasts, link_id, horizon, as_of, explain)
         return _answer(body, media_type)
-    entry = runtime.board.ready(link_id)
+    entry = forecasts.ready(link_id)
     found = Latest({}, stale=False)
     if entry is None:
-        found = await shedding.apart("look_up", latest, runtime.board, [link_id])
+        found = await shedding.apart("look_up", latest, forecasts, [link_id])
         if (entry := found.entries.get(link_id)) is None:
             raise no_link(link_id)
-    return _answer(link_forecast(runtime.board, entry, horizon, found.stale), media_type, found.headers)
+    return _answer(link_forecast(forecasts, entry, horizon, found.stale), media_type, found.headers)
 
 
 def _answer(body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return a link's forecasts, given as JSON, in the media type asked for."""
-    return JsonBytes(body, headers=headers) if media_type == JSON else link_csv(body, headers)
-
-
-router.add_api_route(
-    "/links/{link_id}/forecast",
-    get_forecast,
-    methods=["GET"],
-    responses={
-        200: {
-            "model": LinkForecast | ExplainedForecast,
-            "headers": STALE,
-            "content": csv_answer(LINK_COLUMNS),
-        },
-        **problem_responses(404, 409),
-    },
-)
-FORECAST_ROUTE = router.routes[-1]  # in whose place a forecast that lies ready is sent
+    return Response(body, headers=headers, media_type=JSON) if media_type == JSON else link_csv(body, headers)
 
 
 @router.get(
@@ -107,7 +100,8 @@ FORECAST_ROUTE = router.routes[-1]  # in whose place a forecast that lies ready 
 )
 async def get_forecasts(
     request: Request,
-    runtime: RuntimeDep,
+    engine: EngineDep,
+    forecasts: ForecastCacheDep,
     caller: ReadKey,
     horizon: Horizons = 1,
     links: Annotated[
@@ -138,10 +132,10 @@ async def get_forecasts(
     media_type = chosen_type(request, JSON, CSV, GEOJSON)
 
     def answer() -> Response:
-        wanted = wanted_links(runtime, links, bbox, upstream_of)
-        found = latest(runtime.board, wanted)
-        said = SaidOfAll(runtime.board, found, horizon)
-        places = read_geometries(runtime, found.entries) if media_type == GEOJSON else {}
+        wanted = wanted_links(engine, links, bbox, upstream_of)
+        found = latest(forecasts, wanted)
+        said = SaidOfAll(forecasts, found, horizon)
+        places = read_geometries(engine, found.entries) if media_type == GEOJSON else {}
         tag = said.tag(media_type, sorted(places.items()))
         headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
@@ -151,7 +145,7 @@ async def get_forecasts(
             return network_csv(said.body(), headers)
         if media_type == GEOJSON:
             return Response(network_geojson(said.body(), places), headers=headers, media_type=GEOJSON)
-        return JsonBytes(said.body(), headers=headers)
+        return Response(said.body(), headers=headers, media_type=JSON)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.apart("forecasts", answer)

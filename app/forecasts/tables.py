@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.database import Table
+from app.core.database import Table
 from app.links.tables import Link
 
 # In the database a method is its place in this row; new ones go to the end.

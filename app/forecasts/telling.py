@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from app.database import concerns
+from app.core import metrics
+from app.core.database import concerns
+from app.core.pg_notify import Kind
 from app.forecasts.degraded import tally_reasons
 from app.forecasts.issue import Statement
-from app.notices import Kind
-from app.web import metrics
 
 MOST_SLOTS = 10  # that other processes are told of one by one
 

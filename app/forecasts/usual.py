@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.core.database import reading
+from app.core.errors import NotYet
+from app.core.slots import Calendar, SlotGrid
+from app.core.times import instant_of
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
-from app.database import reading
-from app.exceptions import NotYet
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
-from app.slots import Calendar, SlotGrid
-from app.web.instants import instant_of
-from model.bands import Bands
-from model.profile import Profile
+from model.link_model.intervals import Bands
+from model.link_model.profile import Profile
 
 Array = NDArray[np.float64]
 

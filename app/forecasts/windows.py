@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from app.core.slots import Calendar
 from app.counts.queries import Rows, counts_between
-from app.give_way import give_way
 from app.links.queries import LinkInfo
 from app.registry.loaded import Loaded
-from app.slots import Calendar
-from model.trained_model import TrainedModel
+from model.link_model.trained_model import TrainedModel
 
 Array = NDArray[np.float64]
 
@@ -68,7 +67,6 @@ class Windows:
     def _from_database(self, session: Session, group: list[LinkInfo], newest: int, seconds: int, reach: int) -> None:
         first = newest - (reach - 1) * seconds
         rows = counts_between(session, [link.link_key for link in group], first, newest)
-        give_way()
         table = np.full((len(group), reach), np.nan)
         order = np.argsort([link.link_key for link in group])
         keys = np.array([group[i].link_key for i in order])

@@ -8,16 +8,16 @@ from datetime import date, datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
+from app.core.errors import Invalid
+from app.core.spans import check_order
+from app.core.times import unix_seconds
 from app.counts.queries import Rows, newest_slots
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import Judged, judge, local_day
-from app.exceptions import Invalid
 from app.health.feed import Now
 from app.health.schemas import DayCompleteness, HealthVerdict, LinkHealth, VerdictName
 from app.links.queries import LinkInfo, link_or_404
-from app.spans import check_order
-from app.web.instants import unix_seconds
-from model.detector_health import TOO_FEW, Verdict
+from model.link_model.detector_health import TOO_FEW, Verdict
 
 MOST_DAYS = 366
 DAYS_RULE = f"must lie before the end of the span, by at most {MOST_DAYS} local days"

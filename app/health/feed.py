@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from app.core.times import instant_of
 from app.health.schemas import State
 from app.links.queries import LinkInfo
-from app.web.instants import instant_of
 
 
 class Now(NamedTuple):

@@ -6,14 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.dependencies import ReadKey, ReadSession, RuntimeDep
 from app.health.examine import MOST_DAYS, link_health
 from app.health.feed import Now
 from app.health.schemas import LinkHealth, NetworkHealth
 from app.health.survey import network_health
+from app.http.dependencies import ClockDep, ReadSession, SettingsDep
+from app.http.problems import problem_responses
+from app.http.query_types import From, To
+from app.keys.dependencies import ReadKey
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
-from app.web.problems import problem_responses
-from app.web.spans import From, To
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -22,7 +23,8 @@ router = APIRouter(prefix="/v1", tags=["health"])
 def get_link_health(
     _key: ReadKey,
     session: ReadSession,
-    runtime: RuntimeDep,
+    settings: SettingsDep,
+    clock: ClockDep,
     link_id: LinkPath,
     days: Annotated[
         int, Query(ge=1, le=MOST_DAYS, description="Local days, the last that of `to` or of the newest count")
@@ -34,7 +36,7 @@ def get_link_health(
 
     Of the last days up to the newest count, or of the local days that `from` to `to` touches, at most 366.
     """
-    now = Now.at(runtime.clock.now(), runtime.settings.stale_after_minutes)
+    now = Now.at(clock.now(), settings.stale_after_minutes)
     return link_health(session, link_id, days, (begin, end), now)
 
 
@@ -42,12 +44,13 @@ def get_link_health(
 def get_health(
     _key: ReadKey,
     session: ReadSession,
-    runtime: RuntimeDep,
+    settings: SettingsDep,
+    clock: ClockDep,
     limit: Annotated[int, Query(ge=1, le=500, description="Links in a page, at most")] = 100,
     cursor: Annotated[
         str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
     ] = None,
 ) -> NetworkHealth:
     """Count links by the age of their newest count, and examine a page of them."""
-    now = Now.at(runtime.clock.now(), runtime.settings.stale_after_minutes)
+    now = Now.at(clock.now(), settings.stale_after_minutes)
     return network_health(session, cursor, limit, now)

@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 from sqlalchemy.orm import Session
 
+from app.core.spans import SECONDS_A_DAY, Span
 from app.counts.queries import Rows, newest_slots
 from app.counts.verdicts import judge
 from app.health.examine import in_doubt
 from app.health.feed import Now
 from app.health.schemas import FeedTotals, LinkState, NetworkHealth, State, VerdictName
 from app.links.queries import LinkInfo, all_links
-from app.spans import SECONDS_A_DAY, Span
 
 
 def network_health(session: Session, after: str | None, limit: int, now: Now) -> NetworkHealth:

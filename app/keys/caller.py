@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.exceptions import Forbidden
+from app.core.errors import Forbidden
 from app.keys.limits import Bucket
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine, text
 
-from app.database import is_sqlite, writing
+from app.core.database import is_sqlite, writing
 from app.keys.caller import ALL_SCOPES
 from app.keys.issue import issue_key, key_id_in
 from app.keys.queries import valid_admin_keys

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from app.exceptions import FieldError, NotFound, NotYet
+from app.core.errors import FieldError, NotFound, NotYet
 from app.keys.caller import Scope
 from app.keys.queries import key_with_id, valid_admin_keys
 from app.keys.tables import ApiKey

@@ -8,8 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.dependencies import AnyKey, ReadSession
+from app.http.dependencies import ReadSession
 from app.keys.caller import Scope
+from app.keys.dependencies import AnyKey
 from app.keys.queries import key_with_id
 
 router = APIRouter(prefix="/v1/key", tags=["keys"])

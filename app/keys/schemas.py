@@ -9,10 +9,10 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from app.http.json_numbers import WHOLE
 from app.keys.caller import Scope
 from app.keys.issue import OVERLAP_HOURS, IssuedKey
 from app.keys.tables import ApiKey
-from app.web.json_numbers import WHOLE
 
 KEY_ID = r"^[0-9A-Za-z]{1,16}$"
 MOST_DAYS = 3650

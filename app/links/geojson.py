@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from app.exceptions import Invalid, TooLarge
+from app.core.errors import Invalid, TooLarge
+from app.http.json_width import narrow
 from app.links.geometry import Geometry
 from app.links.schemas import LinkBatch, LinkId, LinkIn, LinkOut, LinkProperties
-from app.web.json_width import narrow
 
 GEOJSON = "application/geo+json"
 MOST_BRACKETS = 500_000  # lists and objects in a body; each point of a geometry is a list

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import column, delete, func, insert, select, table, text, update
 from sqlalchemy.orm import Session
 
-from app.among import among
-from app.database import UtcDateTime
-from app.exceptions import no_link
+from app.core.database import UtcDateTime
+from app.core.errors import no_link
+from app.core.in_values import among
+from app.core.slots import SlotGrid
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
-from app.slots import SlotGrid
 
 PROFILE_WON, WITHDRAWN = "profile", "withdrawn"
 

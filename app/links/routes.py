@@ -6,15 +6,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.dependencies import AdminKey, ReadKey, ReadSession, RuntimeDep, WriteSession
+from app.http.dependencies import ReadSession, SettingsDep, WriteSession
+from app.http.media_types import JSON, chosen_type
+from app.http.pagination import next_page
+from app.http.problems import problem_responses
+from app.http.shedding import Shedding
+from app.keys.dependencies import AdminKey, ReadKey
 from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.list import list_links
 from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
 from app.links.store import delete_link, read_link, store_links, update_link
-from app.web.media_types import JSON, chosen_type
-from app.web.pages import next_page
-from app.web.problems import problem_responses
-from app.web.shedding import Shedding
 
 router = APIRouter(prefix="/v1/links", tags=["links"])
 
@@ -68,13 +69,13 @@ def get_links(
 
 @router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=POST_BODY)
 def post_links(
-    _key: AdminKey, links: PostedLinks, session: WriteSession, runtime: RuntimeDep, force: Force = False
+    _key: AdminKey, links: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
 ) -> LinksReport:
     """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none.
 
     A new link needs a zone unless `FLOWCAST_DEFAULT_ZONE` is set; a link without one keeps the zone that it has.
     """
-    return store_links(session, links, default_zone=runtime.settings.default_zone, force=force)
+    return store_links(session, links, default_zone=settings.default_zone, force=force)
 
 
 @router.get("/{link_id}", summary="One link", responses=problem_responses(404))
@@ -91,7 +92,7 @@ def get_link(_key: ReadKey, session: ReadSession, link_id: LinkPath) -> LinkOut:
 def put_link(
     _key: AdminKey,
     session: WriteSession,
-    runtime: RuntimeDep,
+    settings: SettingsDep,
     link_id: LinkPath,
     body: LinkBody,
     response: Response,
@@ -102,7 +103,7 @@ def put_link(
     A new link needs a `zone` unless `FLOWCAST_DEFAULT_ZONE` is set. To change some fields alone, use PATCH.
     """
     link = LinkIn.model_construct(body.model_fields_set | {"link_id"}, link_id=link_id, **dict(body))
-    report = store_links(session, [link], default_zone=runtime.settings.default_zone, force=force)
+    report = store_links(session, [link], default_zone=settings.default_zone, force=force)
     response.status_code = 201 if report.created else 200
     return read_link(session, link_id)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
+from app.core.slots import MINUTES_A_DAY, SlotGrid, zone_named
+from app.http.json_numbers import WHOLE
 from app.links.geometry import Geometry
-from app.slots import MINUTES_A_DAY, SlotGrid, zone_named
-from app.web.json_numbers import WHOLE
 
 LINK_ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 NO_NUL = r"^[^\x00]+$"  # PostgreSQL cannot store the character

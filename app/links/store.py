@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.exceptions import MOST_ERRORS, FieldError, Invalid, NotYet
+from app.core.errors import MOST_ERRORS, FieldError, Invalid, NotYet
 from app.links.queries import (
     link_keys,
     lock_links,

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import psycopg
 from sqlalchemy import JSON, Column, Connection, Engine, MetaData, Table, Text, inspect, text
 
-from app.database import is_sqlite, writing
+from app.core.database import is_sqlite, writing
+from app.core.partitions import MONTHLY, ensure_months
+from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.maintenance.all_tables import Table as Tables
 from app.maintenance.compare_rows import Difference, compare_table
 from app.maintenance.numbering import go_on_after, last_number
 from app.maintenance.stored_rows import Row, batches_of, count_rows, days_of
-from app.monthly_tables import MONTHLY, ensure_months
-from app.schema import newest_step, schema_step, upgrade_schema
-from app.tables import Table as Tables
 
 MOST_DIFFERENCES = 20  # told one by one
 

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from app.forecasts.usual import DAYS as PROFILE_DAYS
 from app.links.tables import Link
 from app.registry.tables import ShelvedModel
-from app.retrain.request import DEFAULT_DAYS as RETRAIN_DAYS
-from app.retrain.tables import RetrainRun
 from app.settings import Settings
+from app.training.request import DEFAULT_DAYS as RETRAIN_DAYS
+from app.training.tables import RetrainRun
 
 WEEK = 8  # days that the same slot of last week may lie back, on a week with a change of clocks
 

@@ -8,9 +8,9 @@ import time
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from app.database import is_sqlite, writing
-from app.monthly_tables import DROPPED_AFTER, DROPPED_AHEAD, MONTHLY, lock_denied, months_there
-from app.months import month_begin, month_name
+from app.core.database import is_sqlite, writing
+from app.core.months import month_begin, month_name
+from app.core.partitions import DROPPED_AFTER, DROPPED_AHEAD, MONTHLY, lock_denied, months_there
 
 # A drop waits for whoever reads the table and lets everybody else wait behind it: not for long, but again.
 LOCK_TIMEOUT = "100ms"

@@ -9,14 +9,14 @@ from sqlalchemy import ColumnElement, and_, delete, func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.audit.tables import AuditEntry
+from app.core.partitions import lock_denied
 from app.counts.storing import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
+from app.keys.audit_tables import AuditEntry
 from app.links.tables import Link
-from app.monthly_tables import lock_denied
-from app.retrain.tables import RetrainLink, RetrainRun
-from app.retrain.triggers import SCHEDULE, TRIGGER
+from app.training.tables import RetrainLink, RetrainRun
+from app.worker.triggers import SCHEDULE, TRIGGER
 
 BySlot = type[Count] | type[CountCorrection] | type[Forecast]
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.core.database import reading, writing
 from app.counts.queries import newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
-from app.database import reading, writing
 from app.forecasts.tables import Forecast
 from app.maintenance.old_months import drop_month, empty_months, old_months
 from app.maintenance.old_rows import (

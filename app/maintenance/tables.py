@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.database import Table, UtcDateTime
+from app.core.database import Table, UtcDateTime
 
 
 class Upkeep(Table):

@@ -14,12 +14,12 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.database import is_sqlite, reading, writing
+from app.core.database import is_sqlite, reading, writing
+from app.core.months import month_begin, month_of
+from app.core.partitions import MONTHLY, ensure_months
 from app.maintenance.needed_days import Need, needed_counts, needed_records
 from app.maintenance.occasions import beat, claim, finish, is_due
 from app.maintenance.prune import old_before, prune, service_now
-from app.monthly_tables import MONTHLY, ensure_months
-from app.months import month_begin, month_of
 from app.settings import Settings
 
 PRUNE = "prune"
@@ -86,7 +86,7 @@ class Upkeeper:
                 ensure_months(session, table, begins)
 
     def _prune(self) -> None:
-        from app.cron import last_moment
+        from app.core.cron import last_moment
 
         with reading(self._engine) as session:
             now = service_now(session, self._settings)

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.exceptions import FieldError, NotFound, NotYet
+from app.core.errors import FieldError, NotFound, NotYet
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
 from app.registry.activations import NO_VERSION, Activation
 from app.registry.queries import active_model, lock_shelf, shelved_model
 from app.registry.store import ModelStore, StoreAway
 from app.registry.tables import ShelvedModel
-from model.artifact import DamagedArtifact
+from model.artifacts.artifact import DamagedArtifact
 
 
 def activate(

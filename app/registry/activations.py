@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, String, Text, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from app.database import Table, UtcDateTime
+from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
 
 NO_VERSION = 0  # of an activation that withdrew the active model

@@ -9,10 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.registry.store import PLACE, ModelStore
-from model.artifact import DamagedArtifact, read_artifact, remove_leftovers
-from model.artifact_folder import MANIFEST, check_replaceable, replaced, sync
-from model.network.stored import FINGERPRINT, NETWORKS, check_network, load_network, network_folder, network_of
-from model.stored_model import load_model
+from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
+from model.artifacts.folder import MANIFEST, check_replaceable, replaced, sync
+from model.artifacts.link_models import load_model
+from model.artifacts.network_models import (
+    FINGERPRINT,
+    NETWORKS,
+    check_network,
+    load_network,
+    network_folder,
+    network_of,
+)
 
 COPIED_AT_ONCE = 1 << 20
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from app.database import reading
+from app.core.database import reading
 from app.registry.queries import lock_shelf, networks_in_use, newest_versions, remove_versions, shelf_of
 from app.registry.store import ModelStore
 from app.registry.tables import ShelvedModel
 from app.registry.training_folder import sweep_training
-from model.network.stored import NETWORKS
+from model.artifacts.network_models import NETWORKS
 
 LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from app.registry.queries import Place
 from app.registry.store import ArtifactAway, ModelStore, StoreAway
-from model.artifact import DamagedArtifact
-from model.network.stored import network_folder, network_of, network_state
-from model.stored_model import LinkModel, load_model
+from model.artifacts.artifact import DamagedArtifact
+from model.artifacts.link_models import LinkModel, load_model
+from model.artifacts.network_models import network_folder, network_of, network_state
 
 RETRY_SECONDS = 60.0  # a damaged artifact may have been put right meanwhile
 AWAY_SECONDS = 10.0  # a store that was away comes back by itself

@@ -21,11 +21,11 @@ from pathlib import Path
 from app.registry.bucket import Bucket, Stored
 from app.registry.folder_store import FolderStore
 from app.registry.store import PLACE, ModelStore
-from model.artifact import DamagedArtifact, read_artifact, remove_leftovers
-from model.artifact_folder import ARRAY_SUFFIX, MANIFEST, replaced
-from model.artifact_manifest import check_entry, parse_manifest
-from model.network.stored import FINGERPRINT, NETWORKS, check_network, network_of
-from model.stored_model import load_model
+from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
+from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, replaced
+from model.artifacts.link_models import load_model
+from model.artifacts.manifest import check_entry, parse_manifest
+from model.artifacts.network_models import FINGERPRINT, NETWORKS, check_network, network_of
 
 FETCHED_AT_ONCE = 8
 TRIM_SECONDS = 600.0

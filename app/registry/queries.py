@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from app.among import among
+from app.core.in_values import among
 from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 

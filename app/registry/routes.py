@@ -6,13 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.dependencies import ReadKey, ReadSession, RuntimeDep
+from app.http.dependencies import ReadSession
+from app.http.pagination import next_page
+from app.http.problems import problem_responses
+from app.keys.dependencies import ReadKey
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath
+from app.registry.dependencies import LoadedModelsDep
 from app.registry.schemas import Shelf, ShelvedModelDetail, VersionPath
 from app.registry.shelf import show_shelf, show_version
-from app.web.pages import next_page
-from app.web.problems import problem_responses
 
 router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 
@@ -27,7 +29,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a pag
 def get_models(
     _key: ReadKey,
     session: ReadSession,
-    runtime: RuntimeDep,
+    models: LoadedModelsDep,
     request: Request,
     response: Response,
     link_id: LinkPath,
@@ -35,14 +37,14 @@ def get_models(
     cursor: Cursor = None,
 ) -> Shelf:
     """List the trained models of a link, the newest first: state, parameters, training span, held-out accuracy."""
-    shelf = show_shelf(session, runtime.models, link_or_404(session, link_id), cursor, limit)
+    shelf = show_shelf(session, models, link_or_404(session, link_id), cursor, limit)
     response.headers.update(next_page(request, shelf.next_cursor))
     return shelf
 
 
 @router.get("/{version}", summary="One trained model", responses=problem_responses(404))
 def get_model(
-    _key: ReadKey, session: ReadSession, runtime: RuntimeDep, link_id: LinkPath, version: VersionPath
+    _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
 ) -> ShelvedModelDetail:
     """Show a trained model: what the shelf says, the verdicts on its training counts, and the lags that matter."""
-    return show_version(session, runtime.models, link_or_404(session, link_id), version)
+    return show_version(session, models, link_or_404(session, link_id), version)

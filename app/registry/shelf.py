@@ -14,9 +14,9 @@ from app.registry.loaded import LoadedModels
 from app.registry.queries import Place, shelved_models
 from app.registry.schemas import ContextWeight, LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
 from app.registry.tables import ShelvedModel
-from model.artifact import DamagedArtifact
-from model.network.network import Network, NetworkModel
-from model.trained_model import TrainedModel
+from model.artifacts.artifact import DamagedArtifact
+from model.link_model.trained_model import TrainedModel
+from model.network_model.network import Network, NetworkModel
 
 DECIMALS = 6
 KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "network", "chosen")

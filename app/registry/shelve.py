@@ -10,17 +10,17 @@ from pydantic import ValidationError
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from app.exceptions import Invalid
+from app.core.errors import Invalid
 from app.links.queries import LinkInfo
 from app.registry.queries import lock_shelf, newest_version, shelved_model, with_fingerprint
 from app.registry.schemas import ArtifactAbout
 from app.registry.store import ModelStore, StoreAway, place_of
 from app.registry.tables import ShelvedModel
-from model.artifact import DamagedArtifact, read_artifact
-from model.network.network import NetworkModel
-from model.network.stored import network_of
-from model.stored_model import LinkModel, load_model
-from model.trained_model import ALGORITHMS
+from model.artifacts.artifact import DamagedArtifact, read_artifact
+from model.artifacts.link_models import LinkModel, load_model
+from model.artifacts.network_models import network_of
+from model.link_model.trained_model import ALGORITHMS
+from model.network_model.network import NetworkModel
 
 LEAST_HORIZONS = 4  # so many slots ahead are served; a test holds it to app.forecasts, a room below this one
 LEARNT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")

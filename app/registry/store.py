@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.links.folders import folder_name
-from model.artifact import DamagedArtifact
-from model.network.stored import FINGERPRINT, NETWORKS
+from model.artifacts.artifact import DamagedArtifact
+from model.artifacts.network_models import FINGERPRINT, NETWORKS
 
 # As place_of gives it: neither absolute nor hidden, one folder deep.
 PLACE = re.compile(r"(?![./])(%2E)?[A-Za-z0-9._:-]{0,64}/[1-9][0-9]{0,9}")

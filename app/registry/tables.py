@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.database import Table, UtcDateTime
+from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
 
 STATES = ("candidate", "active", "retired")

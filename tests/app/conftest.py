@@ -30,9 +30,9 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def runtime(settings: Settings) -> Iterator[Any]:
-    from app.runtime import open_runtime
+    from app.server.resources import open_resources
 
-    opened = open_runtime(settings)
+    opened = open_resources(settings)
     yield opened
     opened.close()
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app import main
-from app.runtime import Runtime
+from app.server.resources import Resources
 from tests.support.databases import on_sqlite
 from tests.support.waiting import WAIT_SECONDS
 
@@ -46,8 +46,8 @@ def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(
 
     service.router.lifespan_context = noted
     with TestClient(service):
-        runtime = service.state.runtime
-        close = Runtime.close
+        runtime = service.state
+        close = Resources.close
 
         def take_note() -> None:
             begun.set()
@@ -55,12 +55,12 @@ def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(
             closed.wait(0.5)  # which must not happen; a service that does not wait closes within this time
             order.append("upkeep ended")
 
-        def close_noted(self: Runtime) -> None:
+        def close_noted(self: Resources) -> None:
             order.append("closed")
             closed.set()
             close(self)
 
-        monkeypatch.setattr(runtime.board, "take_note", take_note)
-        monkeypatch.setattr(Runtime, "close", close_noted)
+        monkeypatch.setattr(runtime.forecast_cache, "take_note", take_note)
+        monkeypatch.setattr(Resources, "close", close_noted)
         assert begun.wait(WAIT_SECONDS)
     assert order == ["upkeep ended", "closed"]

@@ -29,8 +29,8 @@ from app.accuracy.rank import LONGEST_RULE
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.health.examine import DAYS_RULE
+from app.server.document_links import FOLLOWS
 from app.settings import Settings
-from app.web.document_links import FOLLOWS
 from tests.support.city import (
     SLOTS,
     TRAINED_DAYS,

@@ -43,7 +43,7 @@ def plan(engine: Engine, statement: str, parameters: Any) -> str:
 def test_no_request_reads_a_whole_table(
     statements: dict[str, Any], client: TestClient, city: City, openapi_document: dict[str, Any]
 ) -> None:
-    engine: Engine = client.app.state.runtime.engine  # type: ignore[attr-defined]
+    engine: Engine = client.app.state.engine  # type: ignore[attr-defined]
     newest, links = TRAINED_DAYS * SLOTS, list(city.counts)
     asked = set()
     statements.clear()

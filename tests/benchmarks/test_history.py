@@ -4,11 +4,11 @@ import time
 
 from sqlalchemy import text
 
+from app.core.database import open_database, reading, writing
+from app.core.partitions import months_there
 from app.counts.tables import Count
-from app.database import open_database, reading, writing
 from app.forecasts.tables import Forecast
 from app.links.queries import all_links
-from app.monthly_tables import months_there
 from app.settings import Settings
 from benchmarks.history import reads
 from benchmarks.query_plans import plan_of, questions_of

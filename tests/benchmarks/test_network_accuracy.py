@@ -19,9 +19,9 @@ from benchmarks.network_accuracy import (
     said_by,
     young_links,
 )
-from model.network.plan import NetworkPlan
-from model.network.training import train_network
-from model.profile import Profile
+from model.link_model.profile import Profile
+from model.network_model.plan import NetworkPlan
+from model.network_model.training import train_network
 
 pytestmark = pytest.mark.journey
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from app.database import open_database
+from app.core.database import open_database
 from app.demo.city import sample_city
 from tests.support.databases import on_sqlite
 from tests.support.services import running_service, start_worker

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.database import open_database, reading, writing
+from app.core.database import open_database, reading, writing
 from app.demo.city import sample_city
 from app.links.queries import links_by_id
 from app.registry.folder_store import FolderStore
 from app.registry.queries import shelved_model
-from app.retrain.cluster import Cluster, ClusterAway
-from app.retrain.request import Order, cancel_run, request_run
-from app.retrain.same_code import code_facts
-from app.retrain.schemas import RunDetail
-from app.retrain.show import show_run
-from app.retrain.worker import Worker
 from app.settings import Settings
-from model.artifact_folder import MANIFEST
+from app.training.cluster import Cluster, ClusterAway
+from app.training.request import Order, cancel_run, request_run
+from app.training.same_code import code_facts
+from app.training.schemas import RunDetail
+from app.training.show import show_run
+from app.worker.worker import Worker
+from model.artifacts.folder import MANIFEST
 from tests.support.dask_cluster import DaskCluster
 from tests.support.databases import on_sqlite
 from tests.support.services import running_worker
@@ -156,7 +156,7 @@ def test_a_run_gives_the_same_on_the_cluster_as_here(cluster, runs, database_url
     assert not list((tmp_path / "models").glob(".training-*"))
 
     # From here on this side has another Flowcast.
-    monkeypatch.setattr("app.retrain.same_code.code_facts", lambda: code_facts() | {"its code": "newer"})
+    monkeypatch.setattr("app.training.same_code.code_facts", lambda: code_facts() | {"its code": "newer"})
     with pytest.raises(
         ClusterAway, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
     ):

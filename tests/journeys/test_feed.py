@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from app.core.database import open_database, writing
+from app.core.slots import zone_named
 from app.counts.series import LinkSeries
-from app.database import open_database, writing
 from app.demo.city import City, links_geojson, sample_city
 from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.shelve import shelve
-from app.slots import zone_named
-from app.train import train_link
-from model.artifact_folder import MANIFEST
-from model.training_plan import TrainingPlan
+from app.training.link_training import train_link
+from model.artifacts.folder import MANIFEST
+from model.link_model.training_plan import TrainingPlan
 from tests.support.databases import on_sqlite
 from tests.support.services import Service, running_service
 from tests.support.stored import select_rows

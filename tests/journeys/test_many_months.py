@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from app.core.database import open_database, writing
+from app.core.months import month_begin
+from app.core.partitions import ensure_months, months_there
+from app.core.schema import downgrade_schema, upgrade_schema
 from app.counts.tables import Count
-from app.database import open_database, writing
-from app.monthly_tables import ensure_months, months_there
-from app.months import month_begin
-from app.schema import downgrade_schema, upgrade_schema
 from app.settings import Settings
 from tests.support.postgresql import own_postgresql, programs
 from tests.support.stored import add_link, put_rows, select_rows

@@ -8,8 +8,8 @@ import sys
 import psycopg
 import pytest
 
-from app.database import open_database
-from app.schema import newest_step, schema_step, upgrade_schema
+from app.core.database import open_database
+from app.core.schema import newest_step, schema_step, upgrade_schema
 from app.settings import Settings
 from tests.support.postgresql import NEWEST_VERSION, VERSION, asked, own_postgresql
 from tests.support.waiting import WAIT_SECONDS, wait_until

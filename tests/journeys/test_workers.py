@@ -4,7 +4,7 @@ import resource
 import signal
 from collections.abc import Callable
 
-from app.database import open_database
+from app.core.database import open_database
 from app.demo.city import sample_city
 from app.settings import Settings
 from tests.support.databases import on_postgresql

@@ -19,4 +19,4 @@ def test_examples_print_what_they_show(name):
 @pytest.mark.journey
 def test_estimators_have_an_example():
     with_examples = {name for name in MODULES if doctest.testmod(import_module(name)).attempted}
-    assert {"model.kr", "model.kr_sml"} <= with_examples
+    assert {"model.estimators.kr", "model.estimators.kr_sml"} <= with_examples

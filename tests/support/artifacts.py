@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
 from app.links.folders import folder_name
-from app.slots import zone_named
-from app.train import train_link
-from model.stored_model import load_model, save_model
-from model.trained_model import TrainedModel
-from model.training_plan import TrainingPlan
+from app.training.link_training import train_link
+from model.artifacts.link_models import load_model, save_model
+from model.link_model.trained_model import TrainedModel
+from model.link_model.training_plan import TrainingPlan
 
 QUICK = TrainingPlan(algorithm="KR", lags=12, n_neighbors=8, held_out_days=4)
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from starlette.testclient import TestClient
 
+from app.core.database import writing
+from app.core.slots import zone_named
 from app.counts.series import LinkSeries
-from app.database import writing
 from app.demo.city import City, links_geojson, sample_city
 from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.shelve import shelve
-from app.slots import zone_named
-from app.train import train_link
-from model.training_plan import TrainingPlan
+from app.training.link_training import train_link
+from model.link_model.training_plan import TrainingPlan
 
 SLOTS = 96
 TRAINED_DAYS = 15
@@ -69,7 +69,7 @@ def post(client: TestClient, counts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
     """Register artifacts, and perhaps activate them; return their versions."""
-    runtime = client.app.state.runtime  # type: ignore[attr-defined]
+    runtime = client.app.state  # type: ignore[attr-defined]
     store = FolderStore(runtime.settings.model_store)
     versions = []
     for link_id in link_ids:

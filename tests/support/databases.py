@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from app.database import open_database
-from app.schema import upgrade_schema
+from app.core.database import open_database
+from app.core.schema import upgrade_schema
 from app.settings import Settings
 from tests.support.postgresql import PostgreSQL, sockets
 from tests.support.waiting import wait_until

@@ -5,10 +5,10 @@ from datetime import date, timedelta
 
 import numpy as np
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
 from app.evaluation.plan import EvaluationPlan
-from app.slots import SlotGrid, zone_named
 
 PLAN = EvaluationPlan(train_days=8, test_days=2, lags=12)
 

@@ -4,15 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine, insert, text
 
+from app.core.database import open_database, writing
+from app.core.partitions import ensure_months
+from app.core.schema import upgrade_schema
 from app.counts.tables import Count
-from app.database import open_database, writing
 from app.links.tables import Link
-from app.maintenance.copy_database import all_tables
-from app.maintenance.stored_rows import BATCH, rows_of
-from app.monthly_tables import ensure_months
-from app.schema import upgrade_schema
-from app.settings import Settings
-from app.tables import (
+from app.maintenance.all_tables import (
     Activation,
     ApiKey,
     AuditEntry,
@@ -25,6 +22,9 @@ from app.tables import (
     UpstreamLink,
     Webhook,
 )
+from app.maintenance.copy_database import all_tables
+from app.maintenance.stored_rows import BATCH, rows_of
+from app.settings import Settings
 from tests.support.stored import put_rows
 
 AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # on the eve of a change of clocks, to the microsecond

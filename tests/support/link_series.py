@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.series import CountSeries
+from model.link_model.series import CountSeries
 
 SLOTS = 96
 QUICK = {"n_neighbors": 8, "lags": 12, "max_iter": 4, "held_out_days": 4, "mu": (1e-3,)}

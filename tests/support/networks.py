@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from model.network.plan import NetworkPlan
-from model.network.series import NetworkCalendar, NetworkSeries
+from model.network_model.plan import NetworkPlan
+from model.network_model.series import NetworkCalendar, NetworkSeries
 
 A_DAY = 24  # slots; an hour each keeps it small
 QUICK = NetworkPlan(metric_rows=300, max_iter=2, network_rows=1500, n_neighbors=40, held_out_days=4)

@@ -8,14 +8,14 @@ from sqlalchemy import Engine, insert, text
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
+from app.core.database import reading, writing
+from app.core.partitions import ensure_months
 from app.counts.tables import QUALITIES, Count, CountCorrection
-from app.database import reading, writing
 from app.demo.city import City
 from app.forecasts.tables import Forecast
 from app.links.queries import LinkInfo, all_links, link_or_404
 from app.links.tables import Link
-from app.monthly_tables import ensure_months
-from app.retrain.request import Order, request_run
+from app.training.request import Order, request_run
 
 SLOT = 900
 # Monday, 2025-09-01, 00:00 in UTC.
@@ -47,7 +47,7 @@ def put_rows(session: Session, table: type[Count] | type[Forecast], rows: Sequen
 
 def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], quality: str = "observed") -> None:
     """Store counts by the Unix second of their slot."""
-    runtime = client.app.state.runtime  # type: ignore[attr-defined]
+    runtime = client.app.state  # type: ignore[attr-defined]
     with writing(runtime.engine) as session:
         link = link_or_404(session, link_id)
         rows = [
@@ -59,7 +59,7 @@ def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], qual
 
 def correct_count(client: TestClient, link_id: str, slot: int, count: int, at: datetime) -> None:
     """Replace a count, and keep the old one."""
-    with writing(client.app.state.runtime.engine) as session:  # type: ignore[attr-defined]
+    with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
         old = session.get_one(Count, (link_or_404(session, link_id).link_key, slot))
         session.add(
             CountCorrection(
@@ -71,7 +71,7 @@ def correct_count(client: TestClient, link_id: str, slot: int, count: int, at: d
 
 def put_forecasts(client: TestClient, link_id: str, forecasts: Iterable[Mapping[str, Any]]) -> None:
     """Store forecasts; what is left out is filled in."""
-    with writing(client.app.state.runtime.engine) as session:  # type: ignore[attr-defined]
+    with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
         key = link_or_404(session, link_id).link_key
         put_rows(session, Forecast, [{**FORECAST, **row, "link_key": key} for row in forecasts])
 

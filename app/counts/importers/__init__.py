@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Protocol, cast
 from zoneinfo import ZoneInfo
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers.columns import MAP_EXAMPLE, Columns
 from app.counts.importers.files import Part, Source, lines, open_parts
 from app.counts.importers.progress import Progress
@@ -33,7 +34,6 @@ from app.counts.importers.record import (
     shortened,
 )
 from app.counts.importers.slot_sums import ReadPart, SlotStarts
-from app.slots import SlotGrid, zone_named
 
 __all__ = [
     "Columns",

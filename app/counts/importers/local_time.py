@@ -12,8 +12,8 @@ from datetime import date, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from app.core.slots import SlotGrid, from_local
 from app.counts.importers.record import YEAR_RULE, YEARS
-from app.slots import SlotGrid, from_local
 
 DAY_RULE = "must be a day, as d/m/yyyy or yyyy-mm-dd"
 # Exports of the same data differ in whether they write out the day's midnight.

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from app.core.slots import EPOCH, NonexistentTime, SlotGrid
 from app.counts.importers.columns import COUNT, LINK, QUALITY, SLOT
 from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
 from app.counts.importers.progress import Progress
@@ -28,7 +29,6 @@ from app.counts.importers.record import (
     Refused,
     whole_count,
 )
-from app.slots import EPOCH, NonexistentTime, SlotGrid
 
 QUALITIES = {quality.value: quality for quality in Quality}
 QUALITY_RULE = f"must be one of {', '.join(QUALITIES)}"

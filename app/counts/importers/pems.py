@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from app.core.slots import MINUTES_A_DAY, NonexistentTime, SlotGrid, zone_named
 from app.counts.importers.columns import fields_of, header_of
 from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
 from app.counts.importers.progress import Progress
@@ -28,7 +29,6 @@ from app.counts.importers.record import (
     Refused,
     whole_count,
 )
-from app.slots import MINUTES_A_DAY, NonexistentTime, SlotGrid, zone_named
 
 NAME = "pems-5min"
 NEEDS = "no header, but 12 fields and 5 more a lane: MM/DD/YYYY HH:MM:SS, Station, District, Freeway, Direction, …"

@@ -7,11 +7,11 @@ from datetime import date
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from app.core.slots import zone_named
 from app.counts.importers.local_day import COLUMNS
 from app.counts.importers.local_time import day_of
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE
-from app.slots import zone_named
 
 
 class LinkDay(NamedTuple):

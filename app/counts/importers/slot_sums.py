@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.slots import EPOCH, MINUTES_A_DAY
 from app.counts.importers.record import LARGEST_COUNT, CountFileError
-from app.slots import EPOCH, MINUTES_A_DAY
 
 ROW = np.dtype([("link", "<i4"), ("part", "<i2"), ("start", "<i8"), ("count", "<i4"), ("quality", "i1")])
 NO_COUNT = -1

@@ -14,10 +14,10 @@ from datetime import datetime, time
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from app.core.slots import NonexistentTime, SlotGrid, zone_named
 from app.counts.importers.local_time import Occurrences, day_of, occurrences, skipped_rule
 from app.counts.importers.progress import Progress
 from app.counts.importers.record import LINK_ID, ImportedCount, ImportedLink, Refused, whole_count
-from app.slots import NonexistentTime, SlotGrid, zone_named
 
 SITE, DAY, END, COUNT = "Site Name", "Report Date", "Time Period Ending", "Total Volume"
 NEEDED = (SITE, DAY, END, COUNT)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from app.accuracy.pieces import cut_pieces
+from app.core.slots import SlotGrid
+from app.core.spans import Span
 from app.counts.series import LinkSeries, as_count_series
 from app.links.queries import LinkInfo
-from app.slots import SlotGrid
-from app.spans import Span
 
 DAY = 86_400
 

@@ -9,8 +9,8 @@ from sqlalchemy import event, text
 from app.accuracy.measure import Question, link_accuracy
 from app.accuracy.rank import Ranking, network_accuracy
 from app.accuracy.schemas import By
+from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
-from app.database import open_database, reading, writing
 from app.forecasts.tables import Forecast
 from app.links.queries import all_links
 from app.settings import Settings

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.core.database import writing
 from app.counts.tables import Count
-from app.database import writing
 from app.forecasts.tables import Forecast
 from app.links.queries import link_keys
 from tests.support.databases import on_sqlite
@@ -309,7 +309,7 @@ class TestNetworkAccuracy:
     @pytest.mark.journey
     def test_hundreds_of_links_are_summed_up(self, client):
         client.post("/v1/links", json={"links": [{"link_id": f"L{i}", "zone": "UTC"} for i in range(300)]})
-        with writing(client.app.state.runtime.engine) as session:
+        with writing(client.app.state.engine) as session:
             keys = link_keys(session, [f"L{i}" for i in range(300)]).values()
             pairs = [(key, MONDAY + i * SLOT) for key in keys for i in range(48)]
             said = {"horizon": 1, "model_version": 1, "expected": 5.0, "lower": 1.0, "upper": 9.0, "usual": 4.0}

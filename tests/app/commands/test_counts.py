@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.database import open_database
+from app.core.database import open_database
 from app.settings import settings_from_environment
 from tests.support.databases import on_sqlite
 from tests.support.stored import add_link, select_rows

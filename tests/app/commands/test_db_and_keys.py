@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.database import open_database
-from app.keys.ring import KeyRing
+from app.core.database import open_database
+from app.keys.cache import KeyRing
 from app.settings import settings_from_environment
 from tests.support.databases import on_sqlite
 

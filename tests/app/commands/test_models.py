@@ -7,18 +7,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.clock import FeedClock
+from app.core.clock import FeedClock
+from app.core.database import open_database, reading, writing
+from app.core.schema import upgrade_schema
 from app.counts.import_file import import_file
 from app.counts.importers import open_counts
-from app.database import open_database, reading, writing
 from app.demo.city import sample_city, write_csv
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.registry.queries import shelved_models
-from app.schema import upgrade_schema
 from app.settings import settings_from_environment
-from model.network.stored import load_network
+from model.artifacts.network_models import load_network
 from tests.support.artifacts import city_series, retold, trained
 
 LINKS = ("Ba", "Cf")

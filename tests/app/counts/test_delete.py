@@ -36,7 +36,7 @@ def forecast(client, link_id="A"):
 
 
 def feed_clock(client):
-    return client.app.state.runtime.clock.now().timestamp()
+    return client.app.state.clock.now().timestamp()
 
 
 @pytest.fixture(autouse=True)

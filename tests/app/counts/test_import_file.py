@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from app.clock import FeedClock, WallClock
+from app.core.clock import FeedClock, WallClock
+from app.core.database import reading, writing
+from app.core.slots import SlotGrid, zone_named
 from app.counts import import_spool
 from app.counts.import_file import import_file
 from app.counts.importers import CountFileError, ImportedLink, open_counts
 from app.counts.intake import as_link
 from app.counts.queries import counts_between
 from app.counts.tables import CountCorrection
-from app.database import reading, writing
 from app.links.queries import all_links, links_by_id
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.links.tables import Link
-from app.slots import SlotGrid, zone_named
 from tests.support.count_files import SURVEY_HEADER, survey_row
 from tests.support.databases import on_sqlite
 

@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
-from app.clock import FeedClock
+from app.core.clock import FeedClock
+from app.core.database import open_database, reading, writing
+from app.core.errors import NotYet
 from app.counts import import_spool
 from app.counts.import_file import Imported, import_file
 from app.counts.importers import open_counts
 from app.counts.tables import Count
-from app.database import open_database, reading, writing
-from app.exceptions import NotYet
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.main import create_app

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.core.database import writing
 from app.counts.tables import Count
-from app.database import writing
 from app.links.queries import link_or_404
 from tests.support.count_files import SIGNALS_HEADER, read_all, signals_row
 from tests.support.stored import put_rows
@@ -75,7 +75,7 @@ def test_local_days_at_the_ends_are_cut(day, zone, taken):
 @pytest.mark.parametrize("slot", [-900, -40 * 900, 4_102_444_800])
 def test_what_an_older_version_stored_can_be_read(client, put_link, slot):
     put_link("A", zone="Australia/Melbourne")
-    with writing(client.app.state.runtime.engine) as session:
+    with writing(client.app.state.engine) as session:
         key = link_or_404(session, "A").link_key
         put_rows(session, Count, [{"link_key": key, "slot_start": slot, "count": 5, "quality": 0}])
     for path in READS:

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import open_counts
 from app.counts.series import LinkSeries, gather
-from app.slots import SlotGrid, zone_named
 
 GRID = SlotGrid()
 HEADER = "link_id,slot_start,count,quality\n"

@@ -1,7 +1,7 @@
 import numpy as np
 
+from app.core.database import reading
 from app.counts.stored_series import stored_series
-from app.database import reading
 from app.links.queries import link_or_404
 from tests.support.stored import MONDAY, SLOT, put_counts
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from app.core.slots import SlotGrid, zone_named
 from app.demo.city import links_geojson, sample_city, write_csv
-from app.slots import SlotGrid, zone_named
 
 
 def read_counts(path) -> dict[tuple[str, str], int]:

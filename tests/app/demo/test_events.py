@@ -3,8 +3,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from app.core.slots import zone_named
 from app.demo.city import City, Event, sample_city
-from app.slots import zone_named
 
 city_of = cache(sample_city)  # tests only read it
 KINDS = {"roadworks", "incident", "dead_detector", "gap", "stuck_value"}

@@ -20,7 +20,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.database import open_database, reading, writing
+from app.core.database import open_database, reading, writing
+from app.core.schema import upgrade_schema
 from app.demo.city import sample_city
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import demo_key, next_slot, store_city, train_city
@@ -30,7 +31,6 @@ from app.links.queries import all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.registry.queries import active_models
-from app.schema import upgrade_schema
 from app.settings import settings_from_environment
 from tests.support.virtual_time import SteppedTime
 from tests.support.waiting import WAIT_SECONDS, wait_until

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from app.core.slots import SlotGrid, zone_named
 from app.demo.city import MONDAY, City, sample_city
 from app.demo.demand import demand_factors, read_clock
 from app.demo.network import build_network
-from app.slots import SlotGrid, zone_named
-from model.detector_health import examine
-from model.series import CountSeries
+from model.link_model.detector_health import examine
+from model.link_model.series import CountSeries
 
 
 @pytest.fixture(scope="module")

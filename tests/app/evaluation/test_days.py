@@ -6,7 +6,7 @@ import pytest
 
 from app.evaluation.days import cut_out, first_whole_day
 from app.evaluation.plan import EvaluationPlan
-from model.training import NotEnoughCounts
+from model.link_model.training import NotEnoughCounts
 from tests.support.evaluation import PLAN, steady_link, with_counts
 
 

@@ -3,7 +3,7 @@ from datetime import date
 import pytest
 
 from app.evaluation.plan import METHODS, EvaluationPlan
-from model.training_plan import TrainingPlan
+from model.link_model.training_plan import TrainingPlan
 
 
 @pytest.mark.parametrize(

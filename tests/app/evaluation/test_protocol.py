@@ -60,7 +60,7 @@ def test_every_method_speaks_of_every_test_slot_and_every_whole_training_window(
 
 @pytest.mark.journey
 def test_kr_sml_is_what_the_product_trains(span):
-    from model.training import train
+    from model.link_model.training import train
 
     model = train(span.learnt, PLAN.training_plan("KR_SML")).model
     expected = model.forecast(span.windows(span.test_slots))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.csv_cells import from_cell
+from app.core.csv_cells import from_cell
 from app.evaluation.choice import Choice
 from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report

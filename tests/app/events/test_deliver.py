@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from app.database import writing
+from app.core.database import writing
 from app.events import backoff, messages, send
 from app.events.deliver import Deliverer
 from app.events.tables import Webhook
@@ -63,7 +63,7 @@ def settings(settings, receiver):
 
 @pytest.fixture
 def runtime(client):
-    return client.app.state.runtime
+    return client.app.state
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ class TestSignature:
     def test_libraries_for_standard_webhooks_verify_it(self, client, receiver, links, settings, secret):
         made = make_hook(client, receiver, secret=secret)
         post(client, 0, "A")
-        now = Deliverer(client.app.state.runtime.engine, settings)
+        now = Deliverer(client.app.state.engine, settings)
         now.step(datetime.now(UTC))  # the library refuses what is older than five minutes
         now.close()
         assert state(client, made)["failures"] == 0

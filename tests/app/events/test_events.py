@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.database import writing
+from app.core.database import writing
 from app.events import routes
 from app.events.routes import Listener
 from app.links.queries import link_or_404
 from app.registry.activations import Activation
-from app.runtime import open_runtime
+from app.server.resources import open_resources
 from tests.support.databases import on_postgresql, on_sqlite
 from tests.support.event_frames import events_in
 from tests.support.stored import MONDAY, SLOT, utc
@@ -31,7 +31,7 @@ def links(put_link):
 
 @pytest.fixture
 def runtime(client):
-    return client.app.state.runtime
+    return client.app.state
 
 
 def post(client, slot, *link_ids):
@@ -54,7 +54,7 @@ def no_overlap(monkeypatch):
 
 class TestPayload:
     def test_all_horizons_as_get_forecasts_has_them_and_a_sequence_number(self, client, links, runtime):
-        listener = Listener(runtime)
+        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         [ready], over = listener.look(None)
         assert (ready.event, json.loads(ready.data), over) == ("ready", {"links": 2}, False)
         post(client, 0, "A")
@@ -65,7 +65,7 @@ class TestPayload:
         assert len(link["forecasts"]) == 4
 
     def test_a_skipped_forecast_is_a_gap_that_can_be_read_back(self, client, links, runtime):
-        listener = Listener(runtime)
+        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         listener.look(None)
         sequences = []
         for slots in ([0], [1, 2, 3]):
@@ -80,7 +80,7 @@ class TestPayload:
         assert [past["as_of_slot"] for past in history] == [utc(n * SLOT) for n in range(first + 1, last)]
 
     def test_activations_do_not_show_keys(self, client, links, runtime):
-        listener = Listener(runtime)
+        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         listener.look(None)
         activate(runtime, "A", 2)
         [event], _ = listener.look(None)
@@ -121,8 +121,8 @@ class TestResume:
 
     def test_in_another_process(self, client, links, settings):
         post(client, 0, "A")
-        other = open_runtime(settings)
-        frames, _ = Listener(other, 1).look(None)
+        other = open_resources(settings)
+        frames, _ = Listener(other.engine, other.change_feed, other.forecast_cache, 1).look(None)
         other.close()
         assert [frame.event for frame in frames] == ["ready", "forecast"]
 
@@ -137,8 +137,8 @@ class TestResume:
 class TestOtherProcesses:
     @on_postgresql
     def test_a_forecast_of_another_process_changes_what_streams_wait_for(self, client, links, settings):
-        other = open_runtime(settings)
-        listener, seen, names = Listener(other), None, []
+        other = open_resources(settings)
+        listener, seen, names = Listener(other.engine, other.change_feed, other.forecast_cache), None, []
 
         def look_if_changed():
             nonlocal seen

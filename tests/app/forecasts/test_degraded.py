@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from app.core.metrics import DEGRADED
 from app.forecasts.degraded import OTHER, PHRASES, reason_in_short, tally_reasons
 from app.forecasts.issue import NO_MODEL
 from app.forecasts.network_ask import too_many_gaps
-from app.web.metrics import DEGRADED
-from model.lag_window import LagWindow, TooManyGaps
+from model.link_model.lag_window import LagWindow, TooManyGaps
 
 
 def gaps(counts: list[float]) -> str:

@@ -4,10 +4,10 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
+from app.core.database import concerns, open_database, writing
+from app.core.pg_notify import Kind
 from app.counts.ingest import Batch, check_batch, store_counts
-from app.database import concerns, open_database, writing
 from app.main import create_app
-from app.notices import Kind
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
 from tests.support.databases import on_postgresql
 from tests.support.services import ADMIN_KEY
@@ -23,7 +23,7 @@ def first_slot(client, link_id):
 
 def wait_until_following(client):
     """Wait until a service is notified of what others write: until then, nothing is answered from memory."""
-    changes = client.app.state.runtime.changes
+    changes = client.app.state.change_feed
     wait_until(lambda: changes.stamp() == changes.stamp())
 
 
@@ -33,13 +33,13 @@ def wait_for(client, link_id, slot):
 
 def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other_links_alone(client, settings, city):
     moved, still = list(city.counts)[:2]
-    board = client.app.state.runtime.board
+    board = client.app.state.forecast_cache
     wait_until_following(client)
     assert first_slot(client, still) == slot_start(city, NOW)
     with TestClient(create_app(settings), headers=KEY) as other:
         wait_until_following(other)
         assert first_slot(other, moved) == first_slot(other, still) == slot_start(city, NOW)
-        elsewhere = other.app.state.runtime.board
+        elsewhere = other.app.state.forecast_cache
         before = elsewhere.ready(still)
         post(client, rows(city, NOW, NOW + 1, [moved]))
         assert board.ready(moved).stated.said.slot(1) == board.ready(still).stated.said.slot(1) + 900
@@ -75,7 +75,7 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     row = rows(city, NOW, NOW + 1, [link_id])[0]
     engine = open_database(settings.database_url)
     with writing(engine) as session:  # and then the process that did this is killed
-        clock = client.app.state.runtime.clock
+        clock = client.app.state.clock
         stored = store_counts(session, check_batch(session, Batch([link_id], [row["slot_start"]], [7], [0]), clock))
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
     engine.dispose()
@@ -85,16 +85,16 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
 
 def test_a_forecast_that_a_reader_issued_first_stays_and_the_batch_keeps_all_its_links_ready(client, settings, city):
     links = list(city.counts)[:3]
-    runtime = client.app.state.runtime
+    runtime = client.app.state
     wait_until_following(client)
     batch = rows(city, NOW, NOW + 1, links)
     with writing(runtime.engine) as session:  # between this and its forecasts ...
         taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
         stored = store_counts(session, check_batch(session, taken, runtime.clock))
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
-    first = runtime.board.look_up([links[1]])[links[1]].stated.said  # ... somebody asks for one of them
-    assert runtime.board.issue(stored.moved, stored.rows) == len(links)
-    ready = {link_id: runtime.board.ready(link_id).stated.said for link_id in links}
+    first = runtime.forecast_cache.look_up([links[1]])[links[1]].stated.said  # ... somebody asks for one of them
+    assert runtime.forecast_cache.issue(stored.moved, stored.rows) == len(links)
+    ready = {link_id: runtime.forecast_cache.ready(link_id).stated.said for link_id in links}
     assert {said.slot(1) for said in ready.values()} == {first.slot(1)}
     assert ready[links[1]] == first
     assert ready[links[0]].issued_at > first.issued_at

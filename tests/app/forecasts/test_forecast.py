@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from app.core.slots import zone_named
 from app.main import create_app
-from app.slots import zone_named
-from model.stored_model import load_model
+from model.artifacts.link_models import load_model
 from tests.support.city import PLAN, SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, train_city
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
@@ -293,9 +293,9 @@ class TestNetwork:
     def test_an_unexpected_failure_stays_with_its_link(self, client, city, link_id):
         from sqlalchemy import text
 
-        from app.database import writing
+        from app.core.database import writing
 
-        with writing(client.app.state.runtime.engine) as session:
+        with writing(client.app.state.engine) as session:
             session.execute(text("UPDATE links SET zone = 'Mars/Olympus' WHERE link_id = :id"), {"id": link_id})
         report = post(client, rows(city, NOW, NOW + 1))
         assert report["forecasts_issued"] >= len(city.counts) - 1

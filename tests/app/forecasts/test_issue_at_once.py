@@ -3,7 +3,7 @@
 import threading
 from datetime import UTC, datetime
 
-from app.database import open_database, reading, writing
+from app.core.database import open_database, reading, writing
 from app.forecasts.issue import Statement
 from app.forecasts.queries import save_forecasts, stored_statements
 from app.forecasts.windows import HORIZONS

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.clock import FeedClock
-from app.exceptions import Unavailable
+from app.core.clock import FeedClock
+from app.core.connection_guard import line_of
+from app.core.errors import Unavailable
 from app.forecasts.answer import SaidOfAll, link_forecast
 from app.forecasts.outage import latest
 from app.forecasts.silent_feed import Fallback, fallback_in_memory
 from app.forecasts.usual import UsualCounts
-from app.line import line_of
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
@@ -25,8 +25,8 @@ def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(
     put_city(client, city)
     ids = sorted(city.counts)
     post(client, rows(city, 0, 3 * SLOTS, ids[:1]))
-    runtime = client.app.state.runtime
-    board, engine = runtime.board, runtime.engine
+    runtime = client.app.state
+    board, engine = runtime.forecast_cache, runtime.engine
     said = latest(board, ids[:1]).entries[ids[0]].stated.said
     line_of(engine).away = True
     engine.dispose()
@@ -61,10 +61,10 @@ def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(
 
 def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):
     link_id = sorted(city.counts)[0]
-    board = client.app.state.runtime.board
+    board = client.app.state.forecast_cache
     said = board.look_up([link_id])[link_id].stated.said
     assert said.model_version == 1
-    with Session(client.app.state.runtime.engine) as session:
+    with Session(client.app.state.engine) as session:
         board.issuer.state(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
     assert fallback_in_memory(board.issuer, said).version == 1
     assert fallback_in_memory(board.issuer, said._replace(model_version=2)) is None
@@ -77,7 +77,7 @@ def test_what_others_issued_is_taken_note_of_and_nothing_is_issued_for_it(client
     put_city(client, city)
     ids = sorted(city.counts)
     post(client, rows(city, 0, SLOTS, ids[:2]))
-    board = client.app.state.runtime.board
+    board = client.app.state.forecast_cache
     assert board.remembered() is None
     board.take_note()
     known = board.remembered()

@@ -69,7 +69,7 @@ def test_the_answer_moves_along_with_now_though_it_is_cached(client, city):
 def test_a_cached_answer_moves_within_a_process_without_the_database(client, city):
     silent, live, _ = sorted(city.counts)
     post(client, rows(city, NOW, LATER, [live]))
-    board = client.app.state.runtime.board
+    board = client.app.state.forecast_cache
     entry = board.look_up([silent])[silent]
     now = board.now()
     first = board.rendered(entry, now)[0]

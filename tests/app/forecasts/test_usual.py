@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
-from app.database import reading
+from app.core.database import reading
 from app.forecasts.usual import UsualCounts
 from app.links.queries import all_links
 from app.main import create_app
@@ -61,7 +61,7 @@ def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
     put_counts(client, "A", counts(0, start + 1))
     then = asked(client, as_of=utc(MONDAY + start * SLOT))
     put_counts(client, "A", counts(start + 1, start + 12, level=900))
-    client.app.state.runtime.board.issuer.usual.__init__()  # as in a process that was just started
+    client.app.state.forecast_cache.issuer.usual.__init__()  # as in a process that was just started
     asked(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
     again = asked(client, as_of=utc(MONDAY + start * SLOT))
     assert again["method"] == "profile"
@@ -88,7 +88,7 @@ class TestManyLinks:
             put_link(link_id, zone="UTC")
         for link_id in "ABCDE":
             put_counts(client, link_id, counts(0, 14 * DAY))
-        return client.app.state.runtime.engine
+        return client.app.state.engine
 
     def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
         usual = UsualCounts()
@@ -103,7 +103,7 @@ class TestManyLinks:
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
         another = create_app(settings)
         with TestClient(another):
-            wait_until(lambda: len(another.state.runtime.board.issuer.usual) == 5)
+            wait_until(lambda: len(another.state.forecast_cache.issuer.usual) == 5)
 
     def test_learning_ahead_ends_with_the_service(self, engine):
         usual = UsualCounts()

@@ -6,10 +6,10 @@ import io
 import numpy as np
 import pytest
 
+from app.core.database import reading
 from app.counts.stored_series import stored_series
-from app.database import reading
 from app.links.queries import link_or_404
-from app.network.gather import examined
+from app.training.aligned_counts import examined
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 
 DAYS = 30
@@ -54,7 +54,7 @@ def test_counts_health_csv_and_training_agree_slot_by_slot(client, faulty):
     assert told == counts
     text = client.get("/v1/links/A/counts", params={"limit": 10_000, **everything}, headers={"Accept": "text/csv"}).text
     assert {row["slot_start"]: row["verdict"] for row in csv.DictReader(io.StringIO(text)) if row["verdict"]} == counts
-    with reading(client.app.state.runtime.engine) as session:
+    with reading(client.app.state.engine) as session:
         series = stored_series(session, link_or_404(session, "A"))
     found = np.flatnonzero(examined(series, 100.0).suspect & ~series.suspect)
     assert {utc((series.first + int(i)) * SLOT) for i in found} == set(counts)

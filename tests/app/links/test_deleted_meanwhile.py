@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, delete, event, select
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from app.database import open_database, writing
+from app.core.database import open_database, writing
 from app.demo.city import City
 from app.forecasts.tables import Forecast
 from app.links.store import delete_link
@@ -60,7 +60,7 @@ def interruption(client: TestClient) -> Iterator[Interruption]:
 @pytest.fixture
 def elsewhere(client: TestClient) -> Iterator[Engine]:
     """The same database, as another process has it open."""
-    engine = open_database(client.app.state.runtime.settings.database_url)  # type: ignore[attr-defined]
+    engine = open_database(client.app.state.settings.database_url)  # type: ignore[attr-defined]
     yield engine
     engine.dispose()
 
@@ -71,7 +71,7 @@ def put_spare(client: TestClient, city: City, *, forecast: bool) -> None:
     assert client.put(f"/v1/links/{SPARE}", json={"zone": "Europe/Berlin"}).status_code == 201
     post(client, [{"link_id": SPARE, "slot_start": slot_start(city, i), "count": i % 7} for i in range(newest)][-60:])
     if not forecast:
-        with writing(client.app.state.runtime.engine) as session:  # type: ignore[attr-defined]
+        with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
             key = session.execute(select(Link.link_key).where(Link.link_id == SPARE)).scalar_one()
             session.execute(delete(Forecast).where(Forecast.link_key == key))
 

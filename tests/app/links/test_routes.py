@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.database import reading
+from app.core.database import reading
 from app.demo.city import links_geojson, sample_city
 from app.links.queries import link_boxes, link_keys, upstream_of
 from tests.support.stored import MONDAY, SLOT, put_counts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.database import open_database
+from app.core.database import open_database
 from app.links.queries import LinkInfo
 from app.registry.folder_store import FolderStore
 from tests.support.artifacts import city_series, retold, trained

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.database import reading, writing
-from app.exceptions import NotFound, NotYet
+from app.core.database import reading, writing
+from app.core.errors import NotFound, NotYet
 from app.registry.activate import activate
 from app.registry.queries import active_models, newest_candidates, once_active, shelved_model
 from app.registry.shelve import shelve

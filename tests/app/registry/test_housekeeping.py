@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.database import reading, writing
+from app.core.database import reading, writing
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.housekeeping import sweep_store, tidy_shelf
@@ -182,7 +182,7 @@ class TestSize:
 
     def test_shown_over_rest(self, client, put_link, artifact):
         put_link("Ba", zone="Europe/Berlin")
-        runtime = client.app.state.runtime
+        runtime = client.app.state
         store = FolderStore(runtime.settings.model_store)
         from app.links.queries import link_or_404
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.database import reading, writing
-from app.exceptions import NotYet
+from app.core.database import reading, writing
+from app.core.errors import NotYet
 from app.forecasts.issue import Issuer
 from app.links.queries import LinkInfo
-from app.network_training import NetworkTraining
 from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
@@ -27,11 +26,12 @@ from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import Place
 from app.registry.shelve import shelve
 from app.registry.store import ArtifactAway, StoreAway
-from app.train_network import train_networks
-from model.artifact import DamagedArtifact, read_artifact
-from model.artifact_folder import MANIFEST
-from model.network.stored import network_folder, network_of
-from model.stored_model import load_model
+from app.training.network_options import NetworkTraining
+from app.training.network_training import train_networks
+from model.artifacts.artifact import DamagedArtifact, read_artifact
+from model.artifacts.folder import MANIFEST
+from model.artifacts.link_models import load_model
+from model.artifacts.network_models import network_folder, network_of
 from tests.support.artifacts import city_series, retold
 from tests.support.buckets import SECRET, bucket_server
 from tests.support.databases import on_sqlite
@@ -99,7 +99,7 @@ class TestRoundTrip:
         script = (
             "import sys; from pathlib import Path\n"
             "from app.registry.bucket import Bucket; from app.registry.object_store import ObjectStore\n"
-            "from model.artifact import read_artifact\n"
+            "from model.artifacts.artifact import read_artifact\n"
             f"store = ObjectStore(Bucket({address!r}), Path({str(tmp_path / 'shared')!r}), 100)\n"
             "print('ready', flush=True); sys.stdin.readline()\n"
             f"for _ in range(5): read_artifact(store.fetch('Ba/1', {fingerprint!r}, anew=True))\n"

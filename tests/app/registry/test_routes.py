@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from app.database import writing
+from app.core.database import writing
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.shelve import shelve
-from model.stored_model import load_model
+from model.artifacts.link_models import load_model
 from tests.support.databases import on_sqlite
 
 
@@ -17,7 +17,7 @@ from tests.support.databases import on_sqlite
 def shelf(client, put_link, artifact, second_artifact):
     """Two versions of link Ba, the first of them active; gives the store."""
     put_link("Ba", zone="Europe/Berlin")
-    runtime = client.app.state.runtime
+    runtime = client.app.state
     store = FolderStore(runtime.settings.model_store)
     with writing(runtime.engine) as session:
         link = link_or_404(session, "Ba")

@@ -9,15 +9,15 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.database import reading, writing
-from app.exceptions import Invalid
+from app.core.database import reading, writing
+from app.core.errors import Invalid
 from app.forecasts.windows import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import shelved_models
 from app.registry.shelve import LEAST_HORIZONS, shelve
 from app.registry.tables import ShelvedModel
-from model.artifact import read_artifact
-from model.stored_model import load_model, save_model
+from model.artifacts.artifact import read_artifact
+from model.artifacts.link_models import load_model, save_model
 from tests.support.artifacts import retold
 from tests.support.databases import on_sqlite
 from tests.support.stored import add_link

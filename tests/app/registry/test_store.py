@@ -4,8 +4,8 @@ import pytest
 
 from app.registry.folder_store import FolderStore
 from app.registry.store import place_of
-from model.artifact import DamagedArtifact, read_artifact
-from model.stored_model import load_model
+from model.artifacts.artifact import DamagedArtifact, read_artifact
+from model.artifacts.link_models import load_model
 
 
 class TestAdd:

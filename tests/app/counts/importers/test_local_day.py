@@ -2,8 +2,8 @@ from datetime import date, datetime
 
 import pytest
 
+from app.core.slots import SlotGrid, from_local, zone_named
 from app.counts.importers.local_day import COLUMNS, place
-from app.slots import SlotGrid, from_local, zone_named
 
 GRID = SlotGrid()
 MELBOURNE = zone_named("Australia/Melbourne")

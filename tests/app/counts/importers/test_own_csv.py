@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.core.slots import SlotGrid
 from app.counts.importers import Columns, CountFileError, Quality
-from app.slots import SlotGrid
 from tests.support.count_files import SlotCount, read_all, read_bytes, refusals
 
 HEADER = "link_id,slot_start,count"

@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.core.slots import SlotGrid
 from app.counts.importers import Quality
-from app.slots import SlotGrid
 from tests.support.count_files import SlotCount, read_all
 
 SLOT = SlotGrid().number(datetime(2006, 10, 2, 0, 15, tzinfo=UTC))

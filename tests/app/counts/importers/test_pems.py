@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import CountFileError, Quality, open_counts
-from app.slots import SlotGrid, zone_named
 from tests.support.count_files import SlotCount, pems_row, pems_times, read_all, read_bytes, refusals
 
 GRID = SlotGrid()

@@ -2,8 +2,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import Quality
-from app.slots import SlotGrid, zone_named
 from tests.support.count_files import SIGNALS_HEADER, read_all, refusals, signals_row
 
 GRID = SlotGrid()

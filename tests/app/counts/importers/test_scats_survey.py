@@ -2,8 +2,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import CountFileError, Quality, open_counts
-from app.slots import SlotGrid, zone_named
 from tests.support.count_files import SURVEY_HEADER, read_all, refusals, slot_counts, survey_row
 
 GRID = SlotGrid()

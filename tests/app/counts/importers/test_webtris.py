@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import CountFileError, CountReader, open_counts
 from app.counts.importers.files import LONGEST_LINE
-from app.slots import SlotGrid, zone_named
 from tests.support.count_files import (
     WEBTRIS_HEADER,
     SlotCount,

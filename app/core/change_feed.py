@@ -1,0 +1,264 @@
+"""Whether anything was written since: what lets a process serve from memory and never an old answer.
+
+SQLite tells by its data version, for a few microseconds a question. PostgreSQL is listened to: every
+write transaction notifies, and whoever listens hears of it when it is committed. Counts and forecasts are
+told link by link, so that what is known of other links stays good. Who listens also asks now and then whether
+the server still answers, for one that hangs sends nothing either.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import Engine
+
+from app.core.connection_guard import cut, line_of
+from app.core.database import CHANNEL, broad_writes_here, is_sqlite, writes_here
+from app.core.pg_notify import Kind, Notice, read, sender
+
+RECONNECT_SECONDS = 1.0
+ASK_SECONDS = 2.0  # how often the server is asked whether it is there
+ANSWER_SECONDS = 5.0  # after which one that does not answer is taken for hung, or for gone without a word
+CLOSE_SECONDS = 5.0
+
+log = logging.getLogger("flowcast.changes")
+
+
+class Deciding(NamedTuple):
+    """What decides a link's forecast."""
+
+    newest: int | None  # slot with a count
+    version: int  # of the active model, 0 for none
+    valid_from: int  # forecasts issued earlier are not served
+    choice: str | None  # why there is no active model, where that was decided
+
+
+class Changes(Protocol):
+    """Gives stamps that differ once something was written in between."""
+
+    @property
+    def away(self) -> bool:
+        """Tell whether the database is known not to answer."""
+
+    def stamp(self) -> object:
+        """Give the present stamp of what is served, but for what is told link by link."""
+
+    def served_stamp(self) -> object:
+        """Give the present stamp of what is served."""
+
+    def any_stamp(self) -> object:
+        """Give the present stamp of everything."""
+
+    def deciding(self, link_key: int) -> Deciding | None:
+        """Return what decides a link's forecast, if it can be told in microseconds."""
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Answer, where it takes microseconds, a small question; nothing where it takes more."""
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Call a listener, from another thread, with what other processes write link by link."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+def watch_changes(engine: Engine) -> Changes:
+    """Watch a database for writes, by this process or others."""
+    return SQLiteChanges(engine) if is_sqlite(engine) else PostgreSQLChanges(engine)
+
+
+_DECIDING = """
+    SELECT (SELECT max(slot_start) FROM counts WHERE link_key = ?),
+           coalesce((SELECT version FROM trained_models WHERE link_key = ? AND state = 'active'), 0),
+           forecasts_valid_from, choice
+    FROM links WHERE link_key = ?
+"""
+
+
+class SQLiteChanges:
+    """Asks the file itself, over a connection that never writes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._connection = sqlite3.connect(engine.url.database or "", check_same_thread=False)
+        self._lock = threading.Lock()
+
+    @property
+    def away(self) -> bool:
+        """Say no: a file that cannot be read says so at once, whenever it is asked."""
+        return False
+
+    def stamp(self) -> object:
+        """Give SQLite's count of commits by others than this connection, or something new where it cannot be read."""
+        try:
+            with self._lock:
+                return self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.OperationalError:
+            return object()
+
+    def served_stamp(self) -> object:
+        """Give the same: the file does not tell what was written."""
+        return self.stamp()
+
+    def any_stamp(self) -> object:
+        """Give the same."""
+        return self.stamp()
+
+    def deciding(self, link_key: int) -> Deciding | None:
+        """Read, in place, what decides a link's answer: 20 µs, where a session would take 2 ms."""
+        found = self.in_place(_DECIDING, (link_key, link_key, link_key))
+        return Deciding(*found[0]) if found else None
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Ask the file; nothing where it cannot be read."""
+        try:
+            with self._lock:
+                return self._connection.execute(question, values).fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Leave it: a file tells nobody, and whoever asks it hears of everything."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._connection.close()
+
+
+class PostgreSQLChanges:
+    """Listens in a thread of its own; while it cannot, every stamp is a new one."""
+
+    def __init__(self, engine: Engine) -> None:
+        # psycopg wants its own form of the address.
+        self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._heard = self._heard_served = self._heard_broad = 0
+        self._sender = sender(engine)
+        self._listeners: list[Callable[[Notice], None]] = []
+        self._listening = False
+        self._line = line_of(engine)
+        self._closed = threading.Event()
+        self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
+        self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
+        self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Tell whether the server cannot be connected to, or hangs."""
+        return self._line.away
+
+    def stamp(self) -> object:
+        """Give what was heard and written here without saying for which links, or something new when deaf."""
+        return (self._heard_broad, broad_writes_here()) if self._listening else object()
+
+    def served_stamp(self) -> object:
+        """Give what was heard of and what this process wrote itself, or something new when deaf."""
+        return (self._heard_served, writes_here()) if self._listening else object()
+
+    def any_stamp(self) -> object:
+        """Give what was heard of at all, or something new when deaf."""
+        return (self._heard, writes_here()) if self._listening else object()
+
+    def deciding(self, link_key: int) -> Deciding | None:
+        """Say nothing: a question takes as long as a session's."""
+        return None
+
+    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
+        """Say nothing."""
+        return []
+
+    def tell(self, listener: Callable[[Notice], None]) -> None:
+        """Call a listener, from the listening thread, with what other processes write link by link."""
+        self._listeners.append(listener)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed.set()
+        self._end.close()
+        self._thread.join(timeout=CLOSE_SECONDS)
+        self._ended.close()
+
+    def _listen(self) -> None:
+        import psycopg  # here, for a service on SQLite needs none of it
+
+        while not self._closed.is_set():
+            try:
+                with closing(self._connected()) as connection:
+                    self._hear(connection)
+            except (psycopg.Error, OSError, ValueError) as problem:
+                log.warning("not listening to the database", extra={"reason": type(problem).__name__})
+            finally:
+                self._listening = False
+            self._closed.wait(RECONNECT_SECONDS)
+
+    def _hear_of(self, notice: Notice) -> None:
+        if notice.link_keys and notice.sender != self._sender:
+            for listener in self._listeners:
+                listener(notice)
+        self._heard_broad += notice.kind is Kind.SERVED
+        self._heard_served += notice.kind is not Kind.OTHER
+        self._heard += 1
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        try:
+            connection = psycopg.connect(self._address, autocommit=True, connect_timeout=int(ANSWER_SECONDS))
+            with ExitStack() as unless_heard:
+                unless_heard.callback(connection.close)
+                connection.execute(f"LISTEN {CHANNEL}")
+                unless_heard.pop_all()
+        except psycopg.Error as problem:
+            self._line.away = True
+            if isinstance(problem, psycopg.errors.ConnectionTimeout):  # it hangs, and so do those it was let in to
+                self._line.cut()
+            raise
+        self._line.away = False
+        self._hear_of(Notice(Kind.SERVED))  # whatever was missed before
+        self._listening = True
+        return connection
+
+    def _hear(self, connection: Any) -> None:
+        with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
+            either.register(connection.fileno(), selectors.EVENT_READ)
+            either.register(self._ended.fileno(), selectors.EVENT_READ)
+            asked = monotonic()
+            while not self._closed.is_set():
+                either.select(max(0.0, asked + ASK_SECONDS - monotonic()))
+                if monotonic() >= asked + ASK_SECONDS:
+                    self._ask(connection, either)
+                    asked = monotonic()
+                connection.pgconn.consume_input()
+                while (notification := connection.pgconn.notifies()) is not None:
+                    self._hear_of(read(notification.extra.decode()))
+                    asked = monotonic()  # what is heard is a sign of life, too
+
+    def _ask(self, connection: Any, either: selectors.BaseSelector) -> None:
+        """Check that the server answers; cut all connections to one that does not.
+
+        The kernel, and no timer of this process, decides whether an answer came in time: a process that is too busy
+        to read it must not take the server for hung.
+        """
+        pgconn = connection.pgconn
+        pgconn.send_query(b"SELECT 1")
+        pgconn.flush()
+        while pgconn.is_busy() and not self._closed.is_set():
+            if not either.select(ANSWER_SECONDS):
+                self._give_up(connection)
+            pgconn.consume_input()
+        while not self._closed.is_set() and pgconn.get_result() is not None:
+            pass
+
+    def _give_up(self, connection: Any) -> None:
+        log.error("the database does not answer", extra={"seconds": ANSWER_SECONDS})
+        self._listening = False
+        self._line.away = True
+        self._line.cut()
+        cut(connection)

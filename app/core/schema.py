@@ -1,0 +1,88 @@
+"""The state of the database's schema: which step it is at, and how to bring it up to date.
+
+Alembic is loaded when a step is taken: a process that serves only needs to know where it stands.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine, inspect, text
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
+NEWEST_STEP = "0005"  # of the migrations; a test holds it to them
+
+_alone = threading.Lock()
+
+
+def upgrade_schema(engine: Engine, to: str = "head") -> None:
+    """Bring the schema up to a step; of several processes that do so at once, one works and the others wait."""
+    if to == "head" and schema_step(engine) == NEWEST_STEP:
+        return
+    from alembic import command
+
+    _run(engine, command.upgrade, to)
+
+
+def downgrade_schema(engine: Engine, to: str) -> None:
+    """Take the schema back to a step, each step in a transaction of its own.
+
+    Going back from 0003 merges months over other connections, which would wait for the locks of a later step.
+    """
+    from alembic import command
+    from alembic.script import ScriptDirectory
+    from alembic.script.revision import RevisionError
+    from alembic.util import CommandError
+
+    script = ScriptDirectory.from_config(_config())
+    try:
+        steps = list(script.iterate_revisions(schema_step(engine) or "base", to))
+    except RevisionError as problem:  # an unknown step, or a later one
+        raise CommandError(str(problem)) from problem
+    for step in steps:
+        _run(engine, command.downgrade, str(step.down_revision or "base"))
+
+
+def check_schema(engine: Engine) -> None:
+    """Fail when the tables in the code and the migrations tell different stories."""
+    from alembic import command
+
+    config = _config()
+    with _alone, engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.check(config)
+
+
+def schema_step(engine: Engine) -> str | None:
+    """Which step the database is at; None before the first."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def newest_step() -> str:
+    """Which step the code expects."""
+    return NEWEST_STEP
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _run(engine: Engine, move: object, to: str) -> None:
+    assert callable(move)
+    config = _config()
+    # Alembic keeps what it is at in a module of its own: one at a time in a process.
+    with _alone, engine.execution_options(writes=True).begin() as connection:
+        config.attributes["connection"] = connection
+        move(config, to)

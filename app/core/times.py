@@ -1,0 +1,49 @@
+"""Times in a query string: RFC 3339 with an offset, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from app.core.slots import EPOCH
+
+RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:00:00Z or 2025-09-01T10:00:00+02:00"
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+# In a query string a plus sign that was not escaped arrives as a space.
+LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)")
+# Counts lie in these years; what a caller asks for beyond them is empty.
+FIRST_SECOND, LAST_SECOND = 0, 4_102_444_800
+
+
+def read_instant(value: object) -> datetime:
+    """Read a time with an offset, or refuse it with the rule."""
+    if isinstance(value, datetime):
+        text = value.isoformat()
+    else:
+        text = str(value)
+        if len(text) > 16:  # a space that stands for the T comes before the sixteenth character
+            text = text[:16] + LOST_PLUS.sub("+", text[16:])
+    if not RFC_3339.fullmatch(text.upper()):
+        raise ValueError(f"it {RULE}")
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        raise ValueError(f"it {RULE}") from None
+
+
+def unix_seconds(instant: datetime) -> int:
+    """Give the whole seconds since 1970 at or after an instant, kept to the years in which counts lie."""
+    passed = instant - EPOCH  # not astimezone: the ends of the calendar have no UTC
+    whole = passed.days * 86_400 + passed.seconds + (passed.microseconds > 0)
+    return min(max(whole, FIRST_SECOND), LAST_SECOND)
+
+
+def instant_of(seconds: int) -> datetime:
+    """Give the UTC instant of Unix seconds."""
+    return EPOCH + timedelta(seconds=seconds)
+
+
+Instant = Annotated[datetime, BeforeValidator(read_instant)]

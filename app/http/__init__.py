@@ -1,0 +1,1 @@
+"""What routes share: problems, media types, paging, streams, sessions."""

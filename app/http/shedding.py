@@ -1,0 +1,141 @@
+"""Shed load: refuse at once what could only be answered much too late.
+
+Few sessions are open at a time, and few batches of counts are worked on; what comes meanwhile waits for its turn.
+Past a bound on how many wait, more is refused with 503 and ``Retry-After``: reads at half the bound, so that
+counts still come in. Streams of events and imports last long: each kind has a number of places, and those that wait
+for a thread do not count for others. A forecast that lies ready needs no thread and is refused only when the process
+itself cannot keep up. Nobody is refused who asks how the service is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from prometheus_client import Counter
+
+from app.core.errors import Unavailable
+from app.core.metrics import REGISTRY
+from app.settings import Settings
+
+# Sessions at a time. More would only take turns at one interpreter, and those that hold a lock need a thread for each
+# step up to their commit: there are ten times as many threads, so that they find one whoever waits for the lock.
+TURNS = {"read": 4, "write": 2}
+# Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each took as
+# long as both in turn, and the event loop waited for two.
+APART = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
+MOST_IMPORTS = 8  # that are received, wait or are worked on; each has a file on disk
+LOOK_SECONDS = 0.5
+MOST_LAG = 1.0  # seconds that the event loop may be late
+LATE_LOOKS = 4  # in a row, before everything is refused: once may be a busy machine
+WAITS = (1, 2, 3)  # seconds after which to try again, in turn, so that not all come back at once
+GUARDED = "/v1/"
+READS = ("GET", "HEAD")
+
+Answer = TypeVar("Answer")
+
+_shed = Counter(
+    "flowcast_requests_shed", "Requests refused because too many were waiting", ("what",), registry=REGISTRY
+)  # shown with _total at its end
+_shed_writes, _shed_reads = _shed.labels("write"), _shed.labels("read")
+
+
+class Overloaded(Unavailable):
+    """More is asked than can be answered in time."""
+
+    slug = "overloaded"
+    title = "Too much is asked at once"
+
+
+class Shedding:
+    """Knows how much waits, and refuses more."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._most = {True: max(1, settings.max_waiting // 2), False: settings.max_waiting}  # of reads, and of all else
+        # One body of the largest size must fit.
+        self._most_body_bytes = max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20
+        self._body_bytes = 0
+        self._places = {"events": settings.max_streams, "import": MOST_IMPORTS}
+        self._taken = dict.fromkeys(self._places, 0)
+        self._late = 0
+        self._refused = count()
+        self._pausing = 0
+        self._lanes: dict[str, CapacityLimiter] = {}
+        self.turns = {kind: CapacityLimiter(most) for kind, most in TURNS.items()}
+
+    def check(self, method: str, path: str, query: bytes) -> None:
+        """Let a request pass, or refuse it."""
+        if not path.startswith(GUARDED):
+            return
+        read = method in READS
+        if self._late < LATE_LOOKS:
+            if read and path.endswith("/forecast") and (not query or query.startswith(b"horizon=")):
+                return
+            if self._waiting() < self._most[read]:
+                return
+        raise self._refusal(read)
+
+    def _waiting(self) -> int:
+        lanes = [lane for name, lane in self._lanes.items() if name not in self._places]
+        return sum(lane.statistics().tasks_waiting for lane in (*self.turns.values(), *lanes))
+
+    async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """Do work in a thread apart from the others: a link's look-up is soon done, an import is not.
+
+        Streams of events and imports have a place already and are not refused here.
+        """
+        limiter = self._lanes.setdefault(lane, CapacityLimiter(APART[lane]))
+        if lane not in self._places and limiter.statistics().tasks_waiting >= self._most[False]:
+            raise self._refusal(read=lane == "look_up")
+        return await run_sync(partial(work, *arguments), limiter=limiter)
+
+    @contextmanager
+    def place(self, kind: str) -> Iterator[None]:
+        """Take one of the places for streams of events or for imports; refuse where all are taken."""
+        if self._taken[kind] >= self._places[kind]:
+            raise self._refusal(read=kind == "events", why=f"all {self._places[kind]} places of this call are taken")
+        self._taken[kind] += 1
+        try:
+            yield
+        finally:
+            self._taken[kind] -= 1
+
+    def hold(self, n_bytes: int) -> None:
+        """Count bytes of a body that are kept in memory; refuse them where all bodies together would hold too many."""
+        if self._body_bytes + n_bytes > self._most_body_bytes:
+            raise self._refusal(read=False, why="the bodies of other requests take up the room for bodies")
+        self._body_bytes += n_bytes
+
+    def let_go(self, n_bytes: int) -> None:
+        """Count bytes of a body as free again."""
+        self._body_bytes -= n_bytes
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before work is tried again, without a thread; refuse if as many wait as may."""
+        if self._pausing >= self._most[False]:
+            raise self._refusal(read=False)
+        self._pausing += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._pausing -= 1
+
+    async def watch(self) -> None:
+        """Measure for ever how late the event loop is."""
+        while True:
+            due = monotonic() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+            self._late = self._late + 1 if monotonic() - due > MOST_LAG else 0
+
+    def _refusal(self, read: bool, why: str = "too many requests are waiting") -> Overloaded:
+        (_shed_reads if read else _shed_writes).inc()
+        seconds = WAITS[next(self._refused) % len(WAITS)]
+        detail = f"{why}; nothing of this one was done, so send it again in {seconds} s"
+        return Overloaded(detail, headers={"Retry-After": str(seconds)})

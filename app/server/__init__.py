@@ -1,0 +1,1 @@
+"""What serves requests: middleware, connections, limits, readiness and metrics."""

@@ -1,0 +1,112 @@
+"""Request bodies: bounded in size and in time, each and all together, unpacked where they come packed."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from time import monotonic
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.types import Message, Receive
+
+from app.core.errors import Invalid, Problem, TooLarge
+from app.http.shedding import Shedding
+
+PART = 1 << 20  # bytes unpacked at a time
+LEAST_RATE = 4096  # bytes a second that excuse a body, or an answer's reader, for taking long
+GZIP = 16 + zlib.MAX_WBITS
+
+
+class TooSlow(Problem):
+    """A body that does not come."""
+
+    status = 408
+    title = "The body did not come"
+
+
+def too_large(limit: int) -> TooLarge:
+    """Refuse a body past its limit."""
+    return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")
+
+
+class Body:
+    """A request's body on its way in."""
+
+    def __init__(
+        self,
+        receive: Receive,
+        limit: int,
+        *,
+        seconds: float,
+        unpacking: CapacityLimiter | None = None,
+        shedding: Shedding | None = None,
+    ) -> None:
+        self._receive, self._limit, self._seconds = receive, limit, seconds
+        self._unpacking = unpacking  # threads to unpack in; None where the body is not packed
+        self._shedding, self._held = shedding, 0  # None where parts are not kept in memory
+        self._unpacker = None if unpacking is None else zlib.decompressobj(GZIP)
+        self._waiting: bytes | None = None  # packed bytes; empty where only the unpacker itself holds some
+        self._came = 0
+        self._sent = 0  # bytes as the client sent them
+        self._waited = 0.0  # for the client alone: what is done with a part takes no time of its
+        self._last = self._whole = False
+
+    async def receive(self) -> Message:
+        """Give the next part, or refuse what comes too slowly, is too large or was packed badly."""
+        if self._whole:  # what comes now is the end of the connection, whenever that may be
+            return await self._receive()
+        if self._waiting is None:
+            message = await self._next()
+            if message["type"] != "http.request":
+                return message
+            self._last = not message.get("more_body", False)
+            part = message.get("body", b"")
+        else:
+            part, self._waiting = self._waiting, None
+        # In a thread: 30 kB may be 30 MB, and take a tenth of a second.
+        body = part if self._unpacker is None else await run_sync(self._unpacked, part, limiter=self._unpacking)
+        self._came += len(body)
+        if self._came > self._limit:
+            raise too_large(self._limit)
+        if self._shedding is not None:
+            self._shedding.hold(len(body))
+            self._held += len(body)
+        self._whole = self._last and self._waiting is None
+        if self._whole and self._unpacker is not None and not self._unpacker.eof and self._came:
+            raise Invalid.field("body", "", "must be whole; the gzip stream ends too early")
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    def let_go(self) -> None:
+        """Free what was held of the body; called when the request is over, however it ended."""
+        if self._shedding is not None:
+            self._shedding.let_go(self._held)
+            self._held = 0
+
+    async def _next(self) -> Message:
+        # Not a fixed total, or large files over slow lines could not be sent; and nobody is silent for long.
+        left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
+        began = monotonic()
+        try:
+            async with asyncio.timeout(left):
+                message = await self._receive()
+        except TimeoutError:
+            detail = (
+                f"the body kept the service waiting for {self._seconds:g} s; it must come, at {LEAST_RATE >> 10} kB/s"
+            )
+            raise TooSlow(detail, headers={"Connection": "close"}) from None
+        self._waited += monotonic() - began
+        self._sent += len(message.get("body", b""))
+        return message
+
+    def _unpacked(self, part: bytes) -> bytes:
+        assert self._unpacker is not None
+        if self._unpacker.eof and part:  # gzip files may be joined end to end
+            self._unpacker = zlib.decompressobj(GZIP)
+        try:
+            body = self._unpacker.decompress(part, PART)
+        except zlib.error:
+            raise Invalid.field("body", "", "must be gzip, as its Content-Encoding says") from None
+        left = self._unpacker.unconsumed_tail or self._unpacker.unused_data
+        self._waiting = left or (b"" if len(body) == PART else None)
+        return body

@@ -1,0 +1,219 @@
+"""Connections: how long, and with how much, a client may keep one.
+
+uvicorn reads a request's head for as long as it takes and of any length, reads on after an answer, and keeps what a
+client does not read. Each of these would let anybody, without a key, hold a connection for nothing. A look at all
+connections once a second costs requests nothing; a timer for each would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple, cast
+from weakref import WeakSet
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from app.http.problems import RETRY_SECONDS, problem_response
+from app.server.bodies import LEAST_RATE
+from app.settings import Settings
+
+log = logging.getLogger("flowcast.connections")
+
+LOOK_SECONDS = 1.0
+END_SECONDS = 3.0  # that a body may still take to come once the service is told to end
+ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
+LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
+LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
+NO_SCOPE = {"path": ""}
+
+
+class Patience(NamedTuple):
+    """Seconds that a request's head may take, and that a client may leave an answer unread."""
+
+    head_seconds: float
+    body_seconds: float
+
+
+class Unread(NamedTuple):
+    """What a client had not read at a moment."""
+
+    since: float
+    size: int
+
+
+def patient_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """Give what makes uvicorn's connections, with the patience of the settings."""
+    patience = Patience(settings.header_seconds, settings.body_seconds)
+    # uvicorn only calls it; a partial, and no class made here, for it must reach the processes that serve.
+    return cast("type[asyncio.Protocol]", partial(PatientProtocol, patience=patience))
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """A connection that is closed when its client keeps it for nothing."""
+
+    def __init__(self, *, patience: Patience, server_state: ServerState, **others: Any) -> None:
+        super().__init__(server_state=server_state, **others)
+        self._patience = patience
+        self._state = server_state
+        self._head_since: float | None = None  # while a request's head is awaited
+        self._came = 0  # bytes since then
+        self._chunk = 0  # bytes being read just now
+        self._too_long = False
+        self._body_open = False
+        self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
+        self._rest_since: float | None = None  # while the body of a request comes that was answered already
+        self._unread: Unread | None = None
+        self._ending_since: float | None = None  # since the server was told to end
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._head_since = self.loop.time()
+        _watch(self._state, self.loop)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, and refuse a head that grows beyond its bound."""
+        awaited = self._head_since
+        self._chunk = len(data)
+        self._wrapping += len(data)
+        super().data_received(data)
+        if self._head_since is None:
+            if self._body_open and self._wrapping > LONGEST_HEAD:
+                self._refuse(431, f"the body came with more than {LONGEST_HEAD >> 10} kB around it")
+            elif self._is_idle() and not self._body_open and self.timeout_keep_alive_task is None:
+                self._head_since, self._came = self.loop.time(), len(data)  # line ends, say, which begin no request
+            return
+        if awaited is self._head_since:  # the very same; else most of what came belongs to a request before this one
+            self._came += len(data)
+        if self._came > LONGEST_HEAD:
+            self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
+
+    def on_message_begin(self) -> None:
+        """Note that a head begins."""
+        super().on_message_begin()
+        if self._head_since is None:
+            self._head_since, self._came = self.loop.time(), 1
+
+    def on_headers_complete(self) -> None:
+        """Note that a head is whole, and refuse one that came at once and is too long."""
+        if self._came + self._chunk > LONGEST_HEAD:  # what came may be a short head and much of a body
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > LONGEST_HEAD:
+                self._too_long = True
+                raise ValueError("the head is too long")
+        self._head_since, self._came = None, 0
+        self._body_open, self._rest_since, self._wrapping = True, None, 0
+        super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, but none that follows the body: nobody looks for those, and they could belie the others."""
+        if not self._body_open:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._wrapping -= len(body)
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """Allow for the size of a chunk."""
+        self._wrapping -= LONGEST_CHUNK_SIZE
+
+    def on_message_complete(self) -> None:
+        """Note that a request is whole."""
+        self._body_open = False
+        super().on_message_complete()
+
+    def resume_writing(self) -> None:
+        """Note that the client reads."""
+        self._unread = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP in the shape that all errors have."""
+        if self._too_long:
+            self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
+        else:
+            self._refuse(400, "what came is no HTTP request")
+
+    def shutdown(self) -> None:
+        """Begin to end: what is under way is finished, but a body that is still coming is not waited for long."""
+        self._ending_since = self.loop.time()
+        super().shutdown()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Leave out two lines in the log that anybody could have written; the request is answered as it is."""
+
+    def look(self, now: float) -> None:
+        """End the connection if its client keeps it for nothing."""
+        if self._ending_since is not None and self._body_open and now - self._ending_since > END_SECONDS:
+            self._cut("a body that was still coming when the service ended", 503, ENDING)
+        elif self._head_since is not None and now - self._head_since > self._patience.head_seconds:
+            late = f"no whole request came within {self._patience.head_seconds:g} s"
+            self._cut("a head that did not come", 408 if self._came else None, late)
+        elif self._body_open and self._is_idle():
+            self._rest_since = now if self._rest_since is None else self._rest_since
+            if now - self._rest_since > self._patience.head_seconds:
+                self._cut("the rest of a body that was refused")
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._unread = None
+        elif self._unread is None:
+            self._unread = Unread(now, unsent)
+        elif (waited := now - self._unread.since) > self._patience.body_seconds:
+            if self._unread.size - unsent < waited * LEAST_RATE:
+                self._cut("an answer that is not read", abort=True)
+            self._unread = Unread(now, unsent)
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _cut(self, why: str, status: int | None = None, detail: str = "", *, abort: bool = False) -> None:
+        log.info("a client was cut off", extra={"reason": why, "client": self.client[0] if self.client else ""})
+        self._head_since = None
+        if status is not None:
+            self._refuse(status, detail)
+        elif abort:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Say why, unless an answer is under way, and close."""
+        self._head_since = None
+        under_way = self.pipeline or (self.cycle and self.cycle.response_started and not self.cycle.response_complete)
+        if not under_way and not self.transport.is_closing():
+            title = HTTPStatus(status).phrase
+            headers = {"Connection": "close"} | ({"Retry-After": RETRY_SECONDS} if status == 503 else {})
+            answer = problem_response(NO_SCOPE, status, title, detail, (), headers)
+            lines = [
+                f"HTTP/1.1 {status} {title}".encode(),
+                *(name + b": " + value for name, value in answer.raw_headers),
+            ]
+            self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+
+_watched: WeakSet[ServerState] = WeakSet()
+
+
+def _watch(state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
+    """Look at all connections of a server once a second, for as long as there are any."""
+    if state in _watched:
+        return
+
+    def look() -> None:
+        now = loop.time()
+        for connection in list(state.connections):
+            cast(PatientProtocol, connection).look(now)
+        if state.connections:
+            loop.call_later(LOOK_SECONDS, look)
+        else:
+            _watched.discard(state)
+
+    _watched.add(state)
+    loop.call_later(LOOK_SECONDS, look)

@@ -1,0 +1,154 @@
+"""Figures for Prometheus that are the same whichever process is asked, most of them the database's.
+
+They are asked for when Prometheus comes, and kept for some seconds: any number of Prometheis cost one look. What
+changes slowly and needs a walk through the shelf is kept for longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from app.core.database import reading
+from app.events.webhook_queries import webhooks_by_state
+from app.registry.queries import active_versions, models_by_state
+from app.registry.tables import STATES as MODEL_STATES
+from app.server.readiness import Readiness, Stored
+from app.server.resources import Resources
+from app.training.run_metrics import LINKS_OF, OUTCOMES, RetrainFigures, retrain_figures
+from app.training.tables import STATES as RUN_STATES
+
+log = logging.getLogger("flowcast.figures")
+
+FRESH_SECONDS = 10.0
+SLOW_SECONDS = 30.0
+MOST_SECONDS = 3.0  # with the readiness before it, less than a scrape may take
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the database says of trained models, retraining and webhooks."""
+
+    models: dict[str, int]
+    active: dict[int, int]  # version by link key
+    retrain: RetrainFigures
+    webhooks: dict[str, int]
+
+
+class Figures:
+    """Asks the database every ten seconds at most, and for what is slow every thirty, however many ask for figures."""
+
+    def __init__(self, resources: Resources, readiness: Readiness, version: str) -> None:
+        self._resources, self._readiness, self._version = resources, readiness, version
+        self._stored = Stored("it was not asked yet")
+        self._told: Told | None = None
+        self._until = self._told_until = 0.0
+        self._lock = asyncio.Lock()
+
+    async def families(self) -> list[Metric]:
+        """Give all figures; those of a database that is away are left out."""
+        stored, told = await self._ask()
+        ready = self._readiness.is_ready(stored)
+        found: list[Metric] = []
+        if told is not None:
+            try:
+                found = [*self._of_feed(stored, told), *self._of_database(told, datetime.now(UTC))]
+            except SQLAlchemyError as problem:  # the clock of a replay asks the database, too
+                log.warning("the database failed", exc_info=problem)
+                told = None
+        reached = stored.trouble is None and (told is not None or not ready)
+        return [
+            _gauge("flowcast_ready", "1 when /readyz says so", ready),
+            _gauge("flowcast_database_up", "1 when the database answers", reached),
+            self._build(),
+            *found,
+        ]
+
+    async def _ask(self) -> tuple[Stored, Told | None]:
+        async with self._lock:
+            if monotonic() >= self._until:
+                self._stored = await self._readiness.ask()
+                self._until = monotonic() + FRESH_SECONDS
+            if not self._readiness.is_ready(self._stored):
+                self._told, self._told_until = None, 0.0
+            elif monotonic() >= self._told_until:
+                self._told = await self._look_in_time()
+                self._told_until = monotonic() + (SLOW_SECONDS if self._told else FRESH_SECONDS)
+            return self._stored, self._told
+
+    async def _look_in_time(self) -> Told | None:
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
+                return await run_in_threadpool(self._look)
+        except (TimeoutError, SQLAlchemyError) as problem:
+            log.warning("the database failed", exc_info=problem)
+            return None
+
+    def _look(self) -> Told:
+        with reading(self._resources.engine) as session:
+            return Told(
+                models_by_state(session),
+                active_versions(session),
+                retrain_figures(session, datetime.now(UTC)),
+                webhooks_by_state(session),
+            )
+
+    def _build(self) -> Metric:
+        labels = {
+            "version": self._version,
+            "revision": self._resources.settings.build_revision,
+            "schema": self._readiness.newest_step or "none",
+        }
+        return InfoMetricFamily("flowcast_build", "What runs here", value=labels)
+
+    def _of_feed(self, stored: Stored, told: Told) -> Iterable[Metric]:
+        about = "Since the end of the newest slot of all links; absent without counts"
+        yield _gauge("flowcast_feed_age_seconds", about, self._readiness.feed_age(stored))
+        limit = self._resources.clock.now().timestamp() - 60 * self._resources.settings.stale_after_minutes
+        stale = sum(end < limit for end in stored.ends.values())
+        feeds = {"fresh": len(stored.ends) - stale, "stale": stale, "silent": stored.links - len(stored.ends)}
+        yield _gauges("flowcast_links", "Links by how fresh their counts are", "feed", feeds)
+        without = len(stored.ends.keys() - told.active.keys())
+        yield _gauge("flowcast_links_without_model", "Links with counts and no active model", without)
+
+    def _of_database(self, told: Told, now: datetime) -> Iterable[Metric]:
+        damaged = sum(told.active.get(key) == version for key, version in self._resources.loaded_models.damaged())
+        models = {state: told.models.get(state, 0) for state in MODEL_STATES} | {"damaged": damaged}
+        yield _gauges("flowcast_models", "Trained models by state; damaged: of the active", "state", models)
+        retrain = told.retrain
+        runs = {state: retrain.runs.get(state, 0) for state in RUN_STATES}
+        yield _gauges("flowcast_retrain_runs", "Retrain runs on record, by state", "state", runs)
+        links = {outcome: retrain.links.get(outcome, 0) for outcome in OUTCOMES}
+        about = f"Links of runs that ended in the last {LINKS_OF.days} days, by outcome"
+        yield _gauges("flowcast_retrain_links", about, "outcome", links)
+        about = "Age of the oldest queued run, 0 without one"
+        yield _gauge("flowcast_retrain_oldest_queued_seconds", about, _since(retrain.queued_since, now))
+        about = "Time since the last sign of life of a run that is carried out, the longest; 0 without one"
+        yield _gauge("flowcast_retrain_oldest_heartbeat_seconds", about, _since(retrain.heartbeat, now))
+        ended = {state: moment.timestamp() for state, moment in retrain.ended.items()}
+        about = "When a run last ended in each state; absent where none has"
+        yield _gauges("flowcast_retrain_last_finished_timestamp_seconds", about, "state", ended)
+        yield _gauges("flowcast_webhooks", "Webhooks by how delivery stands", "state", told.webhooks)
+
+
+def _gauge(name: str, about: str, value: float | None) -> Metric:
+    return GaugeMetricFamily(name, about, value=None if value is None else float(value))
+
+
+def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for name_of_value, value in values.items():
+        family.add_metric([name_of_value], float(value))
+    return family
+
+
+def _since(moment: datetime | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())

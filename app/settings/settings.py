@@ -1,0 +1,248 @@
+"""Everything that can be set from outside, in one class: ``FLOWCAST_…`` variables, or files for secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.core.slots import zone_named
+from app.settings.retraining import RetrainSettings
+from app.settings.secret_files import SecretFiles
+from app.settings.store_address import StoreAddress
+
+PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
+LEAST_KEY = 16
+SECRETS = "/run/secrets"  # where container engines put them
+HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
+
+
+class ClockKind(StrEnum):
+    """Where now comes from."""
+
+    WALL = "wall"
+    FEED = "feed"
+
+
+class Switch(StrEnum):
+    """On or off, written out."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class Settings(RetrainSettings):
+    """Flowcast's settings.
+
+    Each is read from the environment under its name in capitals with ``FLOWCAST_`` before, or else from the file
+    of that name, in small letters, in the folder ``FLOWCAST_SECRETS``.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="FLOWCAST_", env_ignore_empty=True)
+
+    database_url: str = Field(
+        "sqlite:///flowcast.db", description="Database: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`"
+    )
+    database_password: SecretStr | None = Field(
+        None, description="Password for a PostgreSQL whose `FLOWCAST_DATABASE_URL` has none"
+    )
+    model_store: StoreAddress = Field(
+        Path("models"),
+        description="Where the artifacts of trained models lie: a folder, `file:PATH`, or `s3://BUCKET/PREFIX`",
+    )
+    model_cache: Path = Field(
+        Path("model-cache"), description="Folder for copies of the artifacts that a bucket holds; unused without one"
+    )
+    model_cache_megabytes: int = Field(
+        4096, ge=1, description="Size past which copies that nobody asked for within the hour leave that folder"
+    )
+    clock: ClockKind = Field(
+        ClockKind.WALL, description="Where now comes from: `wall`, or `feed` for the end of the newest slot seen"
+    )
+    default_zone: str = Field(
+        "", description="IANA time zone of new links that name none; by default a new link must name one"
+    )
+    auth: Switch = Field(Switch.ON, description="`off` serves everyone without a key; meant for a closed machine only")
+    admin_key: SecretStr | None = Field(
+        None, description="A key with every scope, at least 16 characters; without it a first start makes one"
+    )
+    admin_key_file: Path = Field(
+        Path("admin.key"), description="Where a first start without a terminal writes the key it made"
+    )
+    grafana_password: SecretStr | None = Field(
+        None, description="Password of Grafana's user `admin` in containers, at least 16 characters"
+    )
+    build_revision: str = Field("unknown", description="Commit that this build was made from; the image sets it")
+    stale_after_minutes: int = Field(
+        90,
+        ge=1,
+        description="Age of a link's newest count, in minutes, past which its forecasts fall back to the profile",
+    )
+    mare_min_count: int = Field(1, ge=1, description="Smallest count that MARE is computed over")
+    models_in_memory: int = Field(
+        5000, ge=1, description="Trained models a process keeps loaded; the least recently used leave first"
+    )
+    max_body_megabytes: int = Field(
+        32,
+        ge=1,
+        description="Largest body of counts, in megabytes, after decompression; links have 8 MB, all others 1 MB",
+    )
+    max_bodies_megabytes: int = Field(
+        256,
+        ge=1,
+        description="Most that the bodies of all requests under way may hold in one process, in megabytes, after "
+        "decompression; more get 503",
+    )
+    max_import_megabytes: int = Field(512, ge=1, description="Largest file `POST /v1/import` takes, in megabytes")
+    max_unpacked_megabytes: int = Field(
+        4096, ge=1, description="Most that a file of counts packed with gzip or zip may unpack to, in megabytes"
+    )
+    max_batch: int = Field(100_000, ge=1, description="Most counts in one `POST /v1/counts`")
+    header_seconds: float = Field(
+        10, gt=0, le=3600, description="Longest that a request's line and headers may take to come, in seconds"
+    )
+    body_seconds: float = Field(
+        30,
+        gt=0,
+        le=3600,
+        description="Longest, in seconds, that a client may keep the service waiting with a body, or for the reading "
+        "of an answer, beyond what it takes at 4 kB a second",
+    )
+    rate_limit: int = Field(
+        60_000, ge=0, description="Requests a minute that one key may send to one process; 0 for no limit"
+    )
+    max_waiting: int = Field(
+        32,
+        ge=1,
+        description="Requests that may wait for their turn in one process; more get 503, reads from half of it",
+    )
+    webhook_hosts: str = Field(
+        "",
+        description="Hosts, comma-separated, that webhooks may point to: `HOST` for the usual ports, or `HOST:PORT`; "
+        "none by default",
+    )
+    stream_seconds: float = Field(
+        3600, gt=0, description="Longest that a stream of events lasts, in seconds; clients connect again"
+    )
+    max_streams: int = Field(100, ge=1, description="Streams of events that one process keeps open; more get 503")
+    cors_origins: str = Field("", description="Origins, comma-separated, whose pages may call the API; none by default")
+    trusted_proxies: str = Field(
+        "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are believed"
+    )
+    root_path: str = Field("", description="Path prefix that a reverse proxy strips")
+    log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`")
+
+    @field_validator("admin_key", "grafana_password")
+    @classmethod
+    def _no_placeholder(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is None:
+            return None
+        if len(key.get_secret_value()) < LEAST_KEY or _is_placeholder(key):
+            raise ValueError(f"it must have at least {LEAST_KEY} characters and be no placeholder")
+        return key
+
+    @field_validator("database_url")
+    @classmethod
+    def _with_driver(cls, url: str) -> str:
+        if url.startswith(("postgresql://", "postgres://")):
+            url = "postgresql+psycopg://" + url.split("://", 1)[1]
+        if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
+            raise ValueError("it must begin with sqlite:/// or postgresql://")
+        try:
+            make_url(url)
+        except (ArgumentError, ValueError):  # whose words may repeat a password
+            raise ValueError("it must be written as postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+        if url in ("sqlite:///", "sqlite:///:memory:"):  # each connection would have a database of its own
+            raise ValueError("it must name a file after sqlite:///")
+        return url
+
+    @field_validator("database_password")
+    @classmethod
+    def _where_it_belongs(cls, password: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if password is None or "database_url" not in info.data:  # the address itself was refused
+            return password
+        if _is_placeholder(password):
+            raise ValueError("it must be no placeholder")
+        url = make_url(info.data["database_url"])
+        if url.get_backend_name() != "postgresql":
+            raise ValueError("it must go with a FLOWCAST_DATABASE_URL that begins with postgresql://")
+        if url.password is not None:
+            raise ValueError("it must go with a FLOWCAST_DATABASE_URL that has no password of its own")
+        return password
+
+    @model_validator(mode="after")
+    def _with_password(self) -> Settings:
+        """Put the password into the address, whatever characters it has."""
+        if self.database_password is not None:
+            url = make_url(self.database_url).set(password=self.database_password.get_secret_value())
+            self.database_url = url.render_as_string(hide_password=False)
+        return self
+
+    @field_validator("default_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        return zone_named(name).key if name else name
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, level: str) -> str:
+        if level.lower() not in ("debug", "info", "warning", "error"):
+            raise ValueError("it must be debug, info, warning or error")
+        return level.lower()
+
+    @field_validator("webhook_hosts")
+    @classmethod
+    def _hosts(cls, hosts: str) -> str:
+        if wrong := [host for host in _listed(hosts) if not HOST.fullmatch(host)]:
+            raise ValueError(f"it must list hosts as HOST or HOST:PORT; {wrong[0]!r} is neither")
+        return hosts
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment first, then the files of the secrets' folder where there is one."""
+        folder = Path(os.environ.get("FLOWCAST_SECRETS") or SECRETS)
+        files = (SecretFiles(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
+        return init_settings, env_settings, *files
+
+    @property
+    def allowed_webhook_hosts(self) -> frozenset[str]:
+        """The hosts of ``webhook_hosts``, one by one, in small letters."""
+        return frozenset(host.lower() for host in _listed(self.webhook_hosts))
+
+    @property
+    def allowed_origins(self) -> list[str]:
+        """The origins of ``cors_origins``, one by one."""
+        return _listed(self.cors_origins)
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Tell whether a setting's value is nobody's business; an address may hold a password."""
+    return isinstance(value, SecretStr) or (name == "database_url" and make_url(str(value)).password is not None)
+
+
+def _is_placeholder(secret: SecretStr) -> bool:
+    return secret.get_secret_value().lower().startswith(PLACEHOLDERS)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+@lru_cache
+def settings_from_environment() -> Settings:
+    """Read the settings once."""
+    return Settings()

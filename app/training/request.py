@@ -1,0 +1,105 @@
+"""Ask for a retrain run, or for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from app.core.errors import FieldError, Invalid, NotFound, NotYet
+from app.links.queries import LinkInfo
+from app.training.queries import close_links, lock_requests, open_links, run_with
+from app.training.tables import RetrainLink, RetrainRun
+
+Activate = Literal["if_better", "always", "never"]
+REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
+DEFAULT_DAYS = 56  # of counts that a run reads unless told otherwise
+OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
+OF_NETWORKS = ("context",)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be trained, and by whose wish."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    activate: Activate
+    requested_by: str
+    occasion: str | None = None
+
+
+def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> dict[str, Any]:
+    """Give the parameters that a run is stored with; what does not concern its algorithm is refused by name."""
+    if refresh and algorithm != "NETWORK":
+        raise Invalid.field(
+            "refresh", "true", "needs the algorithm NETWORK: others have nothing that could be refreshed"
+        )
+    for name, value in given.items():
+        if refresh and name != "days":
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: a refresh learns nothing anew")
+        if algorithm == "NETWORK" and name in OF_ONE_LINK:
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: NETWORK has no such parameter")
+        if algorithm not in ("NETWORK", "best") and name in OF_NETWORKS:
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: it concerns NETWORK and best alone")
+    return given | ({REFRESH: True} if refresh else {})
+
+
+def request_run(session: Session, links: Sequence[LinkInfo], order: Order) -> tuple[RetrainRun, dict[str, int]]:
+    """Queue a run over those of the links that are not in another; give it, and the others with their runs."""
+    lock_requests(session)
+    busy = open_links(session, [link.link_key for link in links])
+    free = [link for link in links if link.link_key not in busy]
+    elsewhere = {link.link_id: busy[link.link_key] for link in links if link.link_key in busy}
+    if not free:
+        runs = ", ".join(str(run) for run in sorted(set(elsewhere.values()))) or "none"
+        raise NotYet(
+            f"none of the {len(links)} links can be retrained now; they are in run {runs} already"
+            if elsewhere
+            else "there are no links to retrain",
+            [
+                FieldError("links", link_id, f"must not be in a run; it is in run {run}")
+                for link_id, run in elsewhere.items()
+            ],
+        )
+    run = RetrainRun(
+        state="queued",
+        algorithm=order.algorithm,
+        parameters=order.parameters,
+        activate=order.activate,
+        requested_by=order.requested_by,
+        requested_at=datetime.now(UTC),
+        occasion=order.occasion,
+        cancel_requested=False,
+    )
+    session.add(run)
+    session.flush()
+    rows = [{"run_id": run.id, "link_key": link.link_key, "state": "waiting"} for link in free]
+    session.execute(insert(RetrainLink), rows)
+    return run, elsewhere
+
+
+def cancel_run(session: Session, run_id: int) -> RetrainRun:
+    """Ask for the end of a run: at once while it is queued, else when its worker notices."""
+    run = run_or_404(session, run_id)
+    if run.state not in ("queued", "running"):
+        raise NotYet(f"run {run_id} is over: it {run.state}")
+    run.cancel_requested = True
+    if run.state == "queued":
+        now = datetime.now(UTC)
+        run.state, run.finished_at = "cancelled", now
+        close_links(session, run_id, "cancelled", "the run was cancelled before it began", now)
+    session.flush()
+    return run
+
+
+def run_or_404(session: Session, run_id: int) -> RetrainRun:
+    """Give a run, or the problem that it does not exist."""
+    run = run_with(session, run_id)
+    if run is None:
+        raise NotFound(f"there is no retrain run {run_id}", [FieldError("run_id", str(run_id), "must name a run")])
+    return run

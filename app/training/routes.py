@@ -1,0 +1,157 @@
+"""Retraining, activating, rolling back and withdrawing over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from app.core.database import reading
+from app.core.errors import FieldError, NotFound
+from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
+from app.http.problems import problem_responses
+from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream, wants_stream
+from app.keys.dependencies import AdminKey
+from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
+from app.links.schemas import LinkPath
+from app.registry.activate import activate, deactivate
+from app.registry.activations import activations_before
+from app.registry.housekeeping import tidy_shelf
+from app.registry.open_store import open_store
+from app.registry.schemas import VersionPath
+from app.training.refreshable import refreshable
+from app.training.request import Order, cancel_run, parameters_of, request_run
+from app.training.schemas import AcceptedRun, ActivationOut, ActivationPage, NewRun, RunDetail, RunPage, RunPath, Wish
+from app.training.show import show_accepted, show_run, show_runs
+
+router = APIRouter(prefix="/v1/admin", tags=["retraining"])
+
+Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$", description="The `next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+OVER = ("succeeded", "failed", "cancelled")
+
+
+@router.post(
+    "/retrain",
+    status_code=202,
+    summary="Retrain links",
+    responses=problem_responses(404, 409),
+    response_model=AcceptedRun,
+)
+def post_retrain(
+    body: NewRun, request: Request, response: Response, caller: AdminKey, session: WriteSession
+) -> AcceptedRun:
+    """Queue a run; the worker takes it from there. Links already in a run are reported, never raced."""
+    links = all_links(session) if body.links == "all" else _named(session, body.links)
+    given = body.parameters.model_dump(exclude_none=True) if body.parameters else {}
+    parameters = parameters_of(body.algorithm, given, refresh=body.refresh)
+    if body.refresh:
+        links = refreshable(session, links, named=body.links != "all")
+    order = Order(body.algorithm, parameters, body.activate, caller.key_id)
+    run, elsewhere = request_run(session, links, order)
+    response.headers["Location"] = f"{request.scope.get('root_path', '')}/v1/admin/retrain/{run.id}"
+    return show_accepted(session, run, elsewhere)
+
+
+@router.get("/retrain", summary="All runs")
+def get_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None) -> RunPage:
+    """List runs, the newest first."""
+    return show_runs(session, int(cursor) if cursor else None, limit)
+
+
+@router.get(
+    "/retrain/{run_id}",
+    summary="One run",
+    response_model=RunDetail,
+    responses={200: {"content": {EVENT_STREAM: {"schema": EVENT_SCHEMA}}}, **problem_responses(404)},
+)
+async def get_run(
+    run_id: RunPath,
+    request: Request,
+    engine: EngineDep,
+    changes: ChangeFeedDep,
+    settings: SettingsDep,
+    caller: AdminKey,
+) -> Response:
+    """Show a run with its links; by `Accept: text/event-stream` as events, until it is over."""
+
+    def show() -> RunDetail:
+        with reading(engine) as session:
+            return show_run(session, run_id)
+
+    first = await run_in_threadpool(show)
+    if not wants_stream(request):
+        return Response(first.model_dump_json(), media_type="application/json")
+
+    def frames(last: Frame | None) -> tuple[list[Frame], bool]:
+        shown = show() if last is not None else first
+        frame = Frame("run", shown.model_dump_json())
+        return ([] if last is not None and last.data == frame.data else [frame]), shown.state in OVER
+
+    return stream(request, changes.any_stamp, frames, settings.stream_seconds)
+
+
+@router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))
+def delete_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunDetail:
+    """Cancel a run: at once while it is queued, within seconds while it trains. What it activated stays."""
+    cancel_run(session, run_id)
+    return show_run(session, run_id)
+
+
+@router.post(
+    "/links/{link_id}/models/{version}/activate", summary="Activate a version", responses=problem_responses(404, 409)
+)
+def post_activate(
+    link_id: LinkPath,
+    version: VersionPath,
+    caller: AdminKey,
+    session: WriteSession,
+    settings: SettingsDep,
+    body: Wish | None = None,
+) -> ActivationOut:
+    """Activate a version, or go back to one; every process serves it within two seconds."""
+    link = link_or_404(session, link_id)
+    store = open_store(settings)
+    chosen = activate(session, store, link, version, by=caller.key_id, reason=body.reason if body else None)
+    tidy_shelf(session, store, link.link_key, settings.keep_retired)
+    done = activations_before(session, link.link_key, None, 1)
+    if done and done[0].version == version:
+        return ActivationOut.of(done[0], link_id)
+    # It was active already, since before there was a history.
+    before = {"previous_version": None, "activated_by": "unknown", "reason": None, "figures": None}
+    return ActivationOut(
+        link_id=link_id, version=version, activated_at=chosen.activated_at or chosen.created_at, **before
+    )
+
+
+@router.post(
+    "/links/{link_id}/models/deactivate", summary="Withdraw the active model", responses=problem_responses(404, 409)
+)
+def post_deactivate(
+    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Wish | None = None
+) -> ActivationOut:
+    """Withdraw a link's active model: its profile answers until a version is activated or a run activates one."""
+    link = link_or_404(session, link_id)
+    return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
+
+
+@router.get("/links/{link_id}/activations", summary="A link's history", responses=problem_responses(404))
+def get_activations(
+    link_id: LinkPath, caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None
+) -> ActivationPage:
+    """List who activated which version when and why, with the figures, the newest first."""
+    link = link_or_404(session, link_id)
+    rows = activations_before(session, link.link_key, int(cursor) if cursor else None, limit + 1)
+    shown = [ActivationOut.of(row, link_id) for row in rows[:limit]]
+    return ActivationPage(activations=shown, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
+
+
+def _named(session: Session, link_ids: list[str]) -> list[LinkInfo]:
+    known = links_by_id(session, link_ids)
+    absent = [link_id for link_id in dict.fromkeys(link_ids) if link_id not in known]
+    if absent:
+        errors = [FieldError("links", link_id, "must name a link that exists") for link_id in absent[:100]]
+        raise NotFound(f"{len(absent)} of the links do not exist; the first is {absent[0]!r}", errors)
+    return list(known.values())

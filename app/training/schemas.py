@@ -1,0 +1,253 @@
+"""Retrain runs as they come in and go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.http.json_numbers import WHOLE
+from app.links.schemas import LinkId
+from app.registry.activations import Activation
+from app.training.request import OF_NETWORKS, OF_ONE_LINK
+from app.training.stage_progress import seconds_left
+from app.training.tables import RetrainLink, RetrainRun
+
+MOST_LINKS = 10_000
+ESTIMATE_STEP = 5  # seconds; a finer estimate would send the whole run to whoever watches it every second
+RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
+Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
+ContextPart = Literal[
+    "lags",
+    "yesterday",
+    "last_week",
+    "profile",
+    "deviations",
+    "time_of_day",
+    "day_type",
+    "upstream",
+    "junction",
+    "network",
+]
+Mode = Literal["if_better", "always", "never"]
+RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
+Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
+
+
+class Parameters(BaseModel):
+    """How to train; what is left out is as ``flowcast train`` has it.
+
+    ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, best gives
+    them to KR_SML and KR. ``context`` is for NETWORK and best. A refresh takes ``days`` alone.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    lags: Annotated[int, Field(ge=1, le=2000), WHOLE] | None = Field(
+        None, description="Past slots a forecast looks at (45)"
+    )
+    n_neighbors: Annotated[int, Field(ge=1, le=500), WHOLE] | None = Field(None, description="Neighbours (20)")
+    bandwidth: float | None = Field(None, gt=0, le=1000, strict=True, description="Width of the kernel (1.0)")
+    held_out_days: Annotated[int, Field(ge=1, le=60), WHOLE] | None = Field(
+        None, description="Last days that choose and judge (7)"
+    )
+    max_iter: Annotated[int, Field(ge=0, le=500), WHOLE] | None = Field(
+        None, description="Most steps (25, of a network's metric 10)"
+    )
+    mu: list[Annotated[float, Field(ge=0, le=100, strict=True)]] | None = Field(
+        None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
+    )
+    level: float | None = Field(
+        None, gt=0.0, lt=1.0, strict=True, description="Share of counts the interval is meant to hold (0.9)"
+    )
+    days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
+        None, description="Last days to learn from, and that network models remember (56)"
+    )
+    context: list[ContextPart] | None = Field(
+        None, min_length=1, max_length=len(get_args(ContextPart)), description="Parts of a network's context (all)"
+    )
+
+
+def _left_out(names: Iterable[str]) -> dict[str, Any]:
+    return {"properties": {"parameters": {"properties": {name: {"type": "null"} for name in names}}}}
+
+
+# What `parameters_of` refuses by name, as the document says it.
+FOR_NETWORKS: list[Any] = [
+    {
+        "if": {"properties": {"algorithm": {"const": "NETWORK"}}, "required": ["algorithm"]},
+        "then": _left_out(OF_ONE_LINK),
+        "else": {"properties": {"refresh": {"const": False}}},
+    },
+    {
+        "if": {"properties": {"algorithm": {"enum": ["NETWORK", "best"]}}},  # also where it is left out
+        "else": _left_out(OF_NETWORKS),
+    },
+    {
+        "if": {"properties": {"refresh": {"const": True}}, "required": ["refresh"]},
+        "then": _left_out(name for name in Parameters.model_fields if name != "days"),
+    },
+]
+
+
+class NewRun(BaseModel):
+    """A retrain run to be made."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"links": "all", "activate": "if_better"}], "allOf": FOR_NETWORKS},
+    )
+
+    links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
+    algorithm: Algorithm = Field(
+        "best",
+        description="What to train; NETWORK learns from all links of a time zone at once, and best takes for each link "
+        "what wins on its held-out slots: NETWORK, its linear base alone, KR_SML or KR",
+    )
+    parameters: Parameters | None = Field(None, description="How to train")
+    refresh: bool = Field(
+        False,
+        strict=True,
+        description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
+        "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
+    )
+    activate: Mode = Field("if_better", description="When a candidate becomes the active model")
+
+
+class RunLink(BaseModel):
+    """One link of a run."""
+
+    link_id: str
+    state: LinkState
+    outcome: Outcome | None = Field(
+        description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
+        "held-out days, which a run of `best` records as the choice where no model is active"
+    )
+    reason: str | None = Field(description="Why")
+    version: int | None = Field(description="The candidate's version on the shelf")
+    figures: dict[str, dict[str, float | None]] | None = Field(
+        description="Candidate, active, KR, profile, last_week, and of networks NETWORK, its base alone and KR_SML, "
+        "on the same held-out slots"
+    )
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, row: RetrainLink, link_id: str) -> RunLink:
+        """Show a link as it is stored."""
+        names = [name for name in cls.model_fields if name != "link_id"]
+        return cls(link_id=link_id, **{name: getattr(row, name) for name in names})
+
+
+class Progress(BaseModel):
+    """How far a run is, in links."""
+
+    total: int
+    waiting: int = 0
+    training: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class Stage(BaseModel):
+    """What a run is doing: links learn together in their networks first, then each for itself."""
+
+    name: Literal["network", "links"]
+    share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
+    estimated_seconds_left: int | None = Field(
+        description="Of the stage, by what it took so far; null before anything is done", examples=[80]
+    )
+
+    @classmethod
+    def of(cls, run: RetrainRun, progress: Progress) -> Stage | None:
+        """Show the stage of a run that is carried out."""
+        if run.state != "running" or run.stage is None or run.stage_started_at is None or run.heartbeat_at is None:
+            return None
+        over = progress.done + progress.failed + progress.cancelled
+        share = over / progress.total if run.stage_share is None else run.stage_share
+        left = seconds_left(share, (run.heartbeat_at - run.stage_started_at).total_seconds())
+        rounded = None if left is None else ESTIMATE_STEP * round(left / ESTIMATE_STEP)
+        return cls(name=run.stage, share=round(share, 2), estimated_seconds_left=rounded)
+
+
+class RunOut(BaseModel):
+    """A retrain run."""
+
+    run_id: int
+    state: RunState
+    progress: Progress
+    stage: Stage | None = Field(description="Of a run that is being carried out; null otherwise")
+    algorithm: Algorithm
+    parameters: dict[str, Any]
+    activate: Mode
+    requested_by: str = Field(description="The key that asked, or what set it off by itself")
+    occasion: str | None
+    requested_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested: bool
+    detail: str | None = Field(description="Why it failed as a whole, or why it waits or is trained elsewhere than set")
+
+    @classmethod
+    def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
+        """Give the fields of a run as it is stored."""
+        progress = Progress(total=sum(states.values()), **states)
+        given = {"run_id": run.id, "progress": progress, "stage": Stage.of(run, progress)}
+        return {name: getattr(run, name) for name in RunOut.model_fields if name not in given} | given
+
+
+class RunDetail(RunOut):
+    """A retrain run with its links."""
+
+    links: list[RunLink]
+
+
+class AcceptedRun(RunDetail):
+    """A run that was queued, and what was left out of it."""
+
+    already_running: dict[str, int] = Field(description="Links left out because they are in another run, and in which")
+
+
+class RunPage(BaseModel):
+    """Runs, the newest first."""
+
+    runs: list[RunOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+
+
+class ActivationOut(BaseModel):
+    """One version that became the active one, or the withdrawal of one."""
+
+    link_id: str
+    version: int | None = Field(description="null where the active model was withdrawn")
+    previous_version: int | None
+    activated_at: datetime
+    activated_by: str
+    reason: str | None
+    figures: dict[str, dict[str, float | None]] | None
+
+    @classmethod
+    def of(cls, row: Activation, link_id: str) -> ActivationOut:
+        """Show an activation as it is stored."""
+        names = [name for name in cls.model_fields if name not in ("link_id", "version")]
+        return cls(link_id=link_id, version=row.version or None, **{name: getattr(row, name) for name in names})
+
+
+class ActivationPage(BaseModel):
+    """A link's history of activations, the newest first."""
+
+    activations: list[ActivationOut]
+    next_cursor: str | None
+
+
+class Wish(BaseModel):
+    """Why a version is activated or withdrawn."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")] | None = None

@@ -1,0 +1,1 @@
+"""The worker: claims retrain runs, and makes those that are due."""

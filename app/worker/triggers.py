@@ -1,0 +1,126 @@
+"""Runs that nobody asked for: by the schedule, and where accuracy fell."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
+from app.core.clock import Clock
+from app.core.database import reading, writing
+from app.core.errors import NotYet
+from app.links.queries import LinkInfo, all_links
+from app.settings import Settings
+from app.training.refreshable import refreshable
+from app.training.request import REFRESH, Order, request_run
+from app.worker.falling_accuracy import falling_links
+from app.worker.trigger_queries import occasion_began, occasion_made
+from model.network_model.network import ALGORITHM as NETWORK
+
+SCHEDULE, TRIGGER = "schedule", "trigger"
+MEASURE_SECONDS = 300.0  # accuracy moves with the slots; measuring all links takes about a second
+
+log = logging.getLogger("flowcast.triggers")
+
+
+@dataclass
+class Watch:
+    """What a process that watches remembers."""
+
+    since: datetime  # a schedule that is new is not behind with what came before it
+    measure_at: float = 0.0  # when accuracy is looked at next, by the monotonic clock
+
+
+class Triggers:
+    """Makes the runs that are due; of several processes that watch, one makes each."""
+
+    def __init__(self, engine: Engine, settings: Settings, clock: Clock, watch: Watch) -> None:
+        self._engine, self._settings, self._clock, self._watch = engine, settings, clock, watch
+
+    def make_due_runs(self) -> list[int]:
+        """Queue what is due; give the numbers of the runs."""
+        made = [self._scheduled(), self._refresh(), self._triggered()]
+        return [run_id for run_id in made if run_id is not None]
+
+    def _scheduled(self) -> int | None:
+        """Queue a run over all links for the latest moment of the schedule, whatever moments were missed before it."""
+        occasion = self._due(SCHEDULE, self._settings.retrain_schedule)
+        if occasion is None:
+            return None
+        with reading(self._engine) as session:
+            links = all_links(session)
+        return self._queue(links, SCHEDULE, occasion)
+
+    def _refresh(self) -> int | None:
+        """Queue a refresh of the network models for the latest moment of their schedule."""
+        occasion = self._due(REFRESH, self._settings.refresh_schedule)
+        if occasion is None:
+            return None
+        try:
+            with reading(self._engine) as session:
+                links = refreshable(session, all_links(session))
+        except NotYet:  # there is no network model
+            return None
+        order = Order(NETWORK, {REFRESH: True}, "always", requested_by=REFRESH, occasion=occasion)
+        return self._ask(links, order)
+
+    def _due(self, kind: str, schedule: str) -> str | None:
+        """Give the occasion that a schedule makes due; None where there is none, or where it has its run."""
+        if not schedule:
+            return None
+        from app.core.cron import last_moment
+
+        moment = last_moment(schedule, self._clock.now())
+        occasion = f"{kind} {moment:%Y-%m-%dT%H:%M:%SZ}"
+        with reading(self._engine) as session:
+            # Missed while nothing ran: made up if there was a schedule before.
+            missed = moment <= self._watch.since and not occasion_began(session, kind)
+            return None if missed or occasion_made(session, occasion) else occasion
+
+    def _triggered(self) -> int | None:
+        """Queue a run over the links whose accuracy fell, one an hour at most."""
+        if not self._settings.retrain_trigger or time.monotonic() < self._watch.measure_at:
+            return None
+        self._watch.measure_at = time.monotonic() + MEASURE_SECONDS
+        occasion = f"{TRIGGER} {self._clock.now():%Y-%m-%dT%H:00:00Z}"
+        cool_since = datetime.now(UTC) - timedelta(hours=self._settings.retrain_trigger_cool_down_hours)
+        with reading(self._engine) as session:
+            if occasion_made(session, occasion):
+                return None
+            fallen = falling_links(session, self._settings, cool_since)
+        for one in fallen:
+            log.info(
+                "accuracy fell", extra={"link": one.link.link_id, "rmse": one.realised, "held_out_rmse": one.held_out}
+            )
+        return self._queue([one.link for one in fallen], TRIGGER, occasion)
+
+    def _queue(self, links: Sequence[LinkInfo], by: str, occasion: str) -> int | None:
+        algorithm = self._settings.retrain_algorithm
+        return self._ask(links, Order(algorithm, {}, "if_better", requested_by=by, occasion=occasion))
+
+    def _ask(self, links: Sequence[LinkInfo], order: Order) -> int | None:
+        if not links:
+            return None
+        try:
+            with writing(self._engine) as session:
+                return request_run(session, links, order)[0].id
+        except IntegrityError:  # another process was faster, with this occasion or with one of the links
+            return None
+        except NotYet as busy:
+            log.debug("nothing to retrain", extra={"occasion": order.occasion, "reason": busy.detail})
+            return None
+
+
+_watches: WeakKeyDictionary[Engine, Watch] = WeakKeyDictionary()
+
+
+def make_due_runs(engine: Engine, settings: Settings, clock: Clock) -> list[int]:
+    """Queue what the schedule and the trigger ask for; give the numbers of the runs."""
+    watch = _watches.setdefault(engine, Watch(clock.now()))
+    return Triggers(engine, settings, clock, watch).make_due_runs()

@@ -1,0 +1,278 @@
+"""The network model on disk: one artifact for what links share, a small one for each link.
+
+A link's artifact names its network's by fingerprint. The network's lies in ``.networks``, beside the
+folder of the link's artifact or one level above, so that a training folder and the model store hold
+it alike.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifacts.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
+from model.artifacts.folder import MANIFEST
+from model.artifacts.manifest import MISFITS, parse_manifest
+from model.estimators.fixed_point import FixedPoint
+from model.link_model.intervals import Bands
+from model.network_model.context import ContextParts
+from model.network_model.local_memory import LocalMemory
+from model.network_model.network import ALGORITHM, Base, Network, NetworkModel
+from model.network_model.profile import NetworkProfile
+
+NETWORK_KIND, LINK_KIND = "network", "network-link-model"
+NETWORKS = ".networks"
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+SMALL = 4096  # bytes; a small array is copied, for mapped it would take a whole page
+
+
+def save_network(folder: Path, network: Network, about: Mapping[str, Any]) -> str:
+    """Write what links share below ``folder``, in ``.networks``, by its fingerprint, which is returned."""
+    home = folder / NETWORKS
+    home.mkdir(parents=True, exist_ok=True)
+    contents: dict[str, Any] = {
+        "kind": NETWORK_KIND,
+        "link_ids": list(network.link_ids),
+        "upstream": [list(links) for links in network.upstream],
+        "parts": network.parts.names,
+        "holidays": network.holidays,
+        "n_neighbors": network.memory.n_neighbors,
+        "about": dict(about),
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "junction": network.junction,
+        "expected_counts": network.profile.expected_counts,
+        "by_day_type": network.profile.by_day_type,
+        "base_mean": network.base.mean,
+        "base_scale": network.base.scale,
+        "base_weights": network.base.weights,
+        "base_offset": network.base.offset,
+        "components": network.components,
+        **_memory_arrays(network.memory),
+        "memory_links": network.memory.links,
+    }
+    new = home / f"new-{secrets.token_hex(4)}"
+    fingerprint = write_artifact(new, contents, arrays)
+    target = home / fingerprint
+    if target.exists():  # the very same network
+        shutil.rmtree(new)
+    else:
+        new.rename(target)
+    return fingerprint
+
+
+def save_network_model(folder: Path, model: NetworkModel, network: str, about: Mapping[str, Any]) -> str:
+    """Write a link's own part, which refers to its network by fingerprint; return its own fingerprint."""
+    if model.bands is None:
+        raise ValueError("a model without bands is not ready to be saved")
+    contents: dict[str, Any] = {
+        "kind": LINK_KIND,
+        "algorithm": ALGORITHM,
+        "network": network,
+        "link": model.link,
+        "link_id": model.network.link_ids[model.link],
+        "rank": model.rank,
+        "level": model.bands.level,
+        "n_neighbors": model.memory.n_neighbors,
+        "about": dict(about),
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        "own": model.own,
+        "shares": model.shares,
+        **_memory_arrays(model.memory),
+        "band_edges": model.bands.edges,
+        "band_below": model.bands.below,
+        "band_above": model.bands.above,
+    }
+    return write_artifact(folder, contents, arrays)
+
+
+def read_network_model(artifact: Artifact, folder: Path) -> NetworkModel:
+    """Put a link's model together from its artifact and its network's."""
+    contents, arrays = artifact.manifest["contents"], _plain(artifact)
+    network = find_network(folder, str(contents["network"]))
+    link = contents["link"]
+    if not (isinstance(link, int) and 0 <= link < len(network.link_ids)):
+        raise ValueError(f"link={link!r} is refused; its network has {len(network.link_ids)} links")
+    memory = _memory(arrays, contents["n_neighbors"], np.full(len(arrays["memory_slots"]), link, dtype=np.int32))
+    bands = Bands(contents["level"], arrays["band_edges"], arrays["band_below"], arrays["band_above"])
+    model = NetworkModel(network, link, arrays["own"], memory, arrays["shares"], bands)
+    shape, horizons = network.base.weights.shape, network.horizons
+    bins = bands.below.shape[-1]
+    _same("own", model.own.shape, shape)
+    _same("shares", model.shares.shape, (2,))
+    _same("memory", memory.places.steps.shape, (len(memory), network.rank))
+    _same("missed", memory.missed.steps.shape, (len(memory), horizons))
+    _same("band_below", bands.below.shape, (horizons, bins))
+    _same("band_above", bands.above.shape, (horizons, bins))
+    _same("band_edges", bands.edges.shape, (horizons, bins - 1))
+    return model
+
+
+class _Seen(NamedTuple):
+    """The files of a network as they were when it was last read, and what was wrong with it then."""
+
+    state: int
+    wrong: str | None
+
+
+_kept: WeakValueDictionary[str, Network] = WeakValueDictionary()
+_seen: dict[str, _Seen] = {}
+_lock = threading.Lock()
+
+
+def find_network(folder: Path, fingerprint: str) -> Network:
+    """Give the network that an artifact refers to; processes keep one of each, for as long as a model uses it.
+
+    Once one of its files is another, it is read and checked again.
+    """
+    place = network_folder(folder, fingerprint)
+    with _lock:
+        known = _kept.get(str(place)) if _is_sound(folder, place) else None
+        return _read_again(folder, place, fingerprint) if known is None else known
+
+
+def check_network(folder: Path, fingerprint: str) -> None:
+    """Refuse the network's artifact in ``folder`` if it is damaged; one that was read since it last changed is not."""
+    with _lock:
+        if not _is_sound(folder, folder):
+            _read_again(folder, folder, fingerprint)
+
+
+def network_state(folder: Path) -> int | None:
+    """Give a number that differs once a file of a network is another, longer, shorter or newer; None without it."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry.name, entry.stat()) for entry in entries)
+    except OSError:
+        return None
+    return hash(tuple((name, file.st_ino, file.st_size, file.st_mtime_ns) for name, file in found))
+
+
+def network_of(folder: Path) -> str | None:
+    """Give the fingerprint of the network that a link's artifact refers to; None for one that needs none."""
+    contents = parse_manifest(folder, (folder / MANIFEST).read_bytes())["contents"]
+    named = contents.get("kind") == LINK_KIND if isinstance(contents, dict) else False
+    return str(contents.get("network")) if named else None
+
+
+def _is_sound(folder: Path, place: Path) -> bool:
+    seen = _seen.get(str(place))
+    if seen is None or seen.state != network_state(place):
+        return False
+    if seen.wrong is not None:  # hundreds of links may ask, and each reading would take as long as a sound one's
+        raise DamagedArtifact(folder, seen.wrong)
+    return True
+
+
+def _read_again(folder: Path, place: Path, fingerprint: str) -> Network:
+    state = network_state(place)  # before reading: what is changed meanwhile is seen next time
+    try:
+        network = load_network(place, fingerprint=fingerprint)
+    except DamagedArtifact as damage:
+        wrong = f"its network {fingerprint[:12]}… is damaged: {damage.reason}"
+        if state is not None:
+            _seen[str(place)] = _Seen(state, wrong)
+        raise DamagedArtifact(folder, wrong) from None
+    if state is not None:
+        _seen[str(place)] = _Seen(state, None)
+    _kept[str(place)] = network
+    return network
+
+
+def network_folder(folder: Path, fingerprint: str) -> Path:
+    """Find the artifact of the network that a link's artifact in ``folder`` refers to."""
+    if not FINGERPRINT.fullmatch(fingerprint):
+        raise DamagedArtifact(folder, "the fingerprint of its network is malformed")
+    above = folder.absolute().parent
+    for home in (above, above.parent):
+        place = home / NETWORKS / fingerprint
+        if place.is_dir():
+            return place
+    raise DamagedArtifact(folder, f"its network {fingerprint[:12]}… is missing")
+
+
+def load_network(folder: Path, *, fingerprint: str | None = None) -> Network:
+    """Read what links share, its arrays mapped into memory."""
+    artifact = read_artifact(folder, fingerprint=fingerprint)
+    contents = artifact.manifest["contents"]
+    if not isinstance(contents, dict) or contents.get("kind") != NETWORK_KIND:
+        raise DamagedArtifact(folder, "it holds something other than a network")
+    try:
+        return _network(_plain(artifact), contents)
+    except KeyError as missing:
+        raise DamagedArtifact(folder, f"{missing} is missing from it") from None
+    except MISFITS as problem:
+        raise DamagedArtifact(folder, f"its parts do not make a network: {problem}") from None
+
+
+def _network(arrays: dict[str, NDArray[Any]], contents: dict[str, Any]) -> Network:
+    network = Network(
+        tuple(str(link_id) for link_id in contents["link_ids"]),
+        arrays["junction"],
+        tuple(tuple(int(link) for link in links) for links in contents["upstream"]),
+        ContextParts.named(contents["parts"]),
+        NetworkProfile(arrays["expected_counts"], arrays["by_day_type"]),
+        Base(arrays["base_mean"], arrays["base_scale"], arrays["base_weights"], arrays["base_offset"]),
+        arrays["components"],
+        _memory(arrays, contents["n_neighbors"], arrays["memory_links"]),
+        str(contents["holidays"]),
+    )
+    links, columns = len(network.link_ids), len(network.parts.columns)
+    horizons, week = network.horizons, network.profile.expected_counts.shape[1:]
+    _same("expected_counts", network.profile.expected_counts.shape, (links, 7, *week[1:]))
+    _same("by_day_type", network.profile.by_day_type.shape, (links, 7, *week[1:]))
+    _same("junction", network.junction.shape, (links,))
+    _same("upstream", (len(network.upstream),), (links,))
+    for name in ("mean", "scale", "weights"):
+        _same(f"base_{name}", getattr(network.base, name).shape, (horizons, columns))
+    _same("base_offset", network.base.offset.shape, (horizons,))
+    _same("components", network.components.shape, (network.rank, columns))
+    memory = network.memory
+    _same("memory", memory.places.steps.shape, (len(memory), network.rank))
+    _same("missed", memory.missed.steps.shape, (len(memory), horizons))
+    _same("memory_links", memory.links.shape, (len(memory),))
+    for others in network.upstream:
+        if others and not (min(others) >= 0 and max(others) < links):
+            raise ValueError(f"upstream names a link that is not one of its {links}")
+    return network
+
+
+def _memory_arrays(memory: LocalMemory) -> dict[str, NDArray[Any]]:
+    return {
+        "memory": memory.places.steps,
+        "memory_unit": memory.places.unit,
+        "missed": memory.missed.steps,
+        "missed_unit": memory.missed.unit,
+        "memory_slots": memory.slots,
+    }
+
+
+def _memory(arrays: dict[str, NDArray[Any]], n_neighbors: int, links: NDArray[np.int32]) -> LocalMemory:
+    if not (isinstance(n_neighbors, int) and n_neighbors >= 1):
+        raise ValueError(f"n_neighbors={n_neighbors!r} is refused; it must be a whole number of at least 1")
+    places = FixedPoint(arrays["memory"], arrays["memory_unit"])
+    missed = FixedPoint(arrays["missed"], arrays["missed_unit"])
+    return LocalMemory(places, missed, links, arrays["memory_slots"], n_neighbors)
+
+
+def _plain(artifact: Artifact) -> dict[str, NDArray[Any]]:
+    """Give plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one."""
+    return {
+        name: np.array(array) if array.nbytes < SMALL else np.asarray(array) for name, array in artifact.arrays.items()
+    }
+
+
+def _same(name: str, is_: tuple[int, ...], should_be: tuple[int, ...]) -> None:
+    if is_ != should_be:
+        raise ValueError(f"{name} has shape {is_}; it must be {should_be}")

@@ -1,0 +1,88 @@
+"""Training examples in order of time, and the losses a metric is learnt and judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from model.estimators.descent import Loss
+from model.estimators.kernel import Array, Barred, Memory, Neighborhood, Positions, estimate, leave_one_out_loss
+
+FARTHEST_POSITION = 2**60
+
+
+class TooFewRows(ValueError):
+    """There are too few rows to learn from, or none far enough away in time from some row."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Scaled inputs (n, d), standardised targets (n,) and each row's position in time (n,)."""
+
+    inputs: Array
+    targets: Array
+    positions: Positions
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, rows: slice | NDArray[np.intp]) -> Examples:
+        """Take some of the rows."""
+        return Examples(self.inputs[rows], self.targets[rows], self.positions[rows])
+
+    def loss(self, like: Neighborhood, factor_two: bool = False) -> Loss:
+        """Return the leave-one-out loss; ``factor_two`` gives equation 19's own factor."""
+        barred = self._barred(self.positions, like)
+        times = 2.0 * like.bandwidth**2 if factor_two else 1.0
+
+        def loss(components: Array) -> tuple[float, Array]:
+            value, gradient = leave_one_out_loss(components, self.inputs, self.targets, like, barred)
+            return value, times * gradient
+
+        return loss
+
+    def error_on(self, held_out: Examples, like: Neighborhood) -> Callable[[Array], float]:
+        """Return the mean squared error on other examples, estimated from these, as a function of A."""
+        barred = self._barred(held_out.positions, like)
+
+        def error(components: Array) -> float:
+            memory = Memory(self.inputs @ components.T)
+            queries = held_out.inputs @ components.T
+            estimates = estimate(memory, self.targets, queries, like, barred)
+            return float(np.mean((estimates - held_out.targets) ** 2))
+
+        return error
+
+    def _barred(self, queries: Positions, like: Neighborhood) -> Barred:
+        barred = Barred(queries, self.positions, like.exclusion)
+        alone = barred.leaves_none()
+        if alone.any():
+            position = int(queries[np.argmax(alone)])
+            raise TooFewRows(
+                f"exclusion={like.exclusion} is refused: with {len(self)} rows to learn from, the row at position "
+                f"{position} has none farther away than that; give more rows or a smaller exclusion"
+            )
+        return barred
+
+
+def as_positions(positions: ArrayLike | None, n: int) -> Positions:
+    """Check the slot of each row: whole numbers; by default rows are consecutive."""
+    if positions is None:
+        return np.arange(n)
+    given = np.asarray(positions)
+    if given.shape != (n,):
+        raise ValueError(f"positions has shape {given.shape}; it must be one whole number for each of {n} rows")
+    for value in given.tolist():
+        if not _is_position(value):
+            raise ValueError(f"positions holds {value!r}; each must be a whole number within 2**60 of zero")
+    return given.astype(np.int64)
+
+
+def _is_position(value: Any) -> bool:
+    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and abs(value) <= FARTHEST_POSITION

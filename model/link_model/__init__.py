@@ -1,0 +1,1 @@
+"""The model of one link: lag windows, profile, detector health, training, forecasts."""

@@ -1,0 +1,176 @@
+"""A trained model of one link: its memory, reduced by the metric, and what turns it into forecasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from model.estimators.fixed_point import FixedPoint
+from model.estimators.kernel import Array, Barred, Memory, Neighborhood, Positions, Rows
+from model.link_model.compact_memory import Floats, nearest_rows, square_norms
+from model.link_model.intervals import Bands
+from model.link_model.lag_window import LagWindow
+from model.link_model.profile import Profile
+
+ALGORITHMS = ("KR", "KR_PCA", "MLKR", "KR_SML")
+LEVEL_LAGS = 4  # the level of a window is the mean of its latest counts
+# A forecast is the mean over neighbourhoods of these sizes, relative to n_neighbors: no one size suits
+# every moment, and their mean is ahead of the best of them (docs/accuracy.md).
+SIZES = (0.4, 0.6, 0.8, 1.0, 1.4, 2.0)
+FEW = 8  # so many windows at once are cheaper one by one
+
+
+class Forecasts(NamedTuple):
+    """Expected counts and the ends of their intervals, each (m, n_horizons)."""
+
+    expected: Array
+    lower: Array
+    upper: Array
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a link's model remembers, in standardised counts.
+
+    Parameters
+    ----------
+    algorithm : str
+    window : LagWindow
+    center, scale : float
+        Mean and standard deviation of the link's counts while training.
+    components : (rank, d) array
+        A of the metric, on standardised windows.
+    memory : FixedPoint, (n, rank)
+        The projected windows.
+    continuations : FixedPoint, (n, n_horizons)
+        What followed each window, standardised and less its share of the window's level; NaN where
+        no count followed.
+    positions : (n,) array
+        Slot of each window's first continuation, counted from the start of training.
+    level_shares : (n_horizons,) array
+        How much of a window's level its forecast keeps; the neighbours say the rest.
+    """
+
+    algorithm: str
+    window: LagWindow
+    neighborhood: Neighborhood
+    center: float
+    scale: float
+    components: Array
+    memory: FixedPoint
+    continuations: FixedPoint
+    positions: NDArray[np.int32]
+    level_shares: Array
+    profile: Profile
+    bands: Bands | None = None
+
+    @property
+    def rank(self) -> int:
+        """Rank of the metric."""
+        return len(self.components)
+
+    def forecast(self, windows: ArrayLike) -> Forecasts:
+        """Forecast all horizons from windows of counts, (m, d); never below zero."""
+        expected = self.expected_counts(windows)
+        if self.bands is None:
+            raise ValueError("the model has no bands yet; training gives them")
+        return Forecasts(expected, *self.bands.around(expected))
+
+    def expected_counts(self, windows: ArrayLike) -> Array:
+        """Return the expected count of each horizon, (m, n_horizons)."""
+        return self._expected(self._scaled(windows))
+
+    def expected_without(self, windows: ArrayLike, positions: Positions, exclusion: int) -> Array:
+        """Return what would be expected had the slots around each window not been remembered.
+
+        For windows that are in the memory: its own and those within ``exclusion`` slots of its
+        position are barred, as while learning. NaN where that bars the whole memory.
+        """
+        scaled = self._scaled(windows)
+        remembered = self.positions.astype(np.int64)
+        alone = Barred(positions, remembered, exclusion).leaves_none()
+        expected = np.full((len(scaled), len(self.level_shares)), np.nan)
+        if not alone.all():
+            expected[~alone] = self._expected(scaled[~alone], Barred(positions[~alone], remembered, exclusion))
+        return expected
+
+    def _expected(self, scaled: Array, barred: Barred | None = None) -> Array:
+        rows, weights = self._neighbors(scaled, barred)
+        followed = self.continuations.values(rows)  # (m, k, n_horizons)
+        known = ~np.isnan(followed)
+        if known.all():
+            means = np.einsum("ij,ijh->ih", weights, followed)
+        else:
+            shares = weights[:, :, None] * known
+            total = shares.sum(axis=1)
+            # Where none of the neighbours was followed by a count, the level alone is left.
+            means = np.sum(shares * np.where(known, followed, 0.0), axis=1) / np.where(total > 0.0, total, 1.0)
+        expected = means + level_of(scaled, self.window)[:, None] * self.level_shares
+        return np.asarray(np.maximum(expected * self.scale + self.center, 0.0))
+
+    def neighbors(self, windows: ArrayLike) -> tuple[Rows, Array]:
+        """Return which remembered windows look most alike, and their weights, (m, k) each."""
+        return self._neighbors(self._scaled(windows))
+
+    def nearest(self, window: ArrayLike) -> tuple[Rows, Array, Array]:
+        """Return the rows nearest to one window, (1, d), nearest first, their squared distances, and it scaled."""
+        scaled = self._scaled(window)
+        query = (scaled @ self.components.T)[0]
+        most = neighborhood_sizes(self.neighborhood.n_neighbors)[-1]
+        return *nearest_rows(self.memory, self._square_norms, query, most), scaled
+
+    def _scaled(self, windows: ArrayLike) -> Array:
+        counts = np.asarray(windows, dtype=np.float64)
+        if counts.ndim != 2 or counts.shape[1] != len(self.window) or len(counts) == 0:
+            raise ValueError(f"windows have shape {counts.shape}; they must be (1 or more, {len(self.window)})")
+        if not np.isfinite(counts).all():
+            raise ValueError("windows hold a gap or an infinite count; LagWindow.latest fills gaps or refuses them")
+        return np.asarray((counts - self.center) / self.scale)
+
+    def _neighbors(self, scaled: Array, barred: Barred | None = None) -> tuple[Rows, Array]:
+        queries = scaled @ self.components.T
+        most = neighborhood_sizes(self.neighborhood.n_neighbors)[-1]
+        if barred is None and len(queries) <= FEW:
+            found = [nearest_rows(self.memory, self._square_norms, query, most) for query in queries]
+            rows, distances = np.array([row for row, _ in found]), np.array([far for _, far in found])
+        else:
+            rows, distances = Memory(self.memory.values()).nearest(queries, most, barred)
+            order = np.lexsort((rows, distances), axis=1)
+            rows, distances = np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)
+        return rows, mean_weights(distances, self.neighborhood)
+
+    @cached_property
+    def _square_norms(self) -> Floats:
+        return square_norms(self.memory)
+
+
+@lru_cache
+def neighborhood_sizes(n_neighbors: int) -> tuple[int, ...]:
+    """Return the sizes of the neighbourhoods that a forecast is the mean of, smallest first."""
+    return tuple(sorted({max(1, round(size * n_neighbors)) for size in SIZES}))
+
+
+def mean_weights(distances: Array, neighborhood: Neighborhood) -> Array:
+    """Return the mean, over neighbourhoods of several sizes, of the weights of neighbours, nearest first, (m, k)."""
+    k = distances.shape[1]
+    sizes = [size for size in neighborhood_sizes(neighborhood.n_neighbors) if size <= k] or [k]
+    kernel = np.exp((distances[:, :1] - distances) / (2.0 * neighborhood.bandwidth**2))
+    last = np.array(sizes) - 1
+    shares = np.zeros_like(distances)
+    shares[:, last] = 1.0 / np.cumsum(kernel, axis=1)[:, last]
+    # The j-th neighbour is in every neighbourhood of more than j, each of which shares out its own total.
+    return np.asarray(kernel * np.cumsum(shares[:, ::-1], axis=1)[:, ::-1] / len(sizes))
+
+
+def level_of(scaled: Array, window: LagWindow) -> Array:
+    """Return the mean of each window's latest lags, (m,)."""
+    return np.asarray(scaled[:, _latest(window.lags)].mean(axis=1))
+
+
+@lru_cache
+def _latest(lags: tuple[int, ...]) -> list[int]:
+    return [int(i) for i in np.argsort(lags)[:LEVEL_LAGS]]

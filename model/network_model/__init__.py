@@ -1,0 +1,1 @@
+"""The model of a network of links: context, memories, training."""

@@ -1,0 +1,60 @@
+"""Models that were trained before, judged on held-out days they may have learnt from since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.network_model.days import NetworkDays
+from model.network_model.network import NetworkModel
+from model.network_model.plan import NetworkPlan
+from model.network_model.series import NetworkSeries
+
+Array = NDArray[np.float64]
+
+
+class Spoken(NamedTuple):
+    """What models said of the held-out slots one slot ahead, (n_links, n_slots) from slot ``first`` on; NaN by none."""
+
+    first: int
+    expected: Array
+
+
+def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> Spoken:
+    """Let models that were trained before speak of the held-out slots, by the walk that judges new ones.
+
+    Their own tables and memories may hold the held-out days; so they speak under the profiles that were
+    known before those, and remember no moment of theirs. Models may be of several networks.
+    """
+    days = NetworkDays(series, plan, _no_report)
+    calendar = series.calendar
+    first = int(np.searchsorted(calendar.day - calendar.day[0], days.cut))
+    expected = np.full((len(series.link_ids), len(calendar) - first), np.nan)
+    of_network: dict[int, list[tuple[int, NetworkModel]]] = {}
+    for place, link_id in enumerate(series.link_ids):
+        if (model := models.get(link_id)) is not None:
+            of_network.setdefault(id(model.network), []).append((place, model))
+    for group in of_network.values():
+        network = group[0][1].network
+        walk = replace(days, plan=replace(plan, parts=network.parts))
+        before = series.first + first - network.horizons
+        known = replace(network, memory=network.memory.until(before))
+        past = [replace(model, network=known, memory=model.memory.until(before)) for _, model in group]
+        links = np.array([place for place, _ in group])
+        for day in range(days.cut, series.days):
+            source, slots = walk.source(days.judging_profile(day)), days.slots_of(day)
+            rows = source.rows(slots, 1, links)
+            for i, (place, model) in enumerate(zip(links.tolist(), past, strict=True)):
+                whole = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
+                said = rows.usual[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
+                vehicles = said * source.profile.scale[place] + source.profile.center[place]
+                expected[place, slots[whole] - first] = np.maximum(vehicles, 0.0)
+    return Spoken(first, expected)
+
+
+def _no_report(_what: str, _done: int, _of: int) -> None:
+    """Tell nobody."""

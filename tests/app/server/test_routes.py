@@ -1,0 +1,221 @@
+"""For those who run the service."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from app.core import metrics
+from app.core.database import writing
+from app.counts.tables import Count
+from app.links.tables import Link
+from app.main import create_app
+from app.server.routes import DOCS_FILES
+from tests.support.databases import on_sqlite
+from tests.support.stored import put_rows
+from tests.support.waiting import wait_until
+
+
+def sample(client, name, **labels):
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    values = [s.value for f in families for s in f.samples if s.name == name and labels.items() <= s.labels.items()]
+    return sum(values) if values else None
+
+
+@pytest.fixture
+def state(client):
+    return client.app.state
+
+
+@pytest.fixture
+def ask_now(client, monkeypatch):
+    """Ask the database anew each time; nothing is kept for a moment."""
+    monkeypatch.setattr("app.server.readiness.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("app.server.database_metrics.FRESH_SECONDS", 0.0)
+    return lambda: client.get("/readyz")
+
+
+class TestLivez:
+    @on_sqlite
+    def test_needs_no_key(self, service):
+        with TestClient(service) as stranger:
+            assert stranger.get("/livez").json() == {"status": "alive"}
+
+
+class TestReadyz:
+    def test_ready(self, client):
+        told = client.get("/readyz")
+        assert told.status_code == 200
+        body = told.json()
+        assert body["status"] == "ready"
+        assert body["database"] == {"ok": True, "reason": None}
+        assert body["schema"]["ok"]
+        assert body["schema"]["step"] == body["schema"]["newest_step"]
+        shelf = {"versions": 0, "size_bytes": 0}
+        assert body["models"] == {"ok": True, "loaded": 0, "n_damaged": 0, "damaged": [], "shelf": shelf}
+        assert body["feed"] == {"newest_slot": None, "age_seconds": None}
+
+    def test_tells_how_fresh_the_feed_is(self, client, state, ask_now, monkeypatch):
+        with writing(state.engine) as session:
+            now = datetime(2026, 1, 1, tzinfo=UTC)
+            link = Link(link_id="A", name="A", zone="UTC", slot_minutes=15, created_at=now, updated_at=now)
+            session.add(link)
+            session.flush()
+            slot = int(now.timestamp())
+            put_rows(session, Count, [{"link_key": link.link_key, "slot_start": slot, "count": 4, "quality": 0}])
+        monkeypatch.setattr(state.clock, "now", lambda: now + timedelta(hours=1))
+        feed = ask_now().json()["feed"]
+        assert feed["newest_slot"] == "2026-01-01T00:00:00Z"
+        assert feed["age_seconds"] == 2700
+        assert sample(client, "flowcast_feed_age_seconds") == 2700
+
+    def test_an_old_schema_is_not_ready(self, state, ask_now):
+        with writing(state.engine) as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+        told = ask_now()
+        assert told.status_code == 503
+        assert told.json()["status"] == "unavailable"
+        assert told.json()["schema"]["step"] == "0000"
+
+    def test_a_database_that_is_away_is_not_ready(self, client, ask_now, monkeypatch):
+        def away(engine):
+            raise OperationalError("SELECT", {}, Exception("secret.host refused"))
+
+        monkeypatch.setattr("app.server.readiness.schema_step", away)
+        told = ask_now()
+        assert told.status_code == 503
+        assert told.headers["Retry-After"]
+        assert told.json()["database"] == {"ok": False, "reason": "it failed with OperationalError"}
+        assert "secret" not in told.text
+        assert sample(client, "flowcast_ready") == 0
+        assert client.get("/livez").status_code == 200
+
+    def test_a_damaged_artifact_is_listed_and_does_not_stop_it(self, state, put_link, ask_now, monkeypatch):
+        put_link("A", zone="UTC")
+        monkeypatch.setattr(state.loaded_models, "damaged", lambda: {(1, 3): "it is cut short"})
+        told = ask_now()
+        assert told.status_code == 200
+        assert told.json()["status"] == "degraded"
+        assert told.json()["models"]["damaged"] == [{"link_id": "A", "version": 3, "reason": "it is cut short"}]
+
+    def test_probes_cannot_hammer_the_database(self, client, monkeypatch):
+        asked = []
+        monkeypatch.setattr("app.server.readiness.schema_step", lambda engine: asked.append(1))
+        monkeypatch.setattr("app.server.readiness.monotonic", lambda: 1e9)  # all within a moment
+        for _ in range(20):
+            client.get("/readyz")
+        assert len(asked) == 1
+
+
+@on_sqlite
+class TestReadyzForecasts:
+    @pytest.fixture(autouse=True)
+    def no_upkeep(self, monkeypatch):
+        """Let forecasts be in memory only when a test puts them there."""
+        monkeypatch.setattr("app.main.UPKEEP_SECONDS", 3600.0)
+
+    @pytest.fixture
+    def away(self, monkeypatch, ask_now):
+        """Let the question to the database fail."""
+
+        def fail(engine):
+            raise OperationalError("SELECT", {}, Exception("refused"))
+
+        return lambda: monkeypatch.setattr("app.server.readiness.schema_step", fail)
+
+    def test_ready_with_the_database(self, client):
+        told = client.get("/readyz/forecasts")
+        assert told.status_code == 200
+        assert told.json() == {"status": "ready", "database": {"ok": True, "reason": None}}
+
+    def test_stale_without_it_once_all_forecasts_are_in_memory(self, client, state, put_link, away):
+        put_link("A")
+        away()
+        told = client.get("/readyz/forecasts")
+        assert (told.status_code, told.json()["status"]) == (503, "unavailable")
+        assert told.headers["Retry-After"].isdigit()
+        state.forecast_cache.take_note()
+        told = client.get("/readyz/forecasts")
+        assert (told.status_code, told.json()["status"], told.json()["database"]["ok"]) == (200, "stale", False)
+        assert client.get("/readyz").status_code == 503
+
+    def test_unavailable_with_an_old_schema(self, client, state, ask_now):
+        state.forecast_cache.take_note()
+        with writing(state.engine) as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+        assert client.get("/readyz/forecasts").status_code == 503
+
+
+class TestMetrics:
+    def test_requests_are_counted_by_template(self, client):
+        before = sample(client, "flowcast_requests_total", route="/v1/links/{link_id}", status="4xx") or 0
+        for link_id in ("A", "B", "C"):
+            client.get(f"/v1/links/{link_id}")
+        assert sample(client, "flowcast_requests_total", route="/v1/links/{link_id}", status="4xx") == before + 3
+        assert sample(client, "flowcast_request_duration_seconds_count", route="/v1/links/{link_id}") >= 3
+        assert "/v1/links/A" not in client.get("/metrics").text
+
+    def test_answers_are_counted_although_nobody_asks_this_process(self, client):
+        labels = {"method": "GET", "route": "/v1/links/{link_id}", "status": "4xx"}
+        counted = partial(metrics.REGISTRY.get_sample_value, "flowcast_requests_total", labels)
+        client.get("/metrics")
+        before = counted() or 0
+        client.get("/v1/links/A")
+        wait_until(lambda: counted() == before + 1)
+
+    def test_many_values_at_once_are_those_one_by_one(self):
+        values = [0.0, 0.0005, 0.001, 0.00101, 0.3, 7.0, 10.0, 11.0, 0.3]
+        apart, together = CollectorRegistry(), CollectorRegistry()
+        one_by_one = Histogram("flowcast_test", "Of no use", buckets=metrics.SECONDS, registry=apart)
+        for value in values:
+            one_by_one.observe(value)
+        at_once = metrics.BatchHistogram("flowcast_test", "Of no use", buckets=metrics.SECONDS, registry=together)
+        at_once.observe_all(values)
+        assert generate_latest(together) == generate_latest(apart)
+        assert b"flowcast_test_count 9.0" in generate_latest(together)
+
+    def test_strange_methods_and_paths_make_no_new_series(self, client):
+        for name in ("A", "B"):
+            client.request(f"STRANGE{name}", "/livez")
+            client.get(f"/strange/{name}")
+        page = client.get("/metrics").text
+        assert "STRANGE" not in page
+        assert "/strange" not in page
+        assert sample(client, "flowcast_requests_total", method="other") >= 2
+
+    def test_what_others_count(self, client):
+        stored, issued = "flowcast_counts_stored_total", "flowcast_forecasts_issued_total"
+        before = sample(client, stored) or 0, sample(client, issued, method="profile") or 0
+        metrics.counts_stored(96)
+        metrics.forecasts_issued("profile", 4)
+        assert (sample(client, stored), sample(client, issued, method="profile")) == (before[0] + 96, before[1] + 4)
+
+
+@on_sqlite
+class TestDocs:
+    def test_nothing_comes_from_elsewhere_and_no_script_is_inline(self, client):
+        page = client.get("/docs")
+        assert "//" not in page.text
+        assert re.findall(r"<script[^>]*>([^<]*)</script>", page.text) == ["", ""]
+        policy = page.headers["Content-Security-Policy"]
+        assert "script-src 'self';" in policy
+        for address in re.findall(r'(?:src|href)="docs/([^"]+)"', page.text):
+            assert client.get(f"/docs/{address}").status_code == 200
+            assert address in DOCS_FILES
+        assert client.get("/docs/redoc.standalone.js").status_code == 404
+
+    def test_works_below_a_prefix(self, settings):
+        below = settings.model_copy(update={"root_path": "/flowcast"})
+        with TestClient(create_app(below)) as client:
+            for prefix in ("", "/flowcast"):
+                assert client.get(f"{prefix}/docs").status_code == 200
+                assert client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]
+                answer = client.get(f"{prefix}/v1/links")
+                assert answer.status_code == 401
+                assert answer.headers["Cache-Control"] == "no-store"

@@ -1,0 +1,100 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.core.slots import zone_named
+from app.counts.series import LinkSeries
+from app.demo.city import sample_city
+from app.training.link_training import ActiveModel, train_link
+from app.training.parcels import MOST_NETWORKS, Returned, SentNetwork, packed, train_parcel, unpacked
+from app.training.same_code import code_facts, difference
+from model.artifacts.artifact import read_artifact
+from model.artifacts.folder import MANIFEST
+from model.artifacts.link_models import load_model
+from model.artifacts.network_models import NETWORKS
+from model.link_model.training_plan import TrainingPlan
+
+PLAN = TrainingPlan(algorithm="KR", lags=6, n_neighbors=4, held_out_days=2)
+
+
+@pytest.fixture(scope="module")
+def series() -> LinkSeries:
+    city = sample_city(links=1, days=8)
+    [(link_id, counts)] = city.counts.items()
+    return LinkSeries(link_id, city.grid, zone_named(city.zone), city.first_slot, counts, np.zeros(len(counts), bool))
+
+
+@pytest.fixture(scope="module")
+def returned(series: LinkSeries, tmp_path_factory: pytest.TempPathFactory) -> Returned:
+    return train_parcel(packed(series, PLAN, None, None, None), None, tmp_path_factory.mktemp("there") / "room")
+
+
+def test_what_comes_back_is_what_would_have_been_trained_here(series, returned, tmp_path):
+    here = train_link(series, tmp_path, PLAN, False)
+    active = ActiveModel(tmp_path / series.link_id, read_artifact(tmp_path / series.link_id).fingerprint)
+    there = train_parcel(packed(series, PLAN, None, active, None), None, tmp_path / "room")
+    assert list((tmp_path / "room").iterdir()) == []  # nothing is left behind
+    assert "active" in there.outcome.about["held_out"]
+    assert returned.outcome.about == here.about
+    (tmp_path / "came").mkdir()
+    assert unpacked(returned, tmp_path / "came") == returned.outcome
+    _, about = load_model(tmp_path / "came" / series.link_id, fingerprint=returned.fingerprint)
+    assert about == json.loads(json.dumps(here.about))
+
+
+def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, tmp_path):
+    content = bytearray(returned.files["memory.npy"])
+    content[-1] ^= 1
+    changed = {
+        "memory.npy": bytes(content),
+        MANIFEST: returned.files[MANIFEST].replace(b"KR", b"KS", 1),
+        "../elsewhere.npy": b"",
+        "/elsewhere.npy": b"",
+    }
+    for name, bad in changed.items():
+        outcome = unpacked(returned._replace(files={**returned.files, name: bad}), tmp_path)
+        assert (outcome.state, outcome.about) == ("failed", None)
+        assert outcome.reason.startswith("its artifact came back damaged: ")
+    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path.parent / "elsewhere.npy").exists()
+
+
+def test_a_link_that_cannot_be_trained_brings_the_reason_and_no_files(series, tmp_path):
+    short = replace(series, counts=series.counts[:50], suspect=series.suspect[:50])
+    came = train_parcel(packed(short, PLAN, None, None, None), None, tmp_path)
+    assert (came.outcome.state, came.files) == ("failed", {})
+    assert unpacked(came, tmp_path) == came.outcome
+    assert came.outcome.reason
+
+
+def test_a_dask_worker_keeps_few_networks_and_writes_each_once(series, tmp_path):
+    kept = tmp_path / NETWORKS
+
+    def send(number: int) -> Path:
+        network = SentNetwork(f"{number:064x}", {MANIFEST: b"{}"})
+        train_parcel(packed(series, PLAN, None, None, None), network, tmp_path)
+        return kept / network.fingerprint
+
+    first = send(1)
+    before = (first / MANIFEST).stat().st_mtime_ns
+    assert send(1) == first
+    assert (first / MANIFEST).stat().st_mtime_ns == before
+    for number in range(2, MOST_NETWORKS + 2):
+        newest = send(number)
+    assert len(list(kept.iterdir())) == MOST_NETWORKS
+    assert newest.is_dir()
+    assert not first.exists()
+
+
+def test_other_code_is_told_with_both_values():
+    assert difference(code_facts()) == ""
+    assert (
+        difference(code_facts() | {"flowcast": "0.0.9"})
+        == f"flowcast is 0.0.9 there and {code_facts()['flowcast']} here"
+    )
+    assert "numpy is missing there" in difference(
+        {name: fact for name, fact in code_facts().items() if name != "numpy"}
+    )

@@ -1,0 +1,94 @@
+"""A run tells how far its stage is, also while links learn together."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from joblib.externals.loky import get_reusable_executor
+
+from app.core.database import writing
+from app.training.heartbeat import Heartbeat
+from app.training.queries import claim_run
+from app.training.tables import RetrainRun
+from app.worker.worker import Worker
+from tests.support.databases import on_sqlite
+from tests.support.waiting import wait_until
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+QUICK = {"lags": 12, "n_neighbors": 8, "held_out_days": 4, "max_iter": 1, "mu": [1e-3]}
+
+
+@pytest.fixture
+def run_id(client, put_link):
+    put_link("A", zone="UTC")
+    put_link("B", zone="UTC")
+    return client.post("/v1/admin/retrain", json={"links": "all"}).json()["run_id"]
+
+
+def shown(client, run_id: int) -> dict:
+    run = client.get(f"/v1/admin/retrain/{run_id}").json()
+    listed = {one["run_id"]: one for one in client.get("/v1/admin/retrain").json()["runs"]}
+    assert run["stage"] == listed[run_id]["stage"]
+    return run
+
+
+def stage_of(client, run_id: int) -> tuple[str, float] | None:
+    stage = client.get(f"/v1/admin/retrain/{run_id}").json()["stage"]
+    return stage and (stage["name"], stage["share"])
+
+
+def test_the_default_is_best_and_a_queued_run_has_no_stage(client, run_id):
+    run = shown(client, run_id)
+    assert (run["algorithm"], run["state"], run["stage"]) == ("best", "queued", None)
+
+
+@pytest.mark.journey
+def test_a_heartbeat_stores_the_stage_and_its_share(client, run_id):
+    engine = client.app.state.engine
+    with writing(engine) as session:
+        claim_run(session, "worker", datetime.now(UTC), timedelta(seconds=10))
+    with Heartbeat(engine, run_id, "worker", threading.Event()) as heartbeat:
+        heartbeat.enter_stage("network", lambda: 0.25)
+        wait_until(lambda: stage_of(client, run_id) == ("network", 0.25))
+        heartbeat.enter_stage("links")
+        wait_until(lambda: stage_of(client, run_id) == ("links", 0.0))
+    with writing(engine) as session:
+        session.get_one(RetrainRun, run_id).state = "succeeded"
+    assert shown(client, run_id)["stage"] is None
+
+
+def test_the_rest_is_estimated_from_the_share_and_the_time_it_took(client, run_id):
+    with writing(client.app.state.engine) as session:
+        run = session.get_one(RetrainRun, run_id)
+        run.state, run.worker, run.stage, run.stage_share = "running", "worker", "network", 0.25
+        run.stage_started_at, run.heartbeat_at = NOW, NOW + timedelta(seconds=61)
+    assert shown(client, run_id)["stage"] == {"name": "network", "share": 0.25, "estimated_seconds_left": 185}
+    with writing(client.app.state.engine) as session:
+        session.get_one(RetrainRun, run_id).stage_share = 0.0
+    assert shown(client, run_id)["stage"]["estimated_seconds_left"] is None
+
+
+@pytest.mark.journey
+@on_sqlite
+def test_a_run_of_best_reports_while_its_network_learns(client, city, settings, monkeypatch):
+    entered, shares = [], []
+    enter = Heartbeat.enter_stage
+
+    def recorded(heartbeat, name, share=None):
+        shares.extend(before() for _, before in entered)  # what a heartbeat would have stored last
+        entered.append((name, share))
+        enter(heartbeat, name, share)
+
+    monkeypatch.setattr(Heartbeat, "enter_stage", recorded)
+    run_id = client.post("/v1/admin/retrain", json={"links": "all", "parameters": QUICK}).json()["run_id"]
+    worker = Worker(client.app.state.engine, settings.model_copy(update={"retrain_jobs": 1}))
+    try:
+        assert worker.work_once()
+    finally:
+        worker.close()
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    run = shown(client, run_id)
+    assert (run["state"], run["progress"]["done"]) == ("succeeded", len(city.counts)), run
+    assert [name for name, _ in entered] == ["network", "links"]
+    (share,) = shares
+    assert 0.85 < share < 1.0  # of the last step that was begun
