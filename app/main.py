@@ -72,7 +72,7 @@ ROUTERS = (
 # The edge writes the log and counts for Prometheus; to find out that nobody traces took longer than a forecast's body.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 UPKEEP_SECONDS = 5.0
-NOTE_SECONDS = 15.0  # between two readings of all forecasts
+REFRESH_SECONDS = 15.0  # between two refreshes of the forecast cache
 AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a bucket may take longer, and is left to it
 
 
@@ -154,7 +154,7 @@ def create_service() -> FastAPI:
 
 async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
     """Do what no request should wait for, until it is over."""
-    note_at = 0.0
+    refresh_at = 0.0
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
@@ -162,9 +162,9 @@ async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
         metrics.models_loaded(len(resources.loaded_models))
         if resources.api_keys.has_news:
             await run_in_threadpool(_save_last_use, resources)
-        if monotonic() >= note_at and not resources.change_feed.away:
-            note_at = monotonic() + NOTE_SECONDS
-            await run_in_threadpool(_take_note, resources)
+        if monotonic() >= refresh_at and not resources.change_feed.away:
+            refresh_at = monotonic() + REFRESH_SECONDS
+            await run_in_threadpool(_refresh_forecasts, resources)
 
 
 def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
@@ -185,12 +185,12 @@ def _save_last_use(resources: Resources) -> None:
         log.warning("last use of keys was not saved", exc_info=problem)
 
 
-def _take_note(resources: Resources) -> None:
+def _refresh_forecasts(resources: Resources) -> None:
     try:
-        resources.forecast_cache.take_note()
-        log.debug("forecasts remembered", extra={"links": len(resources.forecast_cache.remembered() or ())})
+        resources.forecast_cache.refresh()
+        log.debug("forecasts remembered", extra={"links": len(resources.forecast_cache.known() or ())})
     except SQLAlchemyError as problem:  # what is remembered stays
-        log.warning("forecasts were not taken note of", extra={"reason": type(problem).__name__})
+        log.warning("the forecast cache was not refreshed", extra={"reason": type(problem).__name__})
 
 
 def _close(resources: Resources) -> None:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
@@ -32,58 +32,35 @@ CLOSE_SECONDS = 5.0
 log = logging.getLogger("flowcast.changes")
 
 
-class Deciding(NamedTuple):
-    """What decides a link's forecast."""
-
-    newest: int | None  # slot with a count
-    version: int  # of the active model, 0 for none
-    valid_from: int  # forecasts issued earlier are not served
-    choice: str | None  # why there is no active model, where that was decided
-
-
-class Changes(Protocol):
+class ChangeFeed(Protocol):
     """Gives stamps that differ once something was written in between."""
 
     @property
     def away(self) -> bool:
         """Tell whether the database is known not to answer."""
 
-    def stamp(self) -> object:
+    def version(self) -> object:
         """Give the present stamp of what is served, but for what is told link by link."""
 
-    def served_stamp(self) -> object:
+    def served_version(self) -> object:
         """Give the present stamp of what is served."""
 
-    def any_stamp(self) -> object:
+    def any_version(self) -> object:
         """Give the present stamp of everything."""
 
-    def deciding(self, link_key: int) -> Deciding | None:
-        """Return what decides a link's forecast, if it can be told in microseconds."""
-
-    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
-        """Answer, where it takes microseconds, a small question; nothing where it takes more."""
-
-    def tell(self, listener: Callable[[Notice], None]) -> None:
+    def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Call a listener, from another thread, with what other processes write link by link."""
 
     def close(self) -> None:
         """Stop watching."""
 
 
-def watch_changes(engine: Engine) -> Changes:
+def watch_changes(engine: Engine) -> ChangeFeed:
     """Watch a database for writes, by this process or others."""
-    return SQLiteChanges(engine) if is_sqlite(engine) else PostgreSQLChanges(engine)
+    return SQLiteChangeFeed(engine) if is_sqlite(engine) else PostgreSQLChangeFeed(engine)
 
 
-_DECIDING = """
-    SELECT (SELECT max(slot_start) FROM counts WHERE link_key = ?),
-           coalesce((SELECT version FROM trained_models WHERE link_key = ? AND state = 'active'), 0),
-           forecasts_valid_from, choice
-    FROM links WHERE link_key = ?
-"""
-
-
-class SQLiteChanges:
+class SQLiteChangeFeed:
     """Asks the file itself, over a connection that never writes."""
 
     def __init__(self, engine: Engine) -> None:
@@ -95,7 +72,7 @@ class SQLiteChanges:
         """Say no: a file that cannot be read says so at once, whenever it is asked."""
         return False
 
-    def stamp(self) -> object:
+    def version(self) -> object:
         """Give SQLite's count of commits by others than this connection, or something new where it cannot be read."""
         try:
             with self._lock:
@@ -103,28 +80,15 @@ class SQLiteChanges:
         except sqlite3.OperationalError:
             return object()
 
-    def served_stamp(self) -> object:
+    def served_version(self) -> object:
         """Give the same: the file does not tell what was written."""
-        return self.stamp()
+        return self.version()
 
-    def any_stamp(self) -> object:
+    def any_version(self) -> object:
         """Give the same."""
-        return self.stamp()
+        return self.version()
 
-    def deciding(self, link_key: int) -> Deciding | None:
-        """Read, in place, what decides a link's answer: 20 µs, where a session would take 2 ms."""
-        found = self.in_place(_DECIDING, (link_key, link_key, link_key))
-        return Deciding(*found[0]) if found else None
-
-    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
-        """Ask the file; nothing where it cannot be read."""
-        try:
-            with self._lock:
-                return self._connection.execute(question, values).fetchall()
-        except sqlite3.OperationalError:
-            return []
-
-    def tell(self, listener: Callable[[Notice], None]) -> None:
+    def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Leave it: a file tells nobody, and whoever asks it hears of everything."""
 
     def close(self) -> None:
@@ -133,7 +97,7 @@ class SQLiteChanges:
             self._connection.close()
 
 
-class PostgreSQLChanges:
+class PostgreSQLChangeFeed:
     """Listens in a thread of its own; while it cannot, every stamp is a new one."""
 
     def __init__(self, engine: Engine) -> None:
@@ -154,27 +118,19 @@ class PostgreSQLChanges:
         """Tell whether the server cannot be connected to, or hangs."""
         return self._line.away
 
-    def stamp(self) -> object:
+    def version(self) -> object:
         """Give what was heard and written here without saying for which links, or something new when deaf."""
         return (self._heard_broad, broad_writes_here()) if self._listening else object()
 
-    def served_stamp(self) -> object:
+    def served_version(self) -> object:
         """Give what was heard of and what this process wrote itself, or something new when deaf."""
         return (self._heard_served, writes_here()) if self._listening else object()
 
-    def any_stamp(self) -> object:
+    def any_version(self) -> object:
         """Give what was heard of at all, or something new when deaf."""
         return (self._heard, writes_here()) if self._listening else object()
 
-    def deciding(self, link_key: int) -> Deciding | None:
-        """Say nothing: a question takes as long as a session's."""
-        return None
-
-    def in_place(self, question: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
-        """Say nothing."""
-        return []
-
-    def tell(self, listener: Callable[[Notice], None]) -> None:
+    def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Call a listener, from the listening thread, with what other processes write link by link."""
         self._listeners.append(listener)
 

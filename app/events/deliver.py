@@ -79,7 +79,7 @@ class Deliverer:
 
     def _look(self, now: datetime) -> News:
         """Ask the database what there is, if anything was written since it was last asked."""
-        stamp = self._changes.served_stamp()
+        stamp = self._changes.served_version()
         if self._news is None or stamp != self._stamp:
             with reading(self._engine) as session:
                 settle_activations(session)

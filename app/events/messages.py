@@ -16,7 +16,7 @@ from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
-from app.forecasts.entry import Rendered
+from app.forecasts.documents import encode
 from app.forecasts.issue import Statement
 from app.forecasts.queries import stored_statements
 from app.links.queries import all_links
@@ -97,16 +97,16 @@ def _activations(engine: Engine, cursor: Cursor, news: News, now: datetime) -> I
 
 def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
     waiting = sorted(changed(cursor, news).items())
-    head = json.dumps(_head(FORECAST, now), separators=(",", ":")).encode()[:-1] + b',"links":['
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
         with reading(engine) as session:
             said = _statements(session, part)
-        items = [forecast_event(Rendered(one), news.now) for one in said]
+        links = [forecast_event(one, news.now) for one in said]
+        body = encode(_head(FORECAST, now) | {"links": links}) if links else None
         cursor = Cursor(cursor.activation, cursor.marks | part)
         # With the newest activation, because a rollback makes an earlier forecast the latest once more.
         number = _id(FORECAST, [news.activation, *part.items()])
-        yield Message(number, FORECAST, head + b",".join(items) + b"]}" if items else None, cursor)
+        yield Message(number, FORECAST, body, cursor)
 
 
 def _statements(session: Session, marks: Marks) -> list[Statement]:
@@ -116,7 +116,7 @@ def _statements(session: Session, marks: Marks) -> list[Statement]:
     return [said for said in wanted if said is not None]
 
 
-def _head(event_type: str, now: datetime) -> dict[str, str]:
+def _head(event_type: str, now: datetime) -> dict[str, Any]:
     sent_at = now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return {"type": event_type, "event": f"{event_type}s", "sent_at": sent_at}  # event: deprecated
 

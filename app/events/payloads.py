@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.forecasts.entry import Rendered
+from app.forecasts.documents import Document, listed_document
+from app.forecasts.issue import Statement
 from app.forecasts.windows import HORIZONS
 from app.registry.activations import Activation
 from app.training.schemas import ActivationOut
@@ -12,15 +13,14 @@ from app.training.schemas import ActivationOut
 FORECAST, ACTIVATION = "forecast", "activation"  # the types of events
 
 
-def forecast_event(rendered: Rendered, now: int) -> bytes:
+def forecast_event(said: Statement, now: int) -> Document:
     """Return a link's forecast, all horizons, as ``GET /v1/forecasts`` has it, with its sequence number.
 
     The number is that of the slot the forecast was made as of, counted from 1970. It needs no counter, is the same
     in every process, and a slot without an event is a gap in it.
     """
-    said = rendered.said
     age = max(0, now - said.as_of - said.link.slot_seconds)
-    return b'{"sequence":%d,' % (said.as_of // said.link.slot_seconds) + rendered.listed(HORIZONS, age)[1:]
+    return {"sequence": said.as_of // said.link.slot_seconds, **listed_document(said, HORIZONS, age)}
 
 
 def activation_event(row: Activation, link_id: str) -> dict[str, Any]:

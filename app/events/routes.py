@@ -11,12 +11,13 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic.json_schema import SkipJsonSchema
 from sqlalchemy import Engine
 
-from app.core.change_feed import Changes
+from app.core.change_feed import ChangeFeed
 from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
-from app.forecasts.board import ForecastBoard
+from app.forecasts.cache import ForecastCache
 from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.entry import Rendered
+from app.forecasts.documents import encode, identity
+from app.forecasts.issue import Statement
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 from app.keys.dependencies import ReadKey
@@ -29,6 +30,8 @@ MOST_ACTIVATIONS = 10_000
 LOOK_BACK = 1000
 # A forecast gets its time before it is committed, and clocks of hosts differ: what is resumed begins so much earlier.
 OVERLAP_MICROSECONDS = 60_000_000
+
+Identities = dict[str, tuple[object, ...]]
 
 
 @router.get(
@@ -61,7 +64,7 @@ async def get_events(
     that changed since comes first; what was issued up to a minute before may come twice.
     """
     listener = Listener(engine, changes, forecasts, None if last_event_id is None else int(last_event_id))
-    return stream(request, listener.stamp, listener.look, settings.stream_seconds)
+    return stream(request, listener.version, listener.look, settings.stream_seconds)
 
 
 class Listener:
@@ -72,26 +75,26 @@ class Listener:
     """
 
     def __init__(
-        self, engine: Engine, changes: Changes, forecasts: ForecastBoard, last_event_id: int | None = None
+        self, engine: Engine, changes: ChangeFeed, forecasts: ForecastCache, last_event_id: int | None = None
     ) -> None:
         self._engine, self._change_feed, self._forecast_cache = engine, changes, forecasts
         self._resumes = last_event_id is not None
         self._id = time.time_ns() // 1000 if last_event_id is None else last_event_id
-        self._forecasts: dict[str, bytes] | None = None  # marks, by link; None before the first look
+        self._forecasts: Identities | None = None  # that were sent, by link; None before the first look
         self._activations: set[int] = set()
         self._newest = 0
 
-    def stamp(self) -> object:
+    def version(self) -> object:
         """Return what differs once there may be something new.
 
-        Forecasts of other processes reach the board a moment after the database shows that something was written.
+        The cache is replaced a moment after the database shows that a forecast was written.
         """
-        return self._change_feed.any_stamp(), self._forecast_cache.revision
+        return self._change_feed.any_version(), self._forecast_cache.revision
 
     def look(self, _last: Frame | None) -> tuple[list[Frame], bool]:
         """Return events since the last look, in the order of their times; the first look begins with `ready`."""
         entries = self._forecast_cache.look_up()
-        latest = {link_id: entry.stated for link_id, entry in entries.items() if entry.stated is not None}
+        latest = {link_id: entry.issued for link_id, entry in entries.items() if entry.issued is not None}
         recent = self._recent_activations()
         frames = []
         if self._forecasts is None:
@@ -104,11 +107,11 @@ class Listener:
         ]
         now = self._forecast_cache.now()
         events += [
-            (rendered.said.issued_at, FORECAST, forecast_event(rendered, now).decode())
-            for link_id, rendered in latest.items()
-            if rendered.mark != self._forecasts.get(link_id)
+            (said.issued_at, FORECAST, encode(forecast_event(said, now)).decode())
+            for link_id, said in latest.items()
+            if identity(said) != self._forecasts.get(link_id)
         ]
-        self._forecasts = {link_id: rendered.mark for link_id, rendered in latest.items()}
+        self._forecasts = {link_id: identity(said) for link_id, said in latest.items()}
         self._activations |= {row.id for row, _ in recent}
         self._activations = {number for number in self._activations if number > self._newest - LOOK_BACK}
         for at, name, data in sorted(events):
@@ -124,19 +127,19 @@ class Listener:
             self._newest = max(self._newest, newest)
             return activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
 
-    def _take_as_sent(self, latest: dict[str, Rendered], recent: list[tuple[Activation, str]]) -> dict[str, bytes]:
+    def _take_as_sent(self, latest: dict[str, Statement], recent: list[tuple[Activation, str]]) -> Identities:
         """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
         if not self._resumes:
             self._activations = {row.id for row, _ in recent}
-            return {link_id: rendered.mark for link_id, rendered in latest.items()}
+            return {link_id: identity(said) for link_id, said in latest.items()}
         begin = self._id - OVERLAP_MICROSECONDS
         self._activations = {row.id for row, _ in recent if _microseconds(row.activated_at) < begin}
         # An activation may make a forecast the latest that was issued long before.
         activated = {link_id for row, link_id in recent if row.id not in self._activations}
         return {
-            link_id: rendered.mark
-            for link_id, rendered in latest.items()
-            if rendered.said.issued_at < begin and link_id not in activated
+            link_id: identity(said)
+            for link_id, said in latest.items()
+            if said.issued_at < begin and link_id not in activated
         }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from app.forecasts.board import ForecastBoard
+from app.forecasts.cache import ForecastCache
 from app.http.dependencies import from_state
 
-ForecastCacheDep = Annotated[ForecastBoard, Depends(from_state("forecast_cache"))]
+ForecastCacheDep = Annotated[ForecastCache, Depends(from_state("forecast_cache"))]

@@ -1,4 +1,4 @@
-"""Forecasts as CSV and as GeoJSON, written from the JSON that is kept ready."""
+"""Forecasts as CSV and as GeoJSON, from their JSON documents."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import Response
 from sqlalchemy import Engine
 
 from app.core.database import reading
+from app.forecasts.documents import Document
 from app.forecasts.schemas import ForecastOut, PastForecastOut, PastForecasts
 from app.http.csv_answers import CsvResponse, csv_answer
 from app.links.geojson import GEOJSON
@@ -45,18 +46,17 @@ NETWORK_CONTENT = csv_answer(NETWORK_COLUMNS) | {GEOJSON: {"schema": FEATURE_COL
 Geometries = Mapping[str, dict[str, Any] | None]
 
 
-def link_csv(body: bytes, headers: Mapping[str, str] | None) -> Response:
+def link_csv(document: Document, headers: Mapping[str, str] | None) -> Response:
     """Return one link's forecasts as CSV, a row for each horizon."""
-    answer = json.loads(body)
-    rows = ({"link_id": answer["link_id"], **forecast} for forecast in answer["forecasts"])
+    rows = ({"link_id": document["link_id"], **forecast} for forecast in document["forecasts"])
     return CsvResponse(LINK_COLUMNS, rows, headers)
 
 
-def network_csv(body: bytes, headers: Mapping[str, str]) -> Response:
+def network_csv(document: Document, headers: Mapping[str, str]) -> Response:
     """Return the forecasts of many links as CSV; a link without a forecast has a row with its status alone."""
 
     def rows() -> Iterator[dict[str, Any]]:
-        for link in json.loads(body)["links"]:
+        for link in document["links"]:
             for forecast in link["forecasts"] or [{}]:
                 yield {"link_id": link["link_id"], "status": link["status"], **forecast}
 
@@ -75,9 +75,8 @@ def read_geometries(engine: Engine, link_ids: Collection[str]) -> Geometries:
         return {link_id: link.geometry for link_id, link in stored_links(session, link_ids).items()}
 
 
-def network_geojson(body: bytes, geometries: Geometries) -> str:
+def network_geojson(document: Document, geometries: Geometries) -> str:
     """Write the forecasts of many links as a GeoJSON FeatureCollection (RFC 7946), a feature for each link."""
-    answer = json.loads(body)
     nothing = dict.fromkeys(ForecastOut.model_fields)
     features = [
         {
@@ -87,6 +86,6 @@ def network_geojson(body: bytes, geometries: Geometries) -> str:
             # Mapping tools style features by plain properties: those of the nearest forecast are repeated as such.
             "properties": {**(link["forecasts"][0] if link["forecasts"] else nothing), **link},
         }
-        for link in answer["links"]
+        for link in document["links"]
     ]
-    return json.dumps({"type": "FeatureCollection", "stale": answer["stale"], "features": features})
+    return json.dumps({"type": "FeatureCollection", "stale": document["stale"], "features": features})

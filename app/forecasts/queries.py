@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +20,6 @@ from app.forecasts.tables import METHODS, Forecast
 from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
 
-AT_ONCE = 100  # rows that are fetched in one go: a driver lets nobody else have a turn meanwhile
 COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
@@ -45,14 +42,11 @@ _ARRAYS = (  # constants of ours
 _EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
 _POSTGRESQL = f"WITH existing AS MATERIALIZED ({_EXISTING}) {_SAVE.format(rows=_ARRAYS)}"
 # The slots are named as a span as well, without which SQLite would read all forecasts of a link.
-AS_OF = "slot_start BETWEEN {0} AND {0} AND slot_start - horizon * {0} = {0}"
-_WHERE = f"WHERE {{many}} AND {AS_OF} ORDER BY link_key, model_version, horizon"
+_AS_OF = "slot_start BETWEEN {0} AND {0} AND slot_start - horizon * {0} = {0}"
+_WHERE = f"WHERE {{many}} AND {_AS_OF} ORDER BY link_key, model_version, horizon"
 _ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
 _ISSUED_SQLITE = _ISSUED.format("?", many="link_key IN (SELECT value FROM json_each(?))")
-ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
-
-# Takes link keys and the parameters of AS_OF; gives the driver's cursor.
-Ask = Callable[[list[int], tuple[int, ...]], AbstractContextManager[Any]]
+_ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
 
 
 class PastForecast(NamedTuple):
@@ -115,53 +109,35 @@ def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
 def stored_statements(
     session: Session, links: Sequence[LinkInfo], as_of: dict[int, int]
 ) -> dict[tuple[int, int], Statement]:
-    """Give what was issued from the slots ``as_of``, by link key and model version."""
-    return statements_asked_for(partial(_issued, session), links, as_of)
-
-
-@contextmanager
-def _issued(session: Session, keys: list[int], as_of: tuple[int, ...]) -> Iterator[Any]:
-    connection = session.connection()
-    if connection.dialect.name == "postgresql":
-        asked = connection.exec_driver_sql(ISSUED_POSTGRESQL, (keys, *as_of))
-    else:
-        asked = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *as_of))
-    with asked:
-        yield asked.cursor  # itself, for rows made of what it gives would cost as much again
-
-
-def statements_asked_for(
-    ask: Ask, links: Sequence[LinkInfo], as_of: dict[int, int]
-) -> dict[tuple[int, int], Statement]:
-    """Give what was issued from the slots ``as_of``, by link key and model version, however it is asked for."""
-    alike: dict[tuple[int, int], list[LinkInfo]] = {}
+    """Return the forecasts that were issued from the slots ``as_of``, by link key and model version."""
+    alike: dict[tuple[int, int], dict[int, LinkInfo]] = {}
     for link in links:
-        alike.setdefault((as_of[link.link_key], link.slot_seconds), []).append(link)
+        alike.setdefault((as_of[link.link_key], link.slot_seconds), {})[link.link_key] = link
     found: dict[tuple[int, int], Statement] = {}
-    for (newest, seconds), group in alike.items():
-        found |= _statements(ask, group, newest, seconds)
+    for (newest, seconds), by_key in alike.items():
+        parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
+        for row in _issued(session, list(by_key), newest, seconds):
+            parts.setdefault((row[0], row[3]), []).append(row)
+        for (key, version), rows in parts.items():
+            if len(rows) == HORIZONS and is_served(by_key[key], rows[0]):
+                found[key, version] = statement_of(by_key[key], newest, rows)
     return found
 
 
-def _statements(ask: Ask, links: Sequence[LinkInfo], newest: int, seconds: int) -> dict[tuple[int, int], Statement]:
-    by_key = {link.link_key: link for link in links}
-    parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-    with ask(list(by_key), as_of_parameters(newest, seconds)) as cursor:
-        while some := cursor.fetchmany(AT_ONCE):
-            for row in some:
-                parts.setdefault((row[0], row[3]), []).append(row)
-    whole = ((key, rows) for key, rows in parts.items() if len(rows) == HORIZONS and is_served(by_key[key[0]], rows[0]))
-    return {key: statement_of(by_key[key[0]], newest, rows) for key, rows in whole}
+def _issued(session: Session, keys: list[int], newest: int, seconds: int) -> list[tuple[Any, ...]]:
+    """Read the rows of forecasts that were issued from one slot."""
+    as_of = (newest + seconds, newest + HORIZONS * seconds, seconds, newest)  # the parameters of _AS_OF
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        result = connection.exec_driver_sql(_ISSUED_POSTGRESQL, (keys, *as_of))
+    else:
+        result = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *as_of))
+    return [tuple(row) for row in result]
 
 
 def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:
     """Return whether a stored forecast may be served: neither the link's zone nor its counts changed since."""
     return bool(row[-1] >= link.forecasts_valid_from)  # issued_at is the last of COLUMNS
-
-
-def as_of_parameters(newest: int, seconds: int) -> tuple[int, ...]:
-    """Return the parameters of ``AS_OF``: first and last slot ahead, length of a slot, slot of the newest count."""
-    return newest + seconds, newest + HORIZONS * seconds, seconds, newest
 
 
 def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> Statement:

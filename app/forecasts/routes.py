@@ -9,8 +9,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.core.errors import no_link
 from app.core.times import Instant
-from app.forecasts.answer import SaidOfAll, explained, link_forecast, wanted_links
+from app.forecasts.cache import Latest
 from app.forecasts.dependencies import ForecastCacheDep
+from app.forecasts.documents import Document, encode
 from app.forecasts.formats import (
     LINK_COLUMNS,
     NETWORK_CONTENT,
@@ -22,7 +23,7 @@ from app.forecasts.formats import (
     read_geometries,
 )
 from app.forecasts.history import CURSOR, read_history
-from app.forecasts.outage import Latest, latest
+from app.forecasts.responses import ForecastList, explained, link_forecast, wanted_links
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.forecasts.windows import HORIZONS
 from app.http.csv_answers import csv_answer
@@ -74,20 +75,23 @@ async def get_forecast(
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
     if explain or as_of is not None:
-        body = await shedding.apart("forecasts", explained, engine, forecasts, link_id, horizon, as_of, explain)
-        return _answer(body, media_type)
-    entry = forecasts.ready(link_id)
-    found = Latest({}, stale=False)
+        return _response(
+            await shedding.apart("forecasts", explained, engine, forecasts, link_id, horizon, as_of, explain),
+            media_type,
+        )
+    entry, found = forecasts.get(link_id), Latest({}, stale=False)
     if entry is None:
-        found = await shedding.apart("look_up", latest, forecasts, [link_id])
+        found = await shedding.apart("look_up", forecasts.latest, [link_id])
         if (entry := found.entries.get(link_id)) is None:
             raise no_link(link_id)
-    return _answer(link_forecast(forecasts, entry, horizon, found.stale), media_type, found.headers)
+    return _response(link_forecast(forecasts, entry, horizon, stale=found.stale), media_type, found.headers)
 
 
-def _answer(body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a link's forecasts, given as JSON, in the media type asked for."""
-    return Response(body, headers=headers, media_type=JSON) if media_type == JSON else link_csv(body, headers)
+def _response(document: Document, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a link's forecasts in the media type asked for."""
+    if media_type == CSV:
+        return link_csv(document, headers)
+    return Response(encode(document), headers=headers, media_type=JSON)
 
 
 @router.get(
@@ -133,19 +137,19 @@ async def get_forecasts(
 
     def answer() -> Response:
         wanted = wanted_links(engine, links, bbox, upstream_of)
-        found = latest(forecasts, wanted)
-        said = SaidOfAll(forecasts, found, horizon)
+        found = forecasts.latest(wanted)
+        listed = ForecastList(forecasts, found, horizon)
         places = read_geometries(engine, found.entries) if media_type == GEOJSON else {}
-        tag = said.tag(media_type, sorted(places.items()))
+        tag = listed.tag(media_type, sorted(places.items()))
         headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
         known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
         if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
             return Response(status_code=304, headers=headers)
         if media_type == CSV:
-            return network_csv(said.body(), headers)
+            return network_csv(listed.document(), headers)
         if media_type == GEOJSON:
-            return Response(network_geojson(said.body(), places), headers=headers, media_type=GEOJSON)
-        return Response(said.body(), headers=headers, media_type=JSON)
+            return Response(network_geojson(listed.document(), places), headers=headers, media_type=GEOJSON)
+        return Response(encode(listed.document()), headers=headers, media_type=JSON)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.apart("forecasts", answer)

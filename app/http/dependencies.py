@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.core.change_feed import Changes
+from app.core.change_feed import ChangeFeed
 from app.core.clock import Clock
 from app.core.database import read_session, writing
 from app.settings import Settings
@@ -29,7 +29,7 @@ def from_state(name: str) -> Callable[[Request], Awaitable[Any]]:
 SettingsDep = Annotated[Settings, Depends(from_state("settings"))]
 EngineDep = Annotated[Engine, Depends(from_state("engine"))]
 ClockDep = Annotated[Clock, Depends(from_state("clock"))]
-ChangeFeedDep = Annotated[Changes, Depends(from_state("change_feed"))]
+ChangeFeedDep = Annotated[ChangeFeed, Depends(from_state("change_feed"))]
 
 
 async def get_read_session(request: Request, engine: EngineDep) -> AsyncIterator[Session]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from app.core.change_feed import Changes, watch_changes
+from app.core.change_feed import ChangeFeed, watch_changes
 from app.core.clock import Clock
 from app.core.database import open_database
 from app.counts.feed_clock import open_clock
-from app.forecasts.board import ForecastBoard
+from app.forecasts.cache import ForecastCache
 from app.keys.cache import KeyRing
 from app.registry.loaded import LoadedModels
 from app.registry.open_store import open_store
@@ -26,16 +26,15 @@ class Resources:
 
     settings: Settings
     engine: Engine
-    change_feed: Changes
+    change_feed: ChangeFeed
     clock: Clock
     loaded_models: LoadedModels
-    forecast_cache: ForecastBoard
+    forecast_cache: ForecastCache
     api_keys: KeyRing
 
     def close(self) -> None:
         """Close the database."""
         self.change_feed.close()
-        self.forecast_cache.close()
         self.engine.dispose()
 
 
@@ -45,5 +44,5 @@ def open_resources(settings: Settings) -> Resources:
     changes = watch_changes(engine)
     clock = open_clock(engine, changes, settings)
     models = LoadedModels(open_store(settings), most=settings.models_in_memory)
-    forecasts = ForecastBoard(engine, changes, clock, models, settings)
+    forecasts = ForecastCache(engine, changes, clock, models, settings)
     return Resources(settings, engine, changes, clock, models, forecasts, KeyRing(engine, settings))

@@ -167,7 +167,7 @@ async def readyz_forecasts(request: Request, response: Response, forecasts: Fore
     status: Literal["ready", "stale", "unavailable"] = "unavailable"
     if readiness.is_ready(stored):
         status = "ready"
-    elif stored.trouble is not None and forecasts.remembered() is not None:
+    elif stored.trouble is not None and forecasts.known() is not None:
         status = "stale"
     if status == "unavailable":
         response.status_code = 503

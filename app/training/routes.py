@@ -90,7 +90,7 @@ async def get_run(
         frame = Frame("run", shown.model_dump_json())
         return ([] if last is not None and last.data == frame.data else [frame]), shown.state in OVER
 
-    return stream(request, changes.any_stamp, frames, settings.stream_seconds)
+    return stream(request, changes.any_version, frames, settings.stream_seconds)
 
 
 @router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))

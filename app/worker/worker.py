@@ -67,7 +67,7 @@ class Worker:
         try:
             while not self._stop.is_set():
                 try:
-                    stamp = self._changes.any_stamp()
+                    stamp = self._changes.any_version()
                     # A lost run is found by time alone, so look now and then although nothing was written.
                     if stamp != seen or time.monotonic() % 5.0 < LOOK_SECONDS:
                         seen = stamp

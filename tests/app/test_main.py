@@ -49,7 +49,7 @@ def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(
         runtime = service.state
         close = Resources.close
 
-        def take_note() -> None:
+        def refresh() -> None:
             begun.set()
             assert ending.wait(WAIT_SECONDS)
             closed.wait(0.5)  # which must not happen; a service that does not wait closes within this time
@@ -60,7 +60,7 @@ def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(
             closed.set()
             close(self)
 
-        monkeypatch.setattr(runtime.forecast_cache, "take_note", take_note)
+        monkeypatch.setattr(runtime.forecast_cache, "refresh", refresh)
         monkeypatch.setattr(Resources, "close", close_noted)
         assert begun.wait(WAIT_SECONDS)
     assert order == ["upkeep ended", "closed"]

@@ -20,17 +20,17 @@ def test_a_busy_process_does_not_cut_its_connections(database_url, monkeypatch, 
     engine = open_database(Settings(database_url=database_url).database_url)
     watched = changes.watch_changes(engine)
     try:
-        wait_until(lambda: watched.served_stamp() == watched.served_stamp())  # listening
+        wait_until(lambda: watched.served_version() == watched.served_version())  # listening
         monkeypatch.setattr(changes, "ANSWER_SECONDS", ANSWER_SECONDS)
         for _ in range(10):
             ctypes.PyDLL(None).usleep(HELD_MICROSECONDS)  # a PyDLL keeps the interpreter lock
-        assert watched.served_stamp() == watched.served_stamp()
+        assert watched.served_version() == watched.served_version()
         assert not watched.away
         for _ in range(20):  # a notification that comes with an answer is not lost
-            before = watched.served_stamp()
+            before = watched.served_version()
             with engine.begin() as connection:
                 connection.execute(select(func.pg_notify(CHANNEL, "served")))
-            wait_until(lambda before=before: watched.served_stamp() != before)
+            wait_until(lambda before=before: watched.served_version() != before)
     finally:
         watched.close()
         engine.dispose()

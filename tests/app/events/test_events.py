@@ -142,7 +142,7 @@ class TestOtherProcesses:
 
         def look_if_changed():
             nonlocal seen
-            stamp = listener.stamp()
+            stamp = listener.version()
             if stamp != seen:
                 names.extend(frame.event for frame in listener.look(None)[0])
                 seen = stamp

@@ -1,6 +1,5 @@
 """What is said while the database is away and the newest count grows old."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -11,8 +10,7 @@ from sqlalchemy.orm import Session
 from app.core.clock import FeedClock
 from app.core.connection_guard import line_of
 from app.core.errors import Unavailable
-from app.forecasts.answer import SaidOfAll, link_forecast
-from app.forecasts.outage import latest
+from app.forecasts.responses import ForecastList, link_forecast
 from app.forecasts.silent_feed import Fallback, fallback_in_memory
 from app.forecasts.usual import UsualCounts
 from tests.support.city import SLOTS, post, put_city, rows, small_city
@@ -26,49 +24,49 @@ def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(
     ids = sorted(city.counts)
     post(client, rows(city, 0, 3 * SLOTS, ids[:1]))
     runtime = client.app.state
-    board, engine = runtime.forecast_cache, runtime.engine
-    said = latest(board, ids[:1]).entries[ids[0]].stated.said
+    cache, engine = runtime.forecast_cache, runtime.engine
+    said = cache.latest(ids[:1]).entries[ids[0]].issued
     line_of(engine).away = True
     engine.dispose()
 
     with pytest.raises(OperationalError):  # nobody looked at all links yet, so there may be more than these
-        latest(board)
+        cache.latest()
     with pytest.raises(OperationalError):
-        latest(board, ids)
-    found = latest(board, ids[:1])
+        cache.latest(ids)
+    found = cache.latest(ids[:1])
     assert found.stale
     assert found.headers == {"X-Flowcast-Stale": "true"}
-    body = link_forecast(board, found.entries[ids[0]], 1, found.stale)
-    assert b'"stale":true' in body
+    assert link_forecast(cache, found.entries[ids[0]], 1, stale=found.stale)["stale"] is True
 
     now: Callable[[FeedClock], datetime] = FeedClock.now
     monkeypatch.setattr(FeedClock, "now", lambda clock: now(clock) + timedelta(minutes=91))
-    all_said = SaidOfAll(board, found, 1)
-    late, tag = all_said.body(), all_said.tag()
-    assert b'"method":"profile","degraded_reason":"no count has come for more than 90 minutes"' in late
-    (one,) = json.loads(late)["links"][0]["forecasts"]
+    found = cache.latest(ids[:1])
+    listed = ForecastList(cache, found, 1)
+    (one,) = listed.document()["links"][0]["forecasts"]
+    assert (one["method"], one["degraded_reason"]) == ("profile", "no count has come for more than 90 minutes")
     begin = datetime.fromtimestamp(said.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
     assert datetime.fromisoformat(one["slot_start"]) == begin
-    profile = board.issuer.usual.in_memory(said.link, said.as_of, 0)
+    profile = cache.issuer.usual.in_memory(said.link, said.as_of, 0)
     assert one["expected_count"] == round(profile.at(said.link, int(begin.timestamp()), 1).expected[0], 3)
-    assert tag != SaidOfAll(board, found._replace(stale=False), 1).tag()
+    assert listed.tag() != ForecastList(cache, found._replace(stale=False), 1).tag()
 
-    monkeypatch.setattr(board.issuer, "usual", UsualCounts())  # nothing is in memory
-    assert json.loads(SaidOfAll(board, found, 1).body())["links"][0]["status"] == "failed"
+    monkeypatch.setattr(cache.issuer, "usual", UsualCounts())  # nothing is in memory
+    found = cache.latest(ids[:1])
+    assert ForecastList(cache, found, 1).document()["links"][0]["status"] == "failed"
     with pytest.raises(Unavailable, match="its profile is not in memory"):
-        link_forecast(board, found.entries[ids[0]], 1, found.stale)
+        link_forecast(cache, found.entries[ids[0]], 1, stale=found.stale)
 
 
 def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):
     link_id = sorted(city.counts)[0]
-    board = client.app.state.forecast_cache
-    said = board.look_up([link_id])[link_id].stated.said
+    cache = client.app.state.forecast_cache
+    said = cache.look_up([link_id])[link_id].issued
     assert said.model_version == 1
     with Session(client.app.state.engine) as session:
-        board.issuer.state(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
-    assert fallback_in_memory(board.issuer, said).version == 1
-    assert fallback_in_memory(board.issuer, said._replace(model_version=2)) is None
-    last = fallback_in_memory(board.issuer, said._replace(model_version=0, method="last_count"))
+        cache.issuer.state(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
+    assert fallback_in_memory(cache.issuer, said).version == 1
+    assert fallback_in_memory(cache.issuer, said._replace(model_version=2)) is None
+    last = fallback_in_memory(cache.issuer, said._replace(model_version=0, method="last_count"))
     assert last == Fallback(0, None, said.expected[0])
 
 
@@ -77,14 +75,14 @@ def test_what_others_issued_is_taken_note_of_and_nothing_is_issued_for_it(client
     put_city(client, city)
     ids = sorted(city.counts)
     post(client, rows(city, 0, SLOTS, ids[:2]))
-    board = client.app.state.forecast_cache
-    assert board.remembered() is None
-    board.take_note()
-    known = board.remembered()
-    assert {link_id: entry.stated is not None for link_id, entry in known.items()} == dict.fromkeys(ids[:2], True) | {
+    cache = client.app.state.forecast_cache
+    assert cache.known() is None
+    cache.refresh()
+    known = cache.known()
+    assert {link_id: entry.issued is not None for link_id, entry in known.items()} == dict.fromkeys(ids[:2], True) | {
         ids[2]: False
     }
     client.delete(f"/v1/links/{ids[2]}").raise_for_status()
-    board.take_note()
-    assert sorted(board.remembered()) == ids[:2]
-    assert board.remembered(ids).keys() == set(ids[:2])
+    cache.refresh()
+    assert sorted(cache.known()) == ids[:2]
+    assert cache.known(ids).keys() == set(ids[:2])

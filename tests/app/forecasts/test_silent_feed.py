@@ -69,13 +69,13 @@ def test_the_answer_moves_along_with_now_though_it_is_cached(client, city):
 def test_a_cached_answer_moves_within_a_process_without_the_database(client, city):
     silent, live, _ = sorted(city.counts)
     post(client, rows(city, NOW, LATER, [live]))
-    board = client.app.state.forecast_cache
-    entry = board.look_up([silent])[silent]
-    now = board.now()
-    first = board.rendered(entry, now)[0]
-    assert board.rendered(entry, now + 899)[0] is first
-    assert board.rendered(entry, now + 900)[0].said.slot(1) == first.said.slot(1) + 900
-    assert board.rendered(entry, now)[0].said.slot(1) == first.said.slot(1)  # a clock that was set back
+    cache = client.app.state.forecast_cache
+    entry = cache.look_up([silent])[silent]
+    now = cache.now()
+    first = cache.current(entry, now)[0]
+    assert cache.current(entry, now + 899)[0] is first
+    assert cache.current(entry, now + 900)[0].slot(1) == first.slot(1) + 900
+    assert cache.current(entry, now)[0].slot(1) == first.slot(1)  # a clock that was set back
 
 
 def test_nothing_of_it_is_stored_or_scored(client, city):

@@ -213,14 +213,14 @@ def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(eng
     runtime = open_resources(Settings(database_url=database_url, model_store=tmp_path / "models", clock="feed"))
     try:
         shown = runtime.forecast_cache.look_up()
-        assert shown["L3"].stated is not None
-        stays = shown["L1"].stated.body(4, 0)
+        assert shown["L3"].issued is not None
+        stays = shown["L1"].issued
         pruned = run_flowcast("db", "prune", "--older-than", 60)
         assert pruned.returncode == 0, pruned.stderr
-        wait_until(lambda: runtime.forecast_cache.ready("L3") is None)
+        wait_until(lambda: runtime.forecast_cache.get("L3") is None)
         shown = runtime.forecast_cache.look_up()
-        assert shown["L3"].stated is None
-        assert shown["L1"].stated.body(4, 0) == stays
+        assert shown["L3"].issued is None
+        assert shown["L1"].issued == stays
     finally:
         runtime.close()
 

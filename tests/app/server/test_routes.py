@@ -140,13 +140,13 @@ class TestReadyzForecasts:
         told = client.get("/readyz/forecasts")
         assert (told.status_code, told.json()["status"]) == (503, "unavailable")
         assert told.headers["Retry-After"].isdigit()
-        state.forecast_cache.take_note()
+        state.forecast_cache.refresh()
         told = client.get("/readyz/forecasts")
         assert (told.status_code, told.json()["status"], told.json()["database"]["ok"]) == (200, "stale", False)
         assert client.get("/readyz").status_code == 503
 
     def test_unavailable_with_an_old_schema(self, client, state, ask_now):
-        state.forecast_cache.take_note()
+        state.forecast_cache.refresh()
         with writing(state.engine) as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
         assert client.get("/readyz/forecasts").status_code == 503

@@ -1,4 +1,4 @@
-"""How forecasts in memory follow what is written, here and by other processes."""
+"""Forecasts in memory are current, whatever this process or another one writes."""
 
 import psycopg
 import pytest
@@ -24,29 +24,45 @@ def first_slot(client, link_id):
 def wait_until_following(client):
     """Wait until a service is notified of what others write: until then, nothing is answered from memory."""
     changes = client.app.state.change_feed
-    wait_until(lambda: changes.stamp() == changes.stamp())
+    wait_until(lambda: changes.version() == changes.version())
 
 
 def wait_for(client, link_id, slot):
     wait_until(lambda: first_slot(client, link_id) == slot)
 
 
-def test_what_is_posted_is_ready_at_once_here_follows_elsewhere_and_leaves_other_links_alone(client, settings, city):
+def test_a_posted_count_replaces_one_entry_here_and_evicts_it_elsewhere(client, settings, city):
     moved, still = list(city.counts)[:2]
-    board = client.app.state.forecast_cache
     wait_until_following(client)
     assert first_slot(client, still) == slot_start(city, NOW)
     with TestClient(create_app(settings), headers=KEY) as other:
         wait_until_following(other)
         assert first_slot(other, moved) == first_slot(other, still) == slot_start(city, NOW)
         elsewhere = other.app.state.forecast_cache
-        before = elsewhere.ready(still)
+        before = elsewhere.look_up([still])[still].issued
         post(client, rows(city, NOW, NOW + 1, [moved]))
-        assert board.ready(moved).stated.said.slot(1) == board.ready(still).stated.said.slot(1) + 900
+        entries = client.app.state.forecast_cache.look_up([moved, still])
+        assert entries[moved].issued.slot(1) == entries[still].issued.slot(1) + 900
         wait_for(other, moved, slot_start(city, NOW + 1))
-        assert elsewhere.ready(still) is before
+        assert elsewhere.look_up([still])[still].issued is before
         path = f"/v1/links/{moved}/forecast?horizon=4"
         assert other.get(path).content == client.get(path).content  # as it was issued there and is stored
+
+
+@on_postgresql
+def test_an_entry_is_returned_without_the_database_until_its_link_is_written(client, settings, city):
+    moved, still = list(city.counts)[:2]
+    with TestClient(create_app(settings), headers=KEY) as other:
+        wait_until_following(other)
+        cache = other.app.state.forecast_cache
+        cache.look_up()
+        entry = cache.get(still)
+        assert entry is not None
+        post(client, rows(city, NOW, NOW + 1, [moved]))
+        wait_until(lambda: cache.get(moved) is None)
+        assert cache.get(still) is entry
+        assert cache.look_up()[moved].key.as_of == entry.key.as_of + 900
+        assert cache.get(moved) is not None
 
 
 @on_postgresql
@@ -83,7 +99,7 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     wait_for(client, link_id, slot_start(city, NOW + 1))
 
 
-def test_a_forecast_that_a_reader_issued_first_stays_and_the_batch_keeps_all_its_links_ready(client, settings, city):
+def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
     links = list(city.counts)[:3]
     runtime = client.app.state
     wait_until_following(client)
@@ -92,9 +108,9 @@ def test_a_forecast_that_a_reader_issued_first_stays_and_the_batch_keeps_all_its
         taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
         stored = store_counts(session, check_batch(session, taken, runtime.clock))
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
-    first = runtime.forecast_cache.look_up([links[1]])[links[1]].stated.said  # ... somebody asks for one of them
+    first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
     assert runtime.forecast_cache.issue(stored.moved, stored.rows) == len(links)
-    ready = {link_id: runtime.forecast_cache.ready(link_id).stated.said for link_id in links}
+    ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
     assert {said.slot(1) for said in ready.values()} == {first.slot(1)}
     assert ready[links[1]] == first
     assert ready[links[0]].issued_at > first.issued_at

@@ -1,0 +1,352 @@
+"""The latest forecast of every link, in memory.
+
+A link's newest count and its active model decide its forecast; together they are its `ForecastKey`. While the
+change feed shows no write, an entry is returned as it is. After a write the keys are read again, and only forecasts
+whose key changed are read or computed. The process that stores counts issues the forecasts and replaces its entries.
+On PostgreSQL other processes notify which links they wrote, which evicts those links here; on SQLite every write
+evicts all. An evicted entry stays in memory: while the database is unreachable, it is returned as stale.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from app.core import metrics
+from app.core.change_feed import ChangeFeed
+from app.core.clock import Clock
+from app.core.database import AWAY, concerns, reading, writing
+from app.core.pg_notify import Kind, Notice
+from app.counts.queries import Rows, newest_slots
+from app.forecasts.degraded import tally_reasons
+from app.forecasts.issue import WITHOUT_MODEL, Issuer, Statement
+from app.forecasts.queries import save_forecasts, stored_statements
+from app.forecasts.silent_feed import Fallback, fallback_in_memory, read_fallback
+from app.links.queries import LinkInfo, all_links, links_by_id
+from app.registry.loaded import LoadedModels
+from app.registry.queries import active_models
+from app.settings import Settings
+
+log = logging.getLogger("flowcast.forecasts")
+
+READ_AT_ONCE = 50  # links that a refresh reads in one transaction
+MOST_SLOTS = 10  # that other processes are notified of one by one
+GRACE_SECONDS = 2.0  # in which the process that stored counts is expected to issue their forecasts
+EVICTED = object()  # a version that the change feed never has
+STALE_HEADER = {"X-Flowcast-Stale": "true"}
+
+
+class ForecastKey(NamedTuple):
+    """What decides a link's forecast."""
+
+    link: LinkInfo
+    as_of: int | None  # newest slot with a count, in Unix seconds
+    active_version: int  # 0 without an active model
+
+
+@dataclass
+class CacheEntry:
+    """The forecast of a link; ``issued`` is None while the link has no count, or where computing it failed."""
+
+    key: ForecastKey
+    version: object  # of the change feed, when the entry was last found to be current
+    issued: Statement | None
+    fallback: Fallback | None = None  # what replaces the forecast once the newest count is too old
+    late: Statement | None = None  # the fallback's forecast for the slot that contained now at the last read
+
+
+class Latest(NamedTuple):
+    """The latest entries of links, and whether newer ones may exist that cannot be read."""
+
+    entries: Mapping[str, CacheEntry]
+    stale: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that mark a response from stale entries."""
+        return dict(STALE_HEADER) if self.stale else {}
+
+
+class _Noticed(NamedTuple):
+    """When another process was last heard to write a link, and from when on its entry must be looked up."""
+
+    at: float
+    due: float
+
+
+class ForecastCache:
+    """Returns the latest forecasts from memory, and keeps them current."""
+
+    def __init__(
+        self, engine: Engine, changes: ChangeFeed, clock: Clock, models: LoadedModels, settings: Settings
+    ) -> None:
+        self._engine, self._changes, self._clock = engine, changes, clock
+        self._late_after = 60 * settings.stale_after_minutes
+        self.issuer = Issuer(models)
+        self._entries: dict[str, CacheEntry] = {}
+        self._noticed: dict[int, _Noticed] = {}  # by link key
+        self._complete: object = None  # the version at which all links were looked up
+        self._refreshed: object = None  # the version of the last refresh
+        self._links: frozenset[str] = frozenset()  # that existed then
+        self._lock = threading.Lock()
+        self.revision = 0  # rises whenever an entry is replaced
+        changes.subscribe(self._on_notice)
+
+    def now(self) -> int:
+        """Return now, in Unix seconds."""
+        return int(self._clock.now().timestamp())
+
+    def get(self, link_id: str) -> CacheEntry | None:
+        """Return a link's entry if it is current; otherwise it must be looked up."""
+        entry = self._entries.get(link_id)
+        return entry if entry is not None and self._is_current(entry, self._changes.version(), self.now()) else None
+
+    def current(self, entry: CacheEntry, now: int | None = None) -> tuple[Statement | None, int]:
+        """Return an entry's forecast by the age of its newest count, and that age in seconds."""
+        link, now = entry.key.link, self.now() if now is None else now
+        age = max(0, now - (entry.key.as_of or 0) - link.slot_seconds)
+        if age <= self._late_after or entry.issued is None:
+            return entry.issued, age
+        if entry.fallback is None:
+            return None, age
+        if entry.late is None or not entry.late.slot(1) <= now < entry.late.slot(2):
+            entry.late = entry.fallback.statement(entry.issued, now, self._late_after // 60)
+            _count_degraded([entry.late])
+        return entry.late, age
+
+    def look_up(self, link_ids: Iterable[str] | None = None) -> dict[str, CacheEntry]:
+        """Return the entries of links, or of all; links that do not exist are left out."""
+        version, began = self._changes.version(), monotonic()  # before reading, so that later writes are seen next time
+        if link_ids is None and (entries := self._all_current(version)) is not None:
+            return entries
+        with reading(self._engine) as session:
+            links = all_links(session) if link_ids is None else links_by_id(session, list(link_ids)).values()
+            entries = self._read(session, list(links), version, issue=True)
+            for entry in entries.values():
+                self._add_fallback(session, entry)
+        self._put(entries, began)
+        if link_ids is None:
+            self._drop_all_but(entries)
+            self._complete = version
+        return entries
+
+    def latest(self, link_ids: Iterable[str] | None = None) -> Latest:
+        """Return the entries of links, or of all: current ones, or stale ones while the database is unreachable."""
+        wanted = None if link_ids is None else list(link_ids)
+        try:
+            return Latest(self.look_up(wanted), stale=False)
+        except AWAY:
+            if (known := self.known(wanted)) is None:
+                raise
+            return Latest({link_id: self._with_fallback_in_memory(entry) for link_id, entry in known.items()}, True)
+
+    def known(self, link_ids: Iterable[str] | None = None) -> dict[str, CacheEntry] | None:
+        """Return the entries in memory, current or not; None where a link may exist that is not among them."""
+        with self._lock:
+            known = dict(self._entries)
+        if link_ids is None:
+            return None if self._refreshed is None else known
+        wanted = set(link_ids)
+        absent = wanted - known.keys()
+        if absent and (self._refreshed is None or absent & self._links):
+            return None
+        return {link_id: known[link_id] for link_id in wanted - absent}
+
+    def refresh(self) -> None:
+        """Read the stored forecasts of links that are not current, in case the database becomes unreachable.
+
+        Nothing is computed here: the next request for such a link does that.
+        """
+        served, version = self._changes.served_version(), self._changes.version()
+        if served == self._refreshed:
+            return
+        with reading(self._engine) as session:
+            links = all_links(session)
+        missing = [link for link in links if self.get(link.link_id) is None]
+        for begin in range(0, len(missing), READ_AT_ONCE):
+            began = monotonic()
+            with reading(self._engine) as session:
+                entries = self._read(session, missing[begin : begin + READ_AT_ONCE], version, issue=False)
+            read = {name: entry for name, entry in entries.items() if entry.issued or entry.key.as_of is None}
+            self._put(read, began)
+        self._links = frozenset(link.link_id for link in links)
+        self._drop_all_but(self._links)
+        self._refreshed = served
+
+    def issue(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
+        """Compute and store forecasts of links whose newest slot moved forward; return of how many links.
+
+        ``stored`` are the counts that moved them, by link and slot, which need not be read again.
+        """
+        version, began = self._changes.version(), monotonic()
+        try:
+            with reading(self._engine) as session:
+                newest = newest_slots(session, [link.link_key for link in links])
+                forecasts = self.issuer.state(session, links, newest, stored)
+            forecasts = self._store(forecasts)
+        except BaseException:
+            self._evict({link.link_id for link in links})
+            raise
+        # A degraded forecast does not show which version is active, so its link is looked up at the next read.
+        entries = {
+            one.link.link_id: CacheEntry(ForecastKey(one.link, one.as_of, one.model_version), version, one)
+            for one in forecasts
+            if one.degraded_reason in WITHOUT_MODEL
+        }
+        self._evict({link.link_id for link in links} - entries.keys())
+        self._put(entries, began)
+        return len(forecasts)
+
+    def _is_current(self, entry: CacheEntry, version: object, now: int) -> bool:
+        noticed = self._noticed.get(entry.key.link.link_key) if self._noticed else None
+        return (
+            entry.version == version
+            and (noticed is None or monotonic() < noticed.due)
+            and (entry.key.as_of is None or self.current(entry, now)[0] is not None)
+        )
+
+    def _all_current(self, version: object) -> dict[str, CacheEntry] | None:
+        if self._complete != version:
+            return None
+        with self._lock:
+            entries = dict(self._entries)
+        now = self.now()
+        return entries if all(self._is_current(entry, version, now) for entry in entries.values()) else None
+
+    def _read(
+        self, session: Session, links: Sequence[LinkInfo], version: object, *, issue: bool
+    ) -> dict[str, CacheEntry]:
+        """Read the entries of links; forecasts that nobody computed yet are issued where that is asked for."""
+        keys = read_keys(session, links)
+        known = {key.link.link_id: self._entries.get(key.link.link_id) for key in keys}
+        changed = [key for key in keys if not _holds(known[key.link.link_id], key)]
+        found = self._stored(session, changed)
+        if issue:
+            missing = [key for key in changed if key.as_of is not None and key.link.link_key not in found]
+            found |= self._issue_missing(session, missing)
+        entries = {}
+        for key in keys:
+            old, link_id = known[key.link.link_id], key.link.link_id
+            if old is not None and _holds(old, key):
+                entries[link_id] = replace(old, version=version)
+            else:
+                entries[link_id] = CacheEntry(key, version, found.get(key.link.link_key))
+        return entries
+
+    def _stored(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, Statement]:
+        """Read the forecasts that were issued for these keys, by link key."""
+        as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
+        stored = stored_statements(session, [key.link for key in keys if key.as_of is not None], as_of)
+        found = {key.link.link_key: stored.get((key.link.link_key, key.active_version)) for key in keys}
+        return {link_key: one for link_key, one in found.items() if one is not None}
+
+    def _issue_missing(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, Statement]:
+        """Compute and store forecasts, by link key.
+
+        The session is the one that the keys were read with: it still sees a link that was deleted since.
+        """
+        if not keys:
+            return {}
+        as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
+        forecasts = self._store(self.issuer.state(session, [key.link for key in keys], as_of))
+        return {one.link.link_key: one for one in forecasts}
+
+    def _store(self, forecasts: list[Statement]) -> list[Statement]:
+        """Store forecasts and return them as they are stored: one that another process issued first stays."""
+        with writing(self._engine, derived=True) as session:
+            _notify(session, forecasts)
+            if not save_forecasts(session, forecasts):
+                as_of = {one.link.link_key: one.as_of for one in forecasts}
+                stored = stored_statements(session, [one.link for one in forecasts], as_of)
+                forecasts = [stored.get((one.link.link_key, one.model_version), one) for one in forecasts]
+        for method, n in Counter(one.method for one in forecasts).items():
+            metrics.forecasts_issued(method, n)
+        _count_degraded(forecasts)
+        return forecasts
+
+    def _add_fallback(self, session: Session, entry: CacheEntry) -> None:
+        """Add what replaces the forecast of a link whose counts stopped coming, once that is due."""
+        if entry.issued is None or entry.fallback is not None or self.current(entry)[0] is not None:
+            return
+        try:
+            entry.fallback = read_fallback(session, self.issuer, entry.issued)
+        except SQLAlchemyError:
+            raise
+        except Exception:  # one bad link must not spoil the response for the others
+            log.exception("a link's late forecast failed", extra={"link": entry.key.link.link_id})
+
+    def _with_fallback_in_memory(self, entry: CacheEntry) -> CacheEntry:
+        if entry.issued is None or self.current(entry)[0] is not None:
+            return entry
+        # A copy: a profile from memory may lack its interval, which the database provides when it is back.
+        return replace(entry, fallback=fallback_in_memory(self.issuer, entry.issued))
+
+    def _put(self, entries: Mapping[str, CacheEntry], began: float) -> None:
+        """Put entries that were read from ``began`` on into the cache, unless a newer one is there."""
+        with self._lock:
+            for link_id, entry in entries.items():
+                old, link_key = self._entries.get(link_id), entry.key.link.link_key
+                if old is None or old.version != entry.version or (old.key.as_of or 0) <= (entry.key.as_of or 0):
+                    self.revision += 1
+                    self._entries[link_id] = entry
+                if link_key in self._noticed and self._noticed[link_key].at < began:
+                    del self._noticed[link_key]
+
+    def _evict(self, link_ids: Collection[str]) -> None:
+        with self._lock:
+            for entry in [self._entries[link_id] for link_id in link_ids if link_id in self._entries]:
+                entry.version = EVICTED
+
+    def _drop_all_but(self, link_ids: Collection[str]) -> None:
+        """Drop links that were deleted."""
+        with self._lock:
+            for link_id in self._entries.keys() - set(link_ids):
+                del self._entries[link_id]
+
+    def _on_notice(self, notice: Notice) -> None:
+        """Evict links that another process wrote: at once, or where only counts are stored, after a moment's grace."""
+        now = monotonic()
+        due = now if notice.kind is Kind.FORECASTS else now + GRACE_SECONDS
+        with self._lock:
+            for key in notice.link_keys:
+                earlier = self._noticed.get(key)
+                self._noticed[key] = _Noticed(now, due if earlier is None else min(due, earlier.due))
+
+
+def read_keys(session: Session, links: Sequence[LinkInfo]) -> list[ForecastKey]:
+    """Read what decides the forecasts of links."""
+    keys = [link.link_key for link in links]
+    newest, active = newest_slots(session, keys), active_models(session, keys)
+    return [
+        ForecastKey(link, newest.get(link.link_key), active[link.link_key].version if link.link_key in active else 0)
+        for link in links
+    ]
+
+
+def _holds(entry: CacheEntry | None, key: ForecastKey) -> bool:
+    """Return whether an entry is still the one for a key; a forecast that failed is tried again."""
+    return entry is not None and entry.key == key and (entry.issued is not None or key.as_of is None)
+
+
+def _notify(session: Session, forecasts: Sequence[Statement]) -> None:
+    """Notify other processes which links have a new forecast; where slots differ widely, that any link may."""
+    by_slot: dict[int, list[int]] = {}
+    for one in forecasts:
+        by_slot.setdefault(one.as_of, []).append(one.link.link_key)
+    if len(by_slot) <= MOST_SLOTS:
+        for as_of, link_keys in by_slot.items():
+            concerns(session, Kind.FORECASTS, link_keys, as_of)
+
+
+def _count_degraded(forecasts: Sequence[Statement]) -> None:
+    for reason, n in tally_reasons(one.degraded_reason for one in forecasts).items():
+        metrics.forecasts_degraded(reason, n)
