@@ -53,12 +53,13 @@ class Bands:
             np.empty((n_horizons, bins)),
         )
         for h in range(n_horizons):
-            said, came = expected[known[:, h], h], counts[known[:, h], h]
+            said, came = expected[:, h][known[:, h]], counts[:, h][known[:, h]]
+            strayed = came - said
             edges[h] = np.quantile(said, np.arange(1, bins) / bins)
             places = np.searchsorted(edges[h], said, side="right")
             for b in range(bins):
-                errors = np.sort((came - said)[places == b])
-                errors = errors if len(errors) else np.sort(came - said)
+                errors = np.sort(strayed[places == b])
+                errors = errors if len(errors) else np.sort(strayed)
                 outside = int((len(errors) + 1) * (1.0 - level) / 2.0)
                 below[h, b] = errors[max(outside - 1, 0)]
                 above[h, b] = errors[len(errors) - max(outside, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
-DAY_TYPES = (0, 0, 0, 0, 0, 1, 2)  # Monday to Friday alike, Saturday, Sunday
+DAY_TYPES = [0, 0, 0, 0, 0, 1, 2]  # Monday to Friday alike, Saturday, Sunday
 ENOUGH_DAYS = 3  # a weekday with fewer days leans on its day type for the rest
 SMOOTHING = (0.25, 0.5, 0.25)  # over neighbouring slots, around midnight within the week
 
@@ -44,19 +45,19 @@ class Profile:
         days = np.bincount(cells, minlength=7 * slots_per_day).reshape(shape).astype(np.float64)
         everything = sums.sum() / days.sum()
         of_day = _mean(sums.sum(axis=0), days.sum(axis=0), everything)
-        table = np.empty(shape)
-        for day_type in range(3):
-            alike = [day for day in range(7) if DAY_TYPES[day] == day_type]
-            common = _mean(sums[alike].sum(axis=0), days[alike].sum(axis=0), of_day)
-            lean = np.maximum(ENOUGH_DAYS - days[alike], 0.0)
-            table[alike] = (sums[alike] + lean * common) / (days[alike] + lean)
-        week = table.ravel()
+        common = _mean(_by_day_type(sums), _by_day_type(days), of_day)[DAY_TYPES]
+        lean = np.maximum(ENOUGH_DAYS - days, 0.0)
+        week = ((sums + lean * common) / (days + lean)).ravel()
         before, at, after = SMOOTHING
         return cls((before * np.roll(week, 1) + at * week + after * np.roll(week, -1)).reshape(shape))
 
     def at(self, weekday: Slots, slot_of_day: Slots) -> Array:
         """Return the expected count of each slot."""
         return np.asarray(self.expected_counts[weekday, slot_of_day])
+
+
+def _by_day_type(cells: NDArray[Any]) -> Array:
+    return np.stack([cells[:5].sum(axis=0), cells[5], cells[6]])
 
 
 def _mean(sums: Array, days: Array, otherwise: Array | float) -> Array:
