@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import ColumnElement, String, and_, cast, func, select
 from sqlalchemy.orm import Session
 
 from app.core.in_values import among
@@ -52,6 +52,29 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
         while some := result.cursor.fetchmany(AT_ONCE):  # a driver lets nobody else have a turn meanwhile
             found += some
     return as_rows(found)
+
+
+def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last: int) -> dict[int, Rows]:
+    """Read the counts that ``counts_between`` reads, as rows of each link in no order.
+
+    The database joins the counts of a link into one row, as text. That reads weeks of counts three times as fast
+    as a row for each, and mostly without Python's lock; for a few counts of many links it is slower.
+    """
+    columns = (Count.slot_start, Count.count, Count.quality)
+    if session.get_bind().dialect.name == "postgresql":
+        texts = [func.string_agg(cast(column, String), ",") for column in columns]
+    else:  # takes numbers as they are, and joins them by commas
+        texts = [func.group_concat(column) for column in columns]
+    question = select(Count.link_key, *texts).group_by(Count.link_key)
+    question = question.where(among(Count.link_key, link_keys), Count.slot_start.between(first, last))
+    found = dict.fromkeys(link_keys, as_rows([]))
+    with session.connection().execute(question) as result:
+        cursor: Any = result.cursor
+        for link_key, *joined in cursor:
+            # A database reads the rows of a group once, so all three texts have the same order.
+            slots, counts, qualities = (np.fromstring(text, dtype=np.int64, sep=",") for text in joined)
+            found[link_key] = np.column_stack([np.full_like(slots, link_key), slots, counts, qualities])
+    return found
 
 
 def slots_in(link_key: int, span: Span) -> ColumnElement[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.counts.queries import Rows, counts_between, stored_span
+from app.counts.queries import Rows, as_rows, counts_by_link, stored_span
 from app.counts.series import LinkSeries
 from app.counts.tables import QUALITIES
 from app.links.queries import LinkInfo
@@ -22,9 +22,14 @@ def stored_series(session: Session, link: LinkInfo, first: int | None = None, la
     oldest, newest = (first, last) if first is not None and last is not None else stored_span(session, link.link_key)
     begin, end = oldest if first is None else first, newest if last is None else last
     if begin is None or end is None:
-        return series_of(link, counts_between(session, [], 0, 0), range(0))
-    slots = range(-(-begin // link.slot_seconds), end // link.slot_seconds + 1)
-    return series_of(link, counts_between(session, [link.link_key], begin, end), slots)
+        return series_of(link, as_rows([]), range(0))
+    rows = counts_by_link(session, [link.link_key], begin, end)[link.link_key]
+    return series_of(link, rows, slots_between(link, begin, end))
+
+
+def slots_between(link: LinkInfo, first: int, last: int) -> range:
+    """Return the numbers of a link's slots that start from ``first`` to ``last``, both included, in Unix seconds."""
+    return range(-(-first // link.slot_seconds), last // link.slot_seconds + 1)
 
 
 def series_of(link: LinkInfo, rows: Rows, slots: range) -> LinkSeries:

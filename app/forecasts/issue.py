@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.core.errors import NotYet
 from app.counts.queries import Rows
+from app.counts.series import LinkSeries
 from app.forecasts.network_ask import NetworkAsker, Question
 from app.forecasts.network_rows import NetworkRows
-from app.forecasts.usual import LEVEL, Said, UsualCounts, last_count
+from app.forecasts.usual import LEVEL, LINKS_AT_ONCE, Said, Usual, UsualCounts, Wanted, last_count
 from app.forecasts.windows import HORIZONS, Windows
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
 from app.registry.loaded import Loaded, LoadedModels, Looked
@@ -108,17 +108,14 @@ class Issuer:
         windows = Windows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         asked, reasons = self._ask(links, as_of, chosen, windows)
         self._ask_networks(session, links, as_of, chosen, asked, reasons)
-        statements = []
-        for link in links:
-            key = link.link_key
-            try:
-                spoken = asked.get(key) or self._without_window(session, link, as_of[key], chosen[key][0], reasons[key])
-                statements.append(as_statement(link, as_of[key], spoken, issued_at))
-            except (NotYet, SQLAlchemyError):
-                raise
-            except Exception:  # one bad link must not spoil the others' answer
-                log.exception("a link's forecast failed", extra={"link": link.link_id})
-        return statements
+        self._ask_profiles(
+            session, [link for link in links if link.link_key not in asked], as_of, chosen, asked, reasons
+        )
+        return [
+            as_statement(link, as_of[link.link_key], asked[link.link_key], issued_at)
+            for link in links
+            if link.link_key in asked
+        ]
 
     def _ask(
         self, links: Sequence[LinkInfo], as_of: dict[int, int], chosen: Mapping[int, Chosen], windows: Windows
@@ -183,6 +180,42 @@ class Issuer:
                     versions[key], model.algorithm, reasons[key], said.filled, level, said.said, said.usual
                 )
 
+    def _ask_profiles(
+        self,
+        session: Session,
+        links: Sequence[LinkInfo],
+        as_of: dict[int, int],
+        chosen: Mapping[int, Chosen],
+        spoken: dict[int, Spoken],
+        reasons: Mapping[int, str | None],
+    ) -> None:
+        """Add the forecasts of links that no model has made one for, from their profiles or else their last counts."""
+        wanted = []
+        for link in links:
+            loaded = chosen[link.link_key][0]
+            own = (loaded.model.profile, loaded.version) if loaded else (None, 0)
+            wanted.append(Wanted(link, as_of[link.link_key], *own))
+        for begin in range(0, len(wanted), LINKS_AT_ONCE):
+            part = wanted[begin : begin + LINKS_AT_ONCE]
+            known = self.usual.look_up(session, part)
+            for one in part:
+                key = one.link.link_key
+                try:
+                    spoken[key] = self._from_past(one, known[key], reasons[key])
+                except NotYet:
+                    raise
+                except Exception:  # one bad link must not spoil the others' answer
+                    log.exception("a link's forecast failed", extra={"link": one.link.link_id})
+
+    def _from_past(self, wanted: Wanted, known: Usual | Rows, reason: str | None) -> Spoken:
+        link, newest, _, version = wanted
+        usual = self.usual.learn(wanted, known)
+        if isinstance(usual, LinkSeries):
+            said = last_count(usual, newest, HORIZONS)
+            return Spoken(0, LAST_COUNT, reason or NO_PROFILE, 0, LEVEL, said, None)
+        said = usual.at(link, newest + link.slot_seconds, HORIZONS)
+        return Spoken(version, PROFILE, reason, 0, LEVEL, said, said.expected)
+
     def choose_model(
         self, session: Session, link: LinkInfo, place: Place | None, looked: Looked | None = None
     ) -> Chosen:
@@ -223,18 +256,6 @@ class Issuer:
             return self.networks.rows(session, Question(said.link, model, said.as_of))
         except TooManyGaps:
             return None
-
-    def _without_window(
-        self, session: Session, link: LinkInfo, newest: int, loaded: Loaded | None, reason: str | None
-    ) -> Spoken:
-        """Say what is usual, or failing that what was last."""
-        profile, version = (loaded.model.profile, loaded.version) if loaded else (None, 0)
-        usual = self.usual.of(session, link, newest, profile, version)
-        if usual is None:
-            said = last_count(session, link, newest, HORIZONS)
-            return Spoken(0, LAST_COUNT, reason or NO_PROFILE, 0, LEVEL, said, None)
-        said = usual.at(link, newest + link.slot_seconds, HORIZONS)
-        return Spoken(version, PROFILE, reason, 0, LEVEL, said, said.expected)
 
 
 def as_statement(link: LinkInfo, newest: int, spoken: Spoken, issued_at: int) -> Statement:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
+from app.counts.series import LinkSeries
 from app.forecasts.issue import LAST_COUNT, PROFILE, Issuer, Spoken, Statement, as_statement
-from app.forecasts.usual import LEVEL, Said, Usual, last_count
+from app.forecasts.usual import LEVEL, Said, Usual, Wanted, last_count
 from app.forecasts.windows import HORIZONS
 from app.registry.queries import active_models
 
@@ -43,9 +44,9 @@ def read_fallback(session: Session, issuer: Issuer, said: Statement) -> Fallback
     link = said.link
     loaded, _ = issuer.choose_model(session, link, active_models(session, [link.link_key]).get(link.link_key))
     profile, version = (loaded.model.profile, loaded.version) if loaded else (None, 0)
-    usual = issuer.usual.of(session, link, said.as_of, profile, version)
-    if usual is None:
-        return Fallback(0, None, float(last_count(session, link, said.as_of, 1).expected[0]))
+    usual = issuer.usual.of(session, Wanted(link, said.as_of, profile, version))
+    if isinstance(usual, LinkSeries):
+        return Fallback(0, None, float(last_count(usual, said.as_of, 1).expected[0]))
     return Fallback(version, usual)
 
 

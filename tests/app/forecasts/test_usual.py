@@ -1,11 +1,14 @@
 """What is said where no trained model can speak: from the counts that are there, and only from those."""
 
+import numpy as np
 import pytest
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
 from app.core.database import reading
-from app.forecasts.usual import UsualCounts
+from app.counts.queries import newest_slots
+from app.forecasts import usual as usual_module
+from app.forecasts.usual import Usual, UsualCounts, Wanted
 from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
@@ -26,8 +29,8 @@ def post_count(client, slot: int, count: int) -> None:
     assert answer.json()["forecasts_issued"] == 1, answer.text
 
 
-def asked(client, status: int = 200, **query):
-    answer = client.get("/v1/links/A/forecast", params=query)
+def asked(client, status: int = 200, link_id: str = "A", **query):
+    answer = client.get(f"/v1/links/{link_id}/forecast", params=query)
     assert answer.status_code == status, answer.text
     return answer.json()["forecasts"][0] if status == 200 else answer.json()
 
@@ -79,6 +82,12 @@ class Reads:
         self.n += "counts.quality" in statement
 
 
+def post_slot(client, slot: int, link_ids: str) -> int:
+    """Post a count of each link and return how many forecasts were issued."""
+    rows = [{"link_id": link_id, "slot_start": utc(slot), "count": 40} for link_id in link_ids]
+    return client.post("/v1/counts", json={"counts": rows}).json()["forecasts_issued"]
+
+
 class TestManyLinks:
     """Links without a model, whose profiles a process does not know when it starts."""
 
@@ -97,7 +106,7 @@ class TestManyLinks:
         with reading(engine) as session:
             assert len(usual) == len(all_links(session)) == 5
             for link in all_links(session):
-                assert usual.of(session, link, MONDAY + (14 * DAY - 1) * SLOT, None, 0)
+                assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), Usual)
         assert reads.n == 0
 
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
@@ -105,7 +114,8 @@ class TestManyLinks:
         with TestClient(another):
             wait_until(lambda: len(another.state.forecast_cache.issuer.usual) == 5)
 
-    def test_learning_ahead_ends_with_the_service(self, engine):
+    def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
+        monkeypatch.setattr("app.forecasts.usual.LINKS_AT_ONCE", 2)
         usual = UsualCounts()
         usual.learn_ahead(engine, lambda: len(usual) == 2)
         assert len(usual) == 2
@@ -118,7 +128,54 @@ class TestManyLinks:
             for slot in range(13 * DAY, 14 * DAY + 1):
                 before = reads.n
                 for link in links:
-                    usual.of(session, link, MONDAY + slot * SLOT, None, 0)
+                    usual.of(session, Wanted(link, MONDAY + slot * SLOT))
                 renewed.append(reads.n - before)
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
+
+    def test_the_first_counts_of_many_links_are_forecast_with_as_many_queries_as_of_one(self, client, engine):
+        usual = client.app.state.forecast_cache.issuer.usual
+        reads, queries = Reads(engine), []
+        for i, link_ids in enumerate(("A", "ABCDE")):
+            usual.__init__()  # as in a process that was just started
+            before = reads.n
+            assert post_slot(client, MONDAY + (14 * DAY + i) * SLOT, link_ids) == len(link_ids)
+            assert len(usual) == len(link_ids)
+            queries.append(reads.n - before)
+        assert queries[0] == queries[1]
+
+    def test_links_with_too_few_counts_are_forecast_with_as_many_queries_as_one(self, client, put_link):
+        for link_id in "BCDE":
+            put_link(link_id, zone="UTC")
+        put_counts(client, "A", counts(0, 4))
+        reads, queries = Reads(client.app.state.engine), []
+        for i, link_ids in enumerate(("A", "ABCDE")):
+            before = reads.n
+            assert post_slot(client, MONDAY + (4 + i) * SLOT, link_ids) == len(link_ids)
+            queries.append(reads.n - before)
+        assert queries[0] == queries[1]
+        assert asked(client, link_id="E")["method"] == "last_count"
+
+    def test_what_is_learnt_together_is_the_same_as_alone(self, client, engine, put_link):
+        put_link("F", zone="Europe/Berlin")
+        put_counts(client, "F", counts(0, 10 * DAY + 7) | counts(11 * DAY, 12 * DAY))
+        with reading(engine) as session:
+            newest = newest_slots(session)
+            wanted = [Wanted(link, newest[link.link_key]) for link in all_links(session)]
+            alone, together = UsualCounts(), UsualCounts()
+            known = together.look_up(session, wanted)
+            for one in wanted:
+                expected, found = alone.of(session, one), together.learn(one, known[one.link.link_key])
+                np.testing.assert_array_equal(found.profile.expected_counts, expected.profile.expected_counts)
+                np.testing.assert_array_equal(found.bands.below, expected.bands.below)
+
+    def test_a_link_whose_profile_fails_leaves_the_others_their_forecasts(self, client, engine, monkeypatch):
+        def learn(series, profile):
+            if series.link_id == "C":
+                raise ZeroDivisionError
+            return learnt(series, profile)
+
+        learnt = usual_module._learn
+        monkeypatch.setattr(usual_module, "_learn", learn)
+        client.app.state.forecast_cache.issuer.usual.__init__()
+        assert post_slot(client, MONDAY + 14 * DAY * SLOT, "ABCDE") == 4
