@@ -66,10 +66,10 @@ def upsert_counts(session: Session, rows: Rows) -> None:
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_POSTGRESQL, tuple(array_text(column.tolist()) for column in rows.T))
         return
-    flat = rows.ravel().tolist()
-    for begin in range(0, len(flat), 4 * ROWS_A_STATEMENT):
-        part = tuple(flat[begin : begin + 4 * ROWS_A_STATEMENT])
-        connection.exec_driver_sql(_sqlite_upsert(len(part) // 4), part)
+    whole = len(rows) - len(rows) % ROWS_A_STATEMENT
+    for n, part in ((ROWS_A_STATEMENT, rows[:whole]), (len(rows) - whole, rows[whole:])):
+        if len(part):
+            connection.exec_driver_sql(_sqlite_upsert(n), [tuple(flat) for flat in part.reshape(-1, 4 * n).tolist()])
 
 
 @lru_cache
