@@ -29,6 +29,7 @@ from sqlalchemy import (
     true,
     type_coerce,
 )
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
 from app.accuracy.error_sums import ErrorSums, total
@@ -59,6 +60,11 @@ class Wanted:
     horizon: int | None
     model_version: int | None = None
     as_served: bool = True
+
+    @property
+    def one_for_each_count(self) -> bool:
+        """Return whether later forecasts replace earlier ones; a version has only one of each slot and horizon."""
+        return self.as_served and self.model_version is None
 
 
 def link_sums(
@@ -99,15 +105,18 @@ def _read(
     session: Session, pieces: CTE, wanted: Wanted, week: Span | None, floor: int, by: tuple[str, ...]
 ) -> SumsByKey:
     postgresql = _on_postgresql(session)
-    keys = [getattr(Forecast, name) for name in by if name != PART]
-    sums = [sum_.label(name) for name, sum_ in _sums(pieces, week, floor).items()]
+    forecast = _forecasts_of_piece(pieces, wanted) if postgresql else Forecast
+    keys = [getattr(forecast, name) for name in by if name != PART]
+    sums = [sum_.label(name) for name, sum_ in _sums(pieces, forecast, week, floor).items()]
     in_piece = and_(
         Count.link_key == pieces.c.link_key,
         Count.slot_start >= pieces.c.begin,
         Count.slot_start < pieces.c.end,
         *(_bounds(Count, pieces, wanted.span) if postgresql else []),
     )
-    joins: list[tuple[Any, ColumnElement[bool]]] = [(Forecast, _wanted_forecast(pieces, wanted, postgresql))]
+    of_count = [forecast.link_key == Count.link_key, forecast.slot_start == Count.slot_start]
+    of_count += [] if postgresql else _forecast_conditions(wanted)
+    joins: list[tuple[Any, ColumnElement[bool]]] = [(forecast, and_(*of_count))]
     if week is not None:
         joins.append((_WeekBefore, _week_before(pieces, week, postgresql)))
     if postgresql:
@@ -122,12 +131,12 @@ def _read(
         # Outer joins also settle the order of the loops, which SQLite would guess wrong without statistics.
         keys = ([pieces.c.part] if PART in by else []) + keys
         question = _joined(select(*keys, *sums).select_from(pieces), [(Count, in_piece), *joins]).group_by(*keys)
-    found: dict[tuple[int, ...], list[ErrorSums]] = {}
+    found: SumsByKey = {}
     for row in session.connection().execute(question):
-        key, numbers = tuple(row[: len(by)]), row[len(by) :]
+        key, numbers = tuple(row[: len(by)]), ErrorSums(*(number or 0 for number in row[len(by) :]))
         if None not in key:  # counts without a forecast have neither horizon nor version
-            found.setdefault(key, []).append(ErrorSums(*(number or 0 for number in numbers)))
-    return {key: total(rows) for key, rows in found.items()}
+            found[key] = total((found[key], numbers)) if key in found else numbers
+    return found
 
 
 def _joined(question: Select[Any], joins: Sequence[tuple[Any, ColumnElement[bool]]]) -> Select[Any]:
@@ -136,28 +145,41 @@ def _joined(question: Select[Any], joins: Sequence[tuple[Any, ColumnElement[bool
     return question
 
 
-def _wanted_forecast(pieces: CTE, wanted: Wanted, postgresql: bool) -> ColumnElement[bool]:
-    """Return the condition that a forecast is of a count's slot and one of those that are wanted."""
-    conditions = [Forecast.link_key == Count.link_key, Forecast.slot_start == Count.slot_start]
-    conditions += _bounds(Forecast, pieces, wanted.span) if postgresql else []
-    if wanted.horizon is not None:
-        conditions.append(Forecast.horizon == wanted.horizon)
-    if wanted.model_version is not None:
-        conditions.append(Forecast.model_version == wanted.model_version)
-    elif wanted.as_served:
-        later = and_(
-            _Later.link_key == Forecast.link_key,
-            _Later.slot_start == Forecast.slot_start,
-            _Later.horizon == Forecast.horizon,
-            _Later.model_version != Forecast.model_version,
-            *(_bounds(_Later, pieces, wanted.span) if postgresql else []),
-            or_(
-                _Later.issued_at > Forecast.issued_at,
-                and_(_Later.issued_at == Forecast.issued_at, _Later.model_version > Forecast.model_version),
-            ),
-        )
-        conditions.append(~exists().where(later).correlate(Forecast, pieces))
-    return and_(*conditions)
+def _forecasts_of_piece(pieces: CTE, wanted: Wanted) -> type[Forecast]:
+    """Return a subquery of the wanted forecasts of a piece, for PostgreSQL.
+
+    It reads them once and sorts those of a slot by their time of issue. To look up a later forecast for each would
+    read them twice, and rows of one link are on as many pages.
+    """
+    question = select(Forecast).where(*_bounds(Forecast, pieces, wanted.span), *_horizon_and_version(wanted))
+    if wanted.one_for_each_count:
+        slot = Forecast.slot_start, Forecast.horizon
+        question = question.ext(distinct_on(*slot))
+        question = question.order_by(*slot, Forecast.issued_at.desc(), Forecast.model_version.desc())
+    return aliased(Forecast, question.correlate(pieces).subquery("wanted_forecasts"))
+
+
+def _forecast_conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+    """Return the conditions that a wanted forecast meets, for SQLite: a look-up by key is faster there than a sort."""
+    if not wanted.one_for_each_count:
+        return _horizon_and_version(wanted)
+    later = and_(
+        _Later.link_key == Forecast.link_key,
+        _Later.slot_start == Forecast.slot_start,
+        _Later.horizon == Forecast.horizon,
+        _Later.model_version != Forecast.model_version,
+        or_(
+            _Later.issued_at > Forecast.issued_at,
+            and_(_Later.issued_at == Forecast.issued_at, _Later.model_version > Forecast.model_version),
+        ),
+    )
+    return [*_horizon_and_version(wanted), ~exists().where(later).correlate(Forecast)]
+
+
+def _horizon_and_version(wanted: Wanted) -> list[ColumnElement[bool]]:
+    """Return the conditions that a forecast has the wanted horizon and version, if one is given."""
+    given = (Forecast.horizon, wanted.horizon), (Forecast.model_version, wanted.model_version)
+    return [column == value for column, value in given if value is not None]
 
 
 def _week_before(pieces: CTE, week: Span, postgresql: bool) -> ColumnElement[bool]:
@@ -181,15 +203,18 @@ def _bounds(
     return [table.link_key == pieces.c.link_key, slots >= begin, slots < end, slots >= span.begin, slots < span.end]
 
 
-def _sums(pieces: CTE, week: Span | None, floor: int) -> dict[str, ColumnElement[Any]]:
+def _sums(pieces: CTE, forecast: type[Forecast], week: Span | None, floor: int) -> dict[str, ColumnElement[Any]]:
     """Return the expression of each sum; SQL leaves out what is NULL, such as the error of a missing forecast."""
     count = type_coerce(Count.count, Double)  # or a division by it would be one of PostgreSQL's slow decimal numbers
-    expected = Forecast.expected
+    expected = forecast.expected
     error = expected - count
     relative = and_(expected.is_not(None), count >= max(floor, 1))
-    flow = case((expected < 0, 0.0), else_=expected)
-    both = func.nullif(flow + count, 0.0, type_=Double)
-    geh_squared = 120.0 * (flow - count) * (flow - count) / (both * pieces.c.slot_minutes)  # of hourly flows
+    # Of hourly flows; a negative forecast is one of no flow. Both cases are written out because SQLite computes an
+    # expression as often as it occurs.
+    geh_squared = case(
+        (expected < 0, 120.0 * func.nullif(count, 0.0, type_=Double) / pieces.c.slot_minutes),
+        else_=120.0 * error * error / (func.nullif(expected + count, 0.0, type_=Double) * pieces.c.slot_minutes),
+    )
     sums: dict[str, ColumnElement[Any]] = {
         "n_counts": func.count(count),
         "n_used": func.count(expected),
@@ -199,13 +224,13 @@ def _sums(pieces: CTE, week: Span | None, floor: int) -> dict[str, ColumnElement
         "signed": func.sum(error),
         "n_relative": func.count().filter(relative),
         "relative": func.sum(func.abs(error) / count).filter(relative),
-        "n_geh": func.count(both),
+        "n_geh": func.count(expected).filter(or_(expected > 0, count > 0)),
         "geh": func.sum(func.sqrt(geh_squared)),
         "n_geh_passed": func.count().filter(geh_squared < GEH_LIMIT**2),
-        "n_intervals": func.count(Forecast.lower + Forecast.upper),
-        "n_covered": func.count().filter(count.between(Forecast.lower, Forecast.upper)),
-        "profile_squared": func.sum((Forecast.usual - count) * (Forecast.usual - count)),
-        "squared_beside_profile": func.sum(error * error).filter(Forecast.usual.is_not(None)),
+        "n_intervals": func.count(forecast.lower + forecast.upper),
+        "n_covered": func.count().filter(count.between(forecast.lower, forecast.upper)),
+        "profile_squared": func.sum((forecast.usual - count) * (forecast.usual - count)),
+        "squared_beside_profile": func.sum(error * error).filter(forecast.usual.is_not(None)),
     }
     if week is not None:
         last_week = cast(_WeekBefore.count, Double)  # a square may exceed the whole numbers of 4 bytes
