@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from app.core.database import open_database
+from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.folder_store import FolderStore
-from app.registry.housekeeping import LEFT_AFTER_SECONDS, sweep_store
 from benchmarks.fault_city import FaultCity
 from benchmarks.fault_clients import FIRST_SLOT, SLOT_SECONDS, Feed, Retrain, Swap, slot_name
 

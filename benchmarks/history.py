@@ -27,14 +27,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from sqlalchemy import Engine
 
-from app.accuracy.measure import Question, link_accuracy
-from app.accuracy.rank import Ranking, network_accuracy
+from app.accuracy.link_accuracy import Question, link_accuracy
+from app.accuracy.network_accuracy import Ranking, network_accuracy
 from app.core.database import is_sqlite, reading
 from app.counts.history import count_history
 from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
 from app.events.webhook_queries import latest_forecasts
 from app.forecasts.history import read_history
-from app.forecasts.queries import stored_statements
+from app.forecasts.queries import stored_forecasts
 from app.links.queries import LinkInfo, all_links
 from benchmarks.history_load import SLOT, History, databases, newest_slot
 from benchmarks.http_load import Connection, request
@@ -82,8 +82,8 @@ def reads(links: Sequence[LinkInfo], last: int, hours: int, *, far: bool = True)
         "a day of a link's counts": lambda session, link: count_history(
             session, link.link_id, None, None, limit=96, cursor=None, corrections=True
         ),
-        "latest forecast of a link": lambda session, link: stored_statements(session, [link], as_of),
-        "latest forecasts of all links": lambda session, _: stored_statements(session, links, as_of),
+        "latest forecast of a link": lambda session, link: stored_forecasts(session, [link], as_of),
+        "latest forecasts of all links": lambda session, _: stored_forecasts(session, links, as_of),
         "latest forecasts, for webhooks": lambda session, _: latest_forecasts(session),
         "a page of a link's past forecasts": lambda session, link: read_history(
             session, link.link_id, (None, None), (1, None), 40, None

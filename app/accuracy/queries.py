@@ -32,8 +32,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
+from app.accuracy.breakdown import Piece
 from app.accuracy.error_sums import ErrorSums, total
-from app.accuracy.pieces import Piece
 from app.core.spans import Span
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast

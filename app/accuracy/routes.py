@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.accuracy.measure import Question, link_accuracy
-from app.accuracy.rank import CURSOR_PATTERN, Ranking, network_accuracy
+from app.accuracy.link_accuracy import Question, link_accuracy
+from app.accuracy.network_accuracy import CURSOR_PATTERN, Ranking, network_accuracy
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LINK_WINDOW, NETWORK_WINDOW
 from app.http.csv_answers import CsvResponse, csv_answer

@@ -20,8 +20,8 @@ from app.core.database import reading, writing
 from app.core.errors import NotYet, Problem
 from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate, deactivate
-from app.registry.housekeeping import sweep_store, tidy_shelf
-from app.registry.loaded import LoadedModels
+from app.registry.cleanup import sweep_store, tidy_shelf
+from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, shelf_size
 from app.registry.schemas import LARGEST_VERSION

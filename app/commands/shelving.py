@@ -15,7 +15,7 @@ from app.core.database import reading, writing
 from app.core.errors import Problem, no_link
 from app.links.queries import LinkInfo, links_by_id
 from app.registry.activate import activate
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from app.registry.store import ModelStore
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST

@@ -15,7 +15,7 @@ from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
-from app.registry.shelve import mismatch
+from app.registry.register import mismatch
 from app.training.aligned_counts import Whereabouts
 from app.training.topology import known_whereabouts
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
-from app.core.connection_guard import cut, line_of
+from app.core.connection_guard import cut, guard_of
 from app.core.database import CHANNEL, broad_writes_here, is_sqlite, writes_here
 from app.core.pg_notify import Kind, Notice, read, sender
 
@@ -107,7 +107,7 @@ class PostgreSQLChangeFeed:
         self._sender = sender(engine)
         self._listeners: list[Callable[[Notice], None]] = []
         self._listening = False
-        self._line = line_of(engine)
+        self._line = guard_of(engine)
         self._closed = threading.Event()
         self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
         self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)

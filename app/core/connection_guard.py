@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Engine, event
 
-_lines: WeakKeyDictionary[Engine, Line] = WeakKeyDictionary()
+_lines: WeakKeyDictionary[Engine, ConnectionGuard] = WeakKeyDictionary()
 _alone = threading.Lock()
 
 
-class Line:
+class ConnectionGuard:
     """The connections of one engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -42,11 +42,11 @@ class Line:
         self._open.add(connection)
 
 
-def line_of(engine: Engine) -> Line:
+def guard_of(engine: Engine) -> ConnectionGuard:
     """Give the line of an engine, the same to all who ask."""
     with _alone:
         if engine not in _lines:
-            _lines[engine] = Line(engine)
+            _lines[engine] = ConnectionGuard(engine)
         return _lines[engine]
 
 

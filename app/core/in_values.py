@@ -1,4 +1,4 @@
-"""Ask for many keys at once, as one parameter: ``among(Link.link_key, keys)``.
+"""Ask for many keys at once, as one parameter: ``in_values(Link.link_key, keys)``.
 
 ``IN`` with a parameter for each key is written anew, key by key, whenever it is asked; databases also bound how many
 there may be. PostgreSQL takes an array instead, and SQLite a JSON text.
@@ -42,7 +42,7 @@ _NUMBERS, _TEXTS = _Many(BigInteger), _Many(String)
 
 
 class _Among(FunctionElement[bool]):
-    name = "among"
+    name = "in_values"
     type = Boolean()
     inherit_cache = True
 
@@ -63,7 +63,7 @@ def _in_array(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
     return f"{column} = ANY ({values})"
 
 
-def among(
+def in_values(
     column: InstrumentedAttribute[int] | InstrumentedAttribute[str], values: Collection[int] | Collection[str]
 ) -> ColumnElement[bool]:
     """Say that a column has one of these values."""

@@ -14,7 +14,7 @@ from app.core.database import UtcDateTime
 from app.core.spans import read_span
 from app.counts.queries import number_of_counts, slots_in
 from app.counts.schemas import DeletedCounts
-from app.counts.storing import lock_links
+from app.counts.store import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.links.queries import link_or_404, stored_link
 from app.links.queries import lock_links as lock_link_table

@@ -11,10 +11,10 @@ from sqlalchemy import Engine
 from app.core import metrics
 from app.core.clock import Clock
 from app.core.database import reading, writing
+from app.counts.import_batches import Intake
 from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import CountSource, Spool
 from app.counts.ingest_context import IngestContext
-from app.counts.intake import Intake
 from app.links.queries import LinkInfo
 
 log = logging.getLogger("flowcast.import")

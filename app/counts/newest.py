@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.core.months import month_begin, month_of
 from app.core.partitions import months_there
 from app.links.tables import Link
@@ -66,4 +66,4 @@ def recent_then_older(session: Session, ask: Ask, link_keys: Sequence[int] | Non
 def _asked(session: Session, ask: Ask, link_keys: Sequence[int] | None, within: SpanOf) -> list[Any]:
     if link_keys is not None and not link_keys:
         return []
-    return list(ask(session, true() if link_keys is None else among(Link.link_key, link_keys), within))
+    return list(ask(session, true() if link_keys is None else in_values(Link.link_key, link_keys), within))

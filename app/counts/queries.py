@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, String, and_, cast, func, select
 from sqlalchemy.orm import Session
 
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.core.spans import Span
 from app.counts.newest import newest_by_link, oldest_of_link
 from app.counts.tables import Count, CountCorrection
@@ -43,7 +43,7 @@ def newest_slot_end(session: Session) -> int | None:
 def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> Rows:
     """Give the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality)
-    question = question.where(among(Count.link_key, link_keys), Count.slot_start.between(first, last))
+    question = question.where(in_values(Count.link_key, link_keys), Count.slot_start.between(first, last))
     found: list[Any] = []
     # Over the connection: a session would look for objects in every row. From the driver's cursor: four
     # whole numbers need no row made of them, which would take four times as long.
@@ -66,7 +66,7 @@ def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last:
     else:  # takes numbers as they are, and joins them by commas
         texts = [func.group_concat(column) for column in columns]
     question = select(Count.link_key, *texts).group_by(Count.link_key)
-    question = question.where(among(Count.link_key, link_keys), Count.slot_start.between(first, last))
+    question = question.where(in_values(Count.link_key, link_keys), Count.slot_start.between(first, last))
     found = dict.fromkeys(link_keys, as_rows([]))
     with session.connection().execute(question) as result:
         cursor: Any = result.cursor

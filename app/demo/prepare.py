@@ -31,7 +31,7 @@ from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.registry.activate import activate
 from app.registry.queries import active_models
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from app.training.aligned_counts import Whereabouts
 
 if TYPE_CHECKING:

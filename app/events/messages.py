@@ -16,9 +16,9 @@ from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
+from app.forecasts.compute import IssuedForecast
 from app.forecasts.documents import encode
-from app.forecasts.issue import Statement
-from app.forecasts.queries import stored_statements
+from app.forecasts.queries import stored_forecasts
 from app.links.queries import all_links
 from app.registry.activations import activations_after
 
@@ -100,7 +100,7 @@ def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Ite
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
         with reading(engine) as session:
-            said = _statements(session, part)
+            said = _stored_forecasts(session, part)
         links = [forecast_event(one, news.now) for one in said]
         body = encode(_head(FORECAST, now) | {"links": links}) if links else None
         cursor = Cursor(cursor.activation, cursor.marks | part)
@@ -109,9 +109,9 @@ def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Ite
         yield Message(number, FORECAST, body, cursor)
 
 
-def _statements(session: Session, marks: Marks) -> list[Statement]:
+def _stored_forecasts(session: Session, marks: Marks) -> list[IssuedForecast]:
     links = [link for link in all_links(session) if link.link_key in marks]
-    stored = stored_statements(session, links, {key: as_of for key, (as_of, _) in marks.items()})
+    stored = stored_forecasts(session, links, {key: as_of for key, (as_of, _) in marks.items()})
     wanted = [stored.get((link.link_key, marks[link.link_key][1])) for link in links]
     return [said for said in wanted if said is not None]
 

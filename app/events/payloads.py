@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.forecasts.compute import IssuedForecast
 from app.forecasts.documents import Document, listed_document
-from app.forecasts.issue import Statement
-from app.forecasts.windows import HORIZONS
+from app.forecasts.lag_windows import HORIZONS
 from app.registry.activations import Activation
 from app.training.schemas import ActivationOut
 
 FORECAST, ACTIVATION = "forecast", "activation"  # the types of events
 
 
-def forecast_event(said: Statement, now: int) -> Document:
+def forecast_event(said: IssuedForecast, now: int) -> Document:
     """Return a link's forecast, all horizons, as ``GET /v1/forecasts`` has it, with its sequence number.
 
     The number is that of the slot the forecast was made as of, counted from 1970. It needs no counter, is the same

@@ -15,9 +15,9 @@ from app.core.change_feed import ChangeFeed
 from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.forecasts.cache import ForecastCache
+from app.forecasts.compute import IssuedForecast
 from app.forecasts.dependencies import ForecastCacheDep
 from app.forecasts.documents import encode, identity
-from app.forecasts.issue import Statement
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 from app.keys.dependencies import ReadKey
@@ -127,7 +127,7 @@ class Listener:
             self._newest = max(self._newest, newest)
             return activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
 
-    def _take_as_sent(self, latest: dict[str, Statement], recent: list[tuple[Activation, str]]) -> Identities:
+    def _take_as_sent(self, latest: dict[str, IssuedForecast], recent: list[tuple[Activation, str]]) -> Identities:
         """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
         if not self._resumes:
             self._activations = {row.id for row, _ in recent}

@@ -13,8 +13,8 @@ from app.core.errors import FieldError, NotFound
 from app.counts.newest import SpanOf, recent_then_older
 from app.events.backoff import LONGEST_WAIT, MOST_FAILURES
 from app.events.tables import Webhook
+from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.tables import Forecast
-from app.forecasts.windows import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import active_versions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from app.events.register import register_webhook
+from app.events.register_webhook import register_webhook
 from app.events.webhook_queries import all_webhooks, webhook_or_404
 from app.events.webhook_schemas import MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
 from app.http.dependencies import ReadSession, SettingsDep, WriteSession

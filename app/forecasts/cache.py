@@ -27,12 +27,11 @@ from app.core.clock import Clock
 from app.core.database import AWAY, concerns, reading, writing
 from app.core.pg_notify import Kind, Notice
 from app.counts.queries import Rows, newest_slots
-from app.forecasts.degraded import tally_reasons
-from app.forecasts.issue import WITHOUT_MODEL, Issuer, Statement
-from app.forecasts.queries import save_forecasts, stored_statements
-from app.forecasts.silent_feed import Fallback, fallback_in_memory, read_fallback
+from app.forecasts.compute import WITHOUT_MODEL, Forecaster, IssuedForecast
+from app.forecasts.late_forecasts import Fallback, fallback_in_memory, read_fallback
+from app.forecasts.queries import save_forecasts, stored_forecasts
 from app.links.queries import LinkInfo, all_links, links_by_id
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.registry.queries import active_models
 from app.settings import Settings
 
@@ -59,9 +58,9 @@ class CacheEntry:
 
     key: ForecastKey
     version: object  # of the change feed, when the entry was last found to be current
-    issued: Statement | None
+    issued: IssuedForecast | None
     fallback: Fallback | None = None  # what replaces the forecast once the newest count is too old
-    late: Statement | None = None  # the fallback's forecast for the slot that contained now at the last read
+    late: IssuedForecast | None = None  # the fallback's forecast for the slot that contained now at the last read
 
 
 class Latest(NamedTuple):
@@ -91,7 +90,7 @@ class ForecastCache:
     ) -> None:
         self._engine, self._changes, self._clock = engine, changes, clock
         self._late_after = 60 * settings.stale_after_minutes
-        self.issuer = Issuer(models)
+        self.forecaster = Forecaster(models)
         self._entries: dict[str, CacheEntry] = {}
         self._noticed: dict[int, _Noticed] = {}  # by link key
         self._complete: object = None  # the version at which all links were looked up
@@ -110,7 +109,7 @@ class ForecastCache:
         entry = self._entries.get(link_id)
         return entry if entry is not None and self._is_current(entry, self._changes.version(), self.now()) else None
 
-    def current(self, entry: CacheEntry, now: int | None = None) -> tuple[Statement | None, int]:
+    def current(self, entry: CacheEntry, now: int | None = None) -> tuple[IssuedForecast | None, int]:
         """Return an entry's forecast by the age of its newest count, and that age in seconds."""
         link, now = entry.key.link, self.now() if now is None else now
         age = max(0, now - (entry.key.as_of or 0) - link.slot_seconds)
@@ -119,7 +118,7 @@ class ForecastCache:
         if entry.fallback is None:
             return None, age
         if entry.late is None or not entry.late.slot(1) <= now < entry.late.slot(2):
-            entry.late = entry.fallback.statement(entry.issued, now, self._late_after // 60)
+            entry.late = entry.fallback.forecast(entry.issued, now, self._late_after // 60)
             _count_degraded([entry.late])
         return entry.late, age
 
@@ -191,7 +190,7 @@ class ForecastCache:
         try:
             with reading(self._engine) as session:
                 newest = newest_slots(session, [link.link_key for link in links])
-                forecasts = self.issuer.state(session, links, newest, stored)
+                forecasts = self.forecaster.compute(session, links, newest, stored)
             forecasts = self._store(forecasts)
         except BaseException:
             self._evict({link.link_id for link in links})
@@ -242,14 +241,14 @@ class ForecastCache:
                 entries[link_id] = CacheEntry(key, version, found.get(key.link.link_key))
         return entries
 
-    def _stored(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, Statement]:
+    def _stored(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, IssuedForecast]:
         """Read the forecasts that were issued for these keys, by link key."""
         as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
-        stored = stored_statements(session, [key.link for key in keys if key.as_of is not None], as_of)
+        stored = stored_forecasts(session, [key.link for key in keys if key.as_of is not None], as_of)
         found = {key.link.link_key: stored.get((key.link.link_key, key.active_version)) for key in keys}
         return {link_key: one for link_key, one in found.items() if one is not None}
 
-    def _issue_missing(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, Statement]:
+    def _issue_missing(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, IssuedForecast]:
         """Compute and store forecasts, by link key.
 
         The session is the one that the keys were read with: it still sees a link that was deleted since.
@@ -257,16 +256,16 @@ class ForecastCache:
         if not keys:
             return {}
         as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
-        forecasts = self._store(self.issuer.state(session, [key.link for key in keys], as_of))
+        forecasts = self._store(self.forecaster.compute(session, [key.link for key in keys], as_of))
         return {one.link.link_key: one for one in forecasts}
 
-    def _store(self, forecasts: list[Statement]) -> list[Statement]:
+    def _store(self, forecasts: list[IssuedForecast]) -> list[IssuedForecast]:
         """Store forecasts and return them as they are stored: one that another process issued first stays."""
         with writing(self._engine, derived=True) as session:
             _notify(session, forecasts)
             if not save_forecasts(session, forecasts):
                 as_of = {one.link.link_key: one.as_of for one in forecasts}
-                stored = stored_statements(session, [one.link for one in forecasts], as_of)
+                stored = stored_forecasts(session, [one.link for one in forecasts], as_of)
                 forecasts = [stored.get((one.link.link_key, one.model_version), one) for one in forecasts]
         for method, n in Counter(one.method for one in forecasts).items():
             metrics.forecasts_issued(method, n)
@@ -278,7 +277,7 @@ class ForecastCache:
         if entry.issued is None or entry.fallback is not None or self.current(entry)[0] is not None:
             return
         try:
-            entry.fallback = read_fallback(session, self.issuer, entry.issued)
+            entry.fallback = read_fallback(session, self.forecaster, entry.issued)
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the response for the others
@@ -288,7 +287,7 @@ class ForecastCache:
         if entry.issued is None or self.current(entry)[0] is not None:
             return entry
         # A copy: a profile from memory may lack its interval, which the database provides when it is back.
-        return replace(entry, fallback=fallback_in_memory(self.issuer, entry.issued))
+        return replace(entry, fallback=fallback_in_memory(self.forecaster, entry.issued))
 
     def _put(self, entries: Mapping[str, CacheEntry], began: float) -> None:
         """Put entries that were read from ``began`` on into the cache, unless a newer one is there."""
@@ -337,7 +336,7 @@ def _holds(entry: CacheEntry | None, key: ForecastKey) -> bool:
     return entry is not None and entry.key == key and (entry.issued is not None or key.as_of is None)
 
 
-def _notify(session: Session, forecasts: Sequence[Statement]) -> None:
+def _notify(session: Session, forecasts: Sequence[IssuedForecast]) -> None:
     """Notify other processes which links have a new forecast; where slots differ widely, that any link may."""
     by_slot: dict[int, list[int]] = {}
     for one in forecasts:
@@ -347,6 +346,6 @@ def _notify(session: Session, forecasts: Sequence[Statement]) -> None:
             concerns(session, Kind.FORECASTS, link_keys, as_of)
 
 
-def _count_degraded(forecasts: Sequence[Statement]) -> None:
-    for reason, n in tally_reasons(one.degraded_reason for one in forecasts).items():
-        metrics.forecasts_degraded(reason, n)
+def _count_degraded(forecasts: Sequence[IssuedForecast]) -> None:
+    for kind, n in Counter(one.degradation for one in forecasts if one.degradation is not None).items():
+        metrics.forecasts_degraded(kind, n)

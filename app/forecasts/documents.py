@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from app.forecasts.issue import Statement
+from app.forecasts.compute import IssuedForecast
 
 Document = dict[str, Any]
 
@@ -17,18 +17,18 @@ def encode(document: Document) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def link_document(said: Statement, horizons: int, age: int, *, stale: bool = False) -> Document:
+def link_document(said: IssuedForecast, horizons: int, age: int, *, stale: bool = False) -> Document:
     """Return the document of one link's forecasts; ``age`` is that of its newest count, in seconds."""
     return {"link_id": said.link.link_id, "stale": stale, "forecasts": forecast_items(said, horizons, age)}
 
 
-def listed_document(said: Statement, horizons: int, age: int) -> Document:
+def listed_document(said: IssuedForecast, horizons: int, age: int) -> Document:
     """Return the document of a link's forecasts as one of many."""
     status = "degraded" if said.degraded_reason else "ok"
     return {"link_id": said.link.link_id, "status": status, "forecasts": forecast_items(said, horizons, age)}
 
 
-def forecast_items(said: Statement, horizons: int, age: int) -> list[Document]:
+def forecast_items(said: IssuedForecast, horizons: int, age: int) -> list[Document]:
     """Return an item for each of the first horizons."""
     return [
         {
@@ -51,7 +51,7 @@ def forecast_items(said: Statement, horizons: int, age: int) -> list[Document]:
     ]
 
 
-def identity(said: Statement) -> tuple[object, ...]:
+def identity(said: IssuedForecast) -> tuple[object, ...]:
     """Return what no other forecast has, to compare forecasts and to derive entity tags from."""
     source = (said.as_of, said.model_version, said.degraded_reason, said.issued_at)
     return (said.link.link_id, said.link.link_key, *source)

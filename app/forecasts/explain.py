@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
+from app.forecasts.compute import Forecaster, IssuedForecast
 from app.forecasts.explain_network import explain_network
-from app.forecasts.issue import Issuer, Statement
+from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.schemas import Explanation, Neighbour
-from app.forecasts.windows import HORIZONS
 from app.registry.shelf import lag_weights
 from model.estimators.kernel import Array, Rows
 from model.link_model.trained_model import TrainedModel, level_of
@@ -20,16 +20,16 @@ MOST_NEIGHBOURS = 12
 MOST_LAGS = 12
 
 
-def explain(session: Session, issuer: Issuer, said: Statement) -> Explanation | None:
+def explain(session: Session, forecaster: Forecaster, said: IssuedForecast) -> Explanation | None:
     """Explain a statement; None where no trained model spoke."""
-    loaded = issuer.model_of(session, said)
+    loaded = forecaster.model_of(session, said)
     if loaded is None:
         return None
     model = loaded.model
     if isinstance(model, NetworkModel):
-        context = issuer.rows_of(session, said, model)
+        context = forecaster.rows_of(session, said, model)
         return None if context is None else explain_network(session, said.link, model, context)
-    window = issuer.window_of(session, said, loaded, model)
+    window = forecaster.window_of(session, said, loaded, model)
     if window is None:
         return None
     rows, weights = model.neighbors(window)

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from app.core.times import instant_of
 from app.counts.tables import Count
-from app.forecasts.network_rows import NetworkRows
+from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.network_context import NetworkRows
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
-from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo, link_keys
 from model.network_model.local_memory import LocalMemory
 from model.network_model.network import NetworkModel

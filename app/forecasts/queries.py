@@ -15,9 +15,9 @@ from app.core.partitions import ensure_months
 from app.core.spans import Span
 from app.counts.newest import newest_by_link
 from app.counts.tables import Count
-from app.forecasts.issue import PROFILE, WITHOUT_MODEL, Statement, reason_without_model
+from app.forecasts.compute import PROFILE, WITHOUT_MODEL, IssuedForecast, reason_without_model
+from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.tables import METHODS, Forecast
-from app.forecasts.windows import HORIZONS
 from app.links.queries import LinkInfo
 
 COLUMNS = (
@@ -67,7 +67,7 @@ class PastForecast(NamedTuple):
     quality: int | None
 
 
-def save_forecasts(session: Session, statements: Iterable[Statement]) -> bool:
+def save_forecasts(session: Session, statements: Iterable[IssuedForecast]) -> bool:
     """Store forecasts and tell whether all were; one that may still be served for its slot and model stays."""
     rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
     if not rows:
@@ -87,7 +87,7 @@ def _array(column: Sequence[Any]) -> str | list[str | None]:
     return list(column) if any(isinstance(value, str) for value in column) else array_text(column)
 
 
-def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
+def _row(said: IssuedForecast, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
     h = horizon - 1
     return (
         said.link.link_key,
@@ -106,21 +106,21 @@ def _row(said: Statement, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
     )
 
 
-def stored_statements(
+def stored_forecasts(
     session: Session, links: Sequence[LinkInfo], as_of: dict[int, int]
-) -> dict[tuple[int, int], Statement]:
+) -> dict[tuple[int, int], IssuedForecast]:
     """Return the forecasts that were issued from the slots ``as_of``, by link key and model version."""
     alike: dict[tuple[int, int], dict[int, LinkInfo]] = {}
     for link in links:
         alike.setdefault((as_of[link.link_key], link.slot_seconds), {})[link.link_key] = link
-    found: dict[tuple[int, int], Statement] = {}
+    found: dict[tuple[int, int], IssuedForecast] = {}
     for (newest, seconds), by_key in alike.items():
         parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
         for row in _issued(session, list(by_key), newest, seconds):
             parts.setdefault((row[0], row[3]), []).append(row)
         for (key, version), rows in parts.items():
             if len(rows) == HORIZONS and is_served(by_key[key], rows[0]):
-                found[key, version] = statement_of(by_key[key], newest, rows)
+                found[key, version] = forecast_of_rows(by_key[key], newest, rows)
     return found
 
 
@@ -140,14 +140,15 @@ def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:
     return bool(row[-1] >= link.forecasts_valid_from)  # issued_at is the last of COLUMNS
 
 
-def statement_of(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> Statement:
+def forecast_of_rows(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> IssuedForecast:
     """Give rows of all horizons, nearest first, as the statement they were made of."""
     columns = list(zip(*rows, strict=True))
     _, _, _, versions, expected, lower, upper, level, usual, methods, reasons, filled, issued_at = columns
     method, reason = METHODS[methods[0]], reasons[0]
     if method == PROFILE and reason in WITHOUT_MODEL:  # that it answers may have been decided after it was issued
-        reason = reason_without_model(link)
-    return Statement(
+        without = reason_without_model(link)
+        reason = None if without is None else without.text
+    return IssuedForecast(
         link,
         newest,
         versions[0],

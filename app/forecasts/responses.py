@@ -13,7 +13,7 @@ from app.core.errors import Invalid, NotYet, Problem, Unavailable, no_link
 from app.core.times import unix_seconds
 from app.forecasts.cache import CacheEntry, ForecastCache, Latest
 from app.forecasts.documents import Document, identity, link_document, listed_document
-from app.forecasts.explain import explain as explain_statement
+from app.forecasts.explain import explain as explain_forecast
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
 
@@ -52,13 +52,13 @@ def explained(
         else:
             link = link_or_404(session, link_id)
             slot = _past_slot(entry, as_of)
-            forecast = next(iter(cache.issuer.state(session, [link], {link.link_key: slot})), None)
+            forecast = next(iter(cache.forecaster.compute(session, [link], {link.link_key: slot})), None)
             age = max(0, cache.now() - slot - link.slot_seconds)
         if forecast is None:
             raise _missing(entry)
         document = link_document(forecast, horizons, age)
         if with_reasons:
-            explanation = explain_statement(session, cache.issuer, forecast)
+            explanation = explain_forecast(session, cache.forecaster, forecast)
             document["explanation"] = None if explanation is None else explanation.model_dump(mode="json")
         return document
 

@@ -23,9 +23,9 @@ from app.forecasts.formats import (
     read_geometries,
 )
 from app.forecasts.history import CURSOR, read_history
+from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.responses import ForecastList, explained, link_forecast, wanted_links
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
-from app.forecasts.windows import HORIZONS
 from app.http.csv_answers import csv_answer
 from app.http.dependencies import EngineDep, ReadSession
 from app.http.media_types import CSV, JSON, chosen_type

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import UtcDateTime
 from app.core.errors import no_link
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.core.slots import SlotGrid
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
@@ -62,7 +62,7 @@ LINK_INFO = select(
 
 def links_by_id(session: Session, link_ids: Collection[str]) -> dict[str, LinkInfo]:
     """Those of the links that exist, by id."""
-    return {row.link_id: LinkInfo(*row) for row in session.execute(LINK_INFO.where(among(Link.link_id, link_ids)))}
+    return {row.link_id: LinkInfo(*row) for row in session.execute(LINK_INFO.where(in_values(Link.link_id, link_ids)))}
 
 
 def all_links(session: Session) -> list[LinkInfo]:
@@ -126,7 +126,7 @@ def stored_link(session: Session, link_id: str) -> Link:
 
 def stored_links(session: Session, link_ids: Collection[str]) -> dict[str, Link]:
     """Give those of the links that exist, by id."""
-    return {link.link_id: link for link in session.scalars(select(Link).where(among(Link.link_id, link_ids)))}
+    return {link.link_id: link for link in session.scalars(select(Link).where(in_values(Link.link_id, link_ids)))}
 
 
 def links_after(session: Session, link_id: str, most: int) -> list[Link]:
@@ -136,7 +136,7 @@ def links_after(session: Session, link_id: str, most: int) -> list[Link]:
 
 def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
     """Give the keys of those of the links that exist."""
-    question = select(Link.link_id, Link.link_key).where(among(Link.link_id, link_ids))
+    question = select(Link.link_id, Link.link_key).where(in_values(Link.link_id, link_ids))
     return dict(session.execute(question).all())
 
 
@@ -144,7 +144,7 @@ def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]
     """Give the ids of the links directly upstream of each link that has some, in the order of ids."""
     found: dict[int, list[str]] = {}
     question = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
-    for key, link_id in session.execute(question.where(among(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
+    for key, link_id in session.execute(question.where(in_values(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
         found.setdefault(key, []).append(link_id)
     return found
 
@@ -156,7 +156,7 @@ def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
     for _ in range(depth):
         question = select(UpstreamLink.upstream_key).order_by(UpstreamLink.upstream_key)
         before = len(found)
-        found.update(dict.fromkeys(session.scalars(question.where(among(UpstreamLink.link_key, edge)))))
+        found.update(dict.fromkeys(session.scalars(question.where(in_values(UpstreamLink.link_key, edge)))))
         edge = list(found)[before:]
         if not edge:
             break
@@ -165,7 +165,7 @@ def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
 
 def replace_upstream(session: Session, upstream: Mapping[int, Collection[int]]) -> None:
     """Put other links upstream of some, by key."""
-    session.execute(delete(UpstreamLink).where(among(UpstreamLink.link_key, upstream)))
+    session.execute(delete(UpstreamLink).where(in_values(UpstreamLink.link_key, upstream)))
     pairs = [{"link_key": key, "upstream_key": above} for key, all_above in upstream.items() for above in all_above]
     if pairs:
         session.execute(insert(UpstreamLink), pairs)

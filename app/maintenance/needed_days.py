@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.forecasts.usual import DAYS as PROFILE_DAYS
+from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 from app.settings import Settings

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.core.partitions import lock_denied
-from app.counts.storing import lock_links
+from app.counts.store import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.keys.audit_tables import AuditEntry

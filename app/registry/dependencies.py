@@ -7,6 +7,6 @@ from typing import Annotated
 from fastapi import Depends
 
 from app.http.dependencies import from_state
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 
 LoadedModelsDep = Annotated[LoadedModels, Depends(from_state("loaded_models"))]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 
@@ -29,7 +29,7 @@ def active_models(session: Session, link_keys: Sequence[int] | None = None) -> d
     """Give the active version of each link that has one, of some links or all."""
     question = _PLACE.where(ShelvedModel.state == "active")
     if link_keys is not None:
-        question = question.where(among(ShelvedModel.link_key, link_keys))
+        question = question.where(in_values(ShelvedModel.link_key, link_keys))
     return {row.link_key: Place(*row) for row in session.execute(question)}
 
 
@@ -89,7 +89,7 @@ def shelf_of(session: Session, link_key: int) -> list[ShelvedModel]:
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
     """Take rows off the shelf."""
-    session.execute(delete(ShelvedModel).where(among(ShelvedModel.id, ids)))
+    session.execute(delete(ShelvedModel).where(in_values(ShelvedModel.id, ids)))
 
 
 def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:

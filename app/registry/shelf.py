@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.links.queries import LinkInfo
 from app.registry.activate import version_or_404
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.registry.queries import Place, shelved_models
 from app.registry.schemas import ContextWeight, LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
 from app.registry.tables import ShelvedModel

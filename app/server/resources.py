@@ -12,7 +12,7 @@ from app.core.database import open_database
 from app.counts.feed_clock import open_clock
 from app.forecasts.cache import ForecastCache
 from app.keys.cache import KeyRing
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
 from app.settings import Settings
 

@@ -16,7 +16,7 @@ from app.core import metrics
 from app.core.errors import NotFound
 from app.forecasts.dependencies import ForecastCacheDep
 from app.registry.dependencies import LoadedModelsDep
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.server.database_metrics import Figures
 from app.server.readiness import Readiness, Stored
 

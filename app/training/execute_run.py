@@ -14,9 +14,9 @@ from app.core.errors import Problem
 from app.links.folders import folder_name
 from app.links.queries import PROFILE_WON, LinkInfo, set_choice
 from app.registry.activate import activate
-from app.registry.housekeeping import tidy_shelf
+from app.registry.cleanup import tidy_shelf
 from app.registry.queries import active_model
-from app.registry.shelve import note_decision, shelve
+from app.registry.register import note_decision, shelve
 from app.registry.store import StoreAway
 from app.registry.training_folder import training_folder
 from app.training.compare import decide, decide_refreshed, summary

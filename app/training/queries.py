@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import case, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.links.queries import LINK_INFO, LinkInfo
 from app.links.tables import Link
 from app.training.tables import RetrainLink, RetrainRun
@@ -26,7 +26,7 @@ def lock_requests(session: Session) -> None:
 def open_links(session: Session, link_keys: Sequence[int]) -> dict[int, int]:
     """Give the links that are open in a run, and which."""
     question = select(RetrainLink.link_key, RetrainLink.run_id).where(RetrainLink.state.in_(OPEN_LINK))
-    return dict(session.execute(question.where(among(RetrainLink.link_key, link_keys))).all())
+    return dict(session.execute(question.where(in_values(RetrainLink.link_key, link_keys))).all())
 
 
 def run_with(session: Session, run_id: int) -> RetrainRun | None:

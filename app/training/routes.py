@@ -18,7 +18,7 @@ from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
 from app.registry.activate import activate, deactivate
 from app.registry.activations import activations_before
-from app.registry.housekeeping import tidy_shelf
+from app.registry.cleanup import tidy_shelf
 from app.registry.open_store import open_store
 from app.registry.schemas import VersionPath
 from app.training.refreshable import refreshable

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.clock import Clock
 from app.core.database import CONNECTING, is_sqlite
-from app.registry.housekeeping import LEFT_AFTER_SECONDS, sweep_store
+from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.open_store import open_store
 from app.registry.training_folder import sweep_training
 from app.settings import Settings

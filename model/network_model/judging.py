@@ -17,14 +17,14 @@ from model.network_model.series import NetworkSeries
 Array = NDArray[np.float64]
 
 
-class Spoken(NamedTuple):
+class ModelForecast(NamedTuple):
     """What models said of the held-out slots one slot ahead, (n_links, n_slots) from slot ``first`` on; NaN by none."""
 
     first: int
     expected: Array
 
 
-def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> Spoken:
+def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> ModelForecast:
     """Let models that were trained before speak of the held-out slots, by the walk that judges new ones.
 
     Their own tables and memories may hold the held-out days; so they speak under the profiles that were
@@ -53,7 +53,7 @@ def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: Netwo
                 said = rows.usual[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
                 vehicles = said * source.profile.scale[place] + source.profile.center[place]
                 expected[place, slots[whole] - first] = np.maximum(vehicles, 0.0)
-    return Spoken(first, expected)
+    return ModelForecast(first, expected)
 
 
 def _no_report(_what: str, _done: int, _of: int) -> None:

@@ -15,7 +15,7 @@ from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from app.training.link_training import train_link
 from model.link_model.training_plan import TrainingPlan
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.accuracy.measure import Question, link_accuracy
-from app.accuracy.rank import Ranking, network_accuracy
+from app.accuracy.link_accuracy import Question, link_accuracy
+from app.accuracy.network_accuracy import Ranking, network_accuracy
 from app.accuracy.schemas import By
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count

@@ -12,9 +12,9 @@ from app.core.clock import FeedClock, WallClock
 from app.core.database import reading, writing
 from app.core.slots import SlotGrid, zone_named
 from app.counts import import_spool
+from app.counts.import_batches import as_link
 from app.counts.import_file import import_file
 from app.counts.importers import CountFileError, ImportedLink, open_counts
-from app.counts.intake import as_link
 from app.counts.queries import counts_between
 from app.counts.tables import CountCorrection
 from app.links.queries import all_links, links_by_id

@@ -2,13 +2,13 @@
 
 import json
 
+from app.forecasts.compute import IssuedForecast
 from app.forecasts.documents import encode, link_document
-from app.forecasts.issue import Statement
-from app.forecasts.windows import HORIZONS
+from app.forecasts.lag_windows import HORIZONS
 from app.links.queries import LinkInfo
 
 LINK = LinkInfo(1, 'a "link"', "", "UTC", 15, None)
-SAID = Statement(
+SAID = IssuedForecast(
     LINK, 900, 3, "KR", None, 0, 0.9, [1.0, 2.0, 3.0, 4.0], [None] * 4, [9.0] * 4, [None] * 4, 1_700_000_000_000_001
 )
 

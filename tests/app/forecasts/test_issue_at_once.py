@@ -4,9 +4,9 @@ import threading
 from datetime import UTC, datetime
 
 from app.core.database import open_database, reading, writing
-from app.forecasts.issue import Statement
-from app.forecasts.queries import save_forecasts, stored_statements
-from app.forecasts.windows import HORIZONS
+from app.forecasts.compute import IssuedForecast
+from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.queries import save_forecasts, stored_forecasts
 from app.links.queries import all_links
 from app.links.tables import Link
 from tests.support.databases import on_postgresql
@@ -31,7 +31,7 @@ def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circl
         numbers: list[float] = [1.0] * HORIZONS
         for turn in range(ROUNDS):
             said = [
-                Statement(link, turn * 900, 1, "KR", None, 0, 0.9, numbers, numbers, numbers, numbers, issued_at)
+                IssuedForecast(link, turn * 900, 1, "KR", None, 0, 0.9, numbers, numbers, numbers, numbers, issued_at)
                 for link in links[:: 1 if issued_at else -1]
             ]
             together.wait(timeout=WAIT_SECONDS)
@@ -49,6 +49,6 @@ def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circl
     assert problems == []
     with reading(engine) as session:
         for turn in range(ROUNDS):
-            stored = stored_statements(session, links, {link.link_key: turn * 900 for link in links})
+            stored = stored_forecasts(session, links, {link.link_key: turn * 900 for link in links})
             assert len(stored) == LINKS
     engine.dispose()

@@ -8,11 +8,11 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.core.clock import FeedClock
-from app.core.connection_guard import line_of
+from app.core.connection_guard import guard_of
 from app.core.errors import Unavailable
+from app.forecasts.late_forecasts import Fallback, fallback_in_memory
+from app.forecasts.profile_fallback import ProfileFallback
 from app.forecasts.responses import ForecastList, link_forecast
-from app.forecasts.silent_feed import Fallback, fallback_in_memory
-from app.forecasts.usual import UsualCounts
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
@@ -26,7 +26,7 @@ def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(
     runtime = client.app.state
     cache, engine = runtime.forecast_cache, runtime.engine
     said = cache.latest(ids[:1]).entries[ids[0]].issued
-    line_of(engine).away = True
+    guard_of(engine).away = True
     engine.dispose()
 
     with pytest.raises(OperationalError):  # nobody looked at all links yet, so there may be more than these
@@ -46,11 +46,11 @@ def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(
     assert (one["method"], one["degraded_reason"]) == ("profile", "no count has come for more than 90 minutes")
     begin = datetime.fromtimestamp(said.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
     assert datetime.fromisoformat(one["slot_start"]) == begin
-    profile = cache.issuer.usual.in_memory(said.link, said.as_of, 0)
+    profile = cache.forecaster.usual.in_memory(said.link, said.as_of, 0)
     assert one["expected_count"] == round(profile.at(said.link, int(begin.timestamp()), 1).expected[0], 3)
     assert listed.tag() != ForecastList(cache, found._replace(stale=False), 1).tag()
 
-    monkeypatch.setattr(cache.issuer, "usual", UsualCounts())  # nothing is in memory
+    monkeypatch.setattr(cache.forecaster, "usual", ProfileFallback())  # nothing is in memory
     found = cache.latest(ids[:1])
     assert ForecastList(cache, found, 1).document()["links"][0]["status"] == "failed"
     with pytest.raises(Unavailable, match="its profile is not in memory"):
@@ -63,10 +63,10 @@ def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, c
     said = cache.look_up([link_id])[link_id].issued
     assert said.model_version == 1
     with Session(client.app.state.engine) as session:
-        cache.issuer.state(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
-    assert fallback_in_memory(cache.issuer, said).version == 1
-    assert fallback_in_memory(cache.issuer, said._replace(model_version=2)) is None
-    last = fallback_in_memory(cache.issuer, said._replace(model_version=0, method="last_count"))
+        cache.forecaster.compute(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
+    assert fallback_in_memory(cache.forecaster, said).version == 1
+    assert fallback_in_memory(cache.forecaster, said._replace(model_version=2)) is None
+    last = fallback_in_memory(cache.forecaster, said._replace(model_version=0, method="last_count"))
     assert last == Fallback(0, None, said.expected[0])
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from app.core.connection_guard import line_of
+from app.core.connection_guard import guard_of
 from app.core.database import open_database, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
 from app.keys import cache as ring_module
@@ -199,7 +199,7 @@ class TestWhileTheDatabaseIsAway:
     @pytest.fixture
     def away(self, engine):
         def go_away(away=True):
-            line_of(engine).away = away
+            guard_of(engine).away = away
             engine.dispose()
 
         return go_away

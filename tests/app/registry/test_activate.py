@@ -8,7 +8,7 @@ from app.core.database import reading, writing
 from app.core.errors import NotFound, NotYet
 from app.registry.activate import activate
 from app.registry.queries import active_models, newest_candidates, once_active, shelved_model
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 

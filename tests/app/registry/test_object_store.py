@@ -14,17 +14,17 @@ import pytest
 
 from app.core.database import reading, writing
 from app.core.errors import NotYet
-from app.forecasts.issue import Issuer
+from app.forecasts.compute import Forecaster
 from app.links.queries import LinkInfo
 from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
+from app.registry.cleanup import sweep_store, tidy_shelf
 from app.registry.folder_store import FolderStore
-from app.registry.housekeeping import sweep_store, tidy_shelf
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import Place
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from app.registry.store import ArtifactAway, StoreAway
 from app.training.network_options import NetworkTraining
 from app.training.network_training import train_networks
@@ -190,7 +190,7 @@ class TestAway:
             models.get(Place(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
-            loaded, reason = Issuer(models).choose_model(session, link, Place(1, 2, "Ba/2", fingerprint))
+            loaded, reason = Forecaster(models).choose_model(session, link, Place(1, 2, "Ba/2", fingerprint))
         assert loaded is None
         assert reason.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
@@ -267,7 +267,7 @@ class TestShelf:
             )
         harm(server, address, "elsewhere.txt")
         assert sweep_store(engine, store) == []  # it was written just now
-        monkeypatch.setattr("app.registry.housekeeping.LEFT_AFTER_SECONDS", -60.0)
+        monkeypatch.setattr("app.registry.cleanup.LEFT_AFTER_SECONDS", -60.0)
         harm(server, address, "Ba/1/notes.txt")
         assert sweep_store(engine, store) == []  # Ba/1 holds more than an artifact, Ba/3 is newer than the database
         server.files().rm(f"{address.removeprefix('s3://')}/Ba/1/notes.txt")

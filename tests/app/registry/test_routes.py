@@ -8,7 +8,7 @@ from app.core.database import writing
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from model.artifacts.link_models import load_model
 from tests.support.databases import on_sqlite
 

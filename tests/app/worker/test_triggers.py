@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import select
 
-from app.accuracy.measure import Question, link_accuracy
+from app.accuracy.link_accuracy import Question, link_accuracy
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast

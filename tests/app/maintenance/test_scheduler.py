@@ -18,13 +18,13 @@ from app.core.database import open_database, reading, writing
 from app.core.months import month_begin, month_of
 from app.core.partitions import ensure_months, months_there
 from app.counts.tables import Count, CountCorrection
+from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
-from app.forecasts.usual import DAYS as PROFILE_DAYS
 from app.links.tables import Link
 from app.maintenance import old_months as dropping
 from app.maintenance.prune import Old, prune
+from app.maintenance.scheduler import MaintenanceScheduler
 from app.maintenance.tables import Upkeep
-from app.maintenance.upkeep import Upkeeper
 from app.settings import Settings, settings_from_environment
 from app.training.request import DEFAULT_DAYS
 from app.training.tables import RetrainRun
@@ -157,7 +157,7 @@ class TestSchedule:
     def test_a_new_schedule_is_not_behind_with_what_came_before_it(self, engine, database_url):
         fill(engine)
         before = rows_of(engine, Count)
-        keeper = Upkeeper(engine, settings_for(database_url, prune_schedule="0 0 1 1 *"), "w")
+        keeper = MaintenanceScheduler(engine, settings_for(database_url, prune_schedule="0 0 1 1 *"), "w")
         keeper.step()
         assert upkeep_row(engine) is None
         assert rows_of(engine, Count) == before
@@ -183,7 +183,7 @@ class TestSchedule:
                 )
             )  # fmt: skip
         before = rows_of(engine, Count)
-        Upkeeper(engine, settings_for(database_url), "w").step()
+        MaintenanceScheduler(engine, settings_for(database_url), "w").step()
         assert rows_of(engine, Count) == before
         row = upkeep_row(engine)
         assert row is not None
@@ -195,11 +195,11 @@ class TestSchedule:
         fill(engine)
         before = rows_of(engine, Count)
         put_upkeep(engine, worker="other", finished_at=None)
-        Upkeeper(engine, settings_for(database_url), "w").step()  # the other is at it
+        MaintenanceScheduler(engine, settings_for(database_url), "w").step()  # the other is at it
         assert rows_of(engine, Count) == before
         with writing(engine) as session:
             session.get_one(Upkeep, "prune").heartbeat_at = NOW - timedelta(minutes=6)
-        Upkeeper(engine, settings_for(database_url), "w").step()
+        MaintenanceScheduler(engine, settings_for(database_url), "w").step()
         assert rows_of(engine, Count) < before
         row = upkeep_row(engine)
         assert row is not None
@@ -210,7 +210,7 @@ class TestSchedule:
         fill(engine)
         put_upkeep(engine)
         settings = settings_for(database_url, prune_schedule=f"{NOW:%M %H %d %m} *")
-        keepers = [Upkeeper(engine, settings, f"w{i}") for i in range(4)]
+        keepers = [MaintenanceScheduler(engine, settings, f"w{i}") for i in range(4)]
         with engine.connect() as connection:
             connection.execute(text("LOCK TABLE upkeep IN EXCLUSIVE MODE"))
             threads = [threading.Thread(target=keeper.step) for keeper in keepers]

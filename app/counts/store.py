@@ -11,7 +11,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.core.array_text import array_text
-from app.core.in_values import among
+from app.core.in_values import in_values
 from app.counts.queries import Rows, as_rows, counts_between
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
@@ -35,7 +35,7 @@ def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> 
     Without ``wait`` a link that is locked raises an ``OperationalError`` for which ``lock_denied`` is true.
     """
     if session.get_bind().dialect.name == "postgresql":
-        question = select(Link.link_key).where(among(Link.link_key, link_keys)).order_by(Link.link_key)
+        question = select(Link.link_key).where(in_values(Link.link_key, link_keys)).order_by(Link.link_key)
         session.execute(question.with_for_update(key_share=True, nowait=not wait)).all()
 
 
@@ -54,7 +54,7 @@ def existing_counts(session: Session, rows: Rows) -> Rows:
 
 def _at_slots(session: Session, link_key: int, slots: NDArray[np.int64]) -> Rows:
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality).order_by(Count.slot_start)
-    question = question.where(Count.link_key == link_key, among(Count.slot_start, slots.tolist()))
+    question = question.where(Count.link_key == link_key, in_values(Count.slot_start, slots.tolist()))
     return as_rows(session.execute(question).all())
 
 

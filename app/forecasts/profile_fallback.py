@@ -38,7 +38,7 @@ RENEWAL_STEP = 900  # seconds between the renewals of two links with consecutive
 CALENDARS = 16  # that are kept: links of one zone whose newest slot is the same share two
 
 
-class Said(NamedTuple):
+class ForecastValues(NamedTuple):
     """Expected counts of the next slots, and the ends of their intervals, None where too little is known."""
 
     expected: Array
@@ -46,18 +46,18 @@ class Said(NamedTuple):
     upper: Array | None
 
     @classmethod
-    def constant(cls, count: float, n: int) -> Said:
+    def constant(cls, count: float, n: int) -> ForecastValues:
         """Return the same count for n slots, without an interval."""
         return cls(np.full(n, count), None, None)
 
 
-class Usual(NamedTuple):
+class LinkProfile(NamedTuple):
     """A link's profile, and how far its counts stray from it."""
 
     profile: Profile
     bands: Bands | None
 
-    def at(self, link: LinkInfo, first: int, n: int) -> Said:
+    def at(self, link: LinkInfo, first: int, n: int) -> ForecastValues:
         """Say what is usual in n slots from ``first`` on, in Unix seconds."""
         calendar = _calendar(link.grid, link.zone, first // link.slot_seconds, n)
         return _banded(self.profile.at(calendar.weekday, calendar.slot_of_day), self.bands)
@@ -72,7 +72,7 @@ class Wanted(NamedTuple):
     version: int = 0
 
 
-class UsualCounts:
+class ProfileFallback:
     """Profiles of links, learnt from their latest weeks and kept for a day.
 
     To learn one takes some milliseconds. Links therefore renew theirs at different times of the day, which spreads
@@ -81,16 +81,16 @@ class UsualCounts:
 
     def __init__(self) -> None:
         # Each with the slot that it was learnt up to.
-        self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, Usual]] = OrderedDict()
+        self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, LinkProfile]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, session: Session, wanted: Wanted) -> Usual | LinkSeries:
+    def of(self, session: Session, wanted: Wanted) -> LinkProfile | LinkSeries:
         """Return the profile of a link with its bands, or its last weeks while they have too few counts for one."""
         return self.learn(wanted, self.look_up(session, [wanted])[wanted.link.link_key])
 
-    def look_up(self, session: Session, wanted: Sequence[Wanted]) -> dict[int, Usual | Rows]:
+    def look_up(self, session: Session, wanted: Sequence[Wanted]) -> dict[int, LinkProfile | Rows]:
         """Return the profiles of links that are in memory, and the counts to learn the others from, by link key."""
-        found: dict[int, Usual | Rows] = {}
+        found: dict[int, LinkProfile | Rows] = {}
         alike: dict[int, list[int]] = {}
         for one in wanted:
             if (known := self.in_memory(one.link, one.newest, one.version)) is not None:
@@ -101,13 +101,13 @@ class UsualCounts:
             found |= counts_by_link(session, link_keys, newest - DAYS * 86400, newest)
         return found
 
-    def learn(self, wanted: Wanted, known: Usual | Rows) -> Usual | LinkSeries:
+    def learn(self, wanted: Wanted, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
         """Return the profile of a link that was looked up, learnt and kept; its last weeks if these are too few."""
-        if isinstance(known, Usual):
+        if isinstance(known, LinkProfile):
             return known
         link, newest, profile, version = wanted
         series = series_of(link, known, slots_between(link, newest - DAYS * 86400, newest))
-        usual = _learn(series, profile)
+        usual = learn_profile(series, profile)
         if usual is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
         with self._lock:
@@ -116,7 +116,7 @@ class UsualCounts:
                 self._kept.popitem(last=False)
         return usual
 
-    def in_memory(self, link: LinkInfo, newest: int, version: int) -> Usual | None:
+    def in_memory(self, link: LinkInfo, newest: int, version: int) -> LinkProfile | None:
         """Return the profile of a link if it was learnt already, from no later counts than ``newest``."""
         with self._lock:
             kept = self._kept.get(_key(link, newest, version))
@@ -153,7 +153,7 @@ def _key(link: LinkInfo, newest: int, version: int) -> tuple[LinkInfo, int, int]
     return link, (newest + RENEWAL_STEP * link.link_key) // 86400, version
 
 
-def last_count(series: LinkSeries, newest: int, n: int) -> Said:
+def last_count(series: LinkSeries, newest: int, n: int) -> ForecastValues:
     """Say that the next n slots will be like the last, within what such a guess missed by before."""
     counts = series.counts
     known = counts[~np.isnan(counts)]
@@ -166,15 +166,16 @@ def last_count(series: LinkSeries, newest: int, n: int) -> Said:
     return _banded(expected, _bands(np.repeat(counts[:, None], n, axis=1), came))
 
 
-def _learn(series: LinkSeries, profile: Profile | None) -> Usual | None:
+def learn_profile(series: LinkSeries, profile: Profile | None) -> LinkProfile | None:
+    """Return a link's profile with its bands; None where it has too few counts and no profile of a model."""
     sound = np.where(series.suspect, np.nan, series.counts)
     enough = np.count_nonzero(~np.isnan(sound)) >= LEAST_DAYS * series.grid.slots_per_day
     if not enough:
-        return None if profile is None else Usual(profile, None)
+        return None if profile is None else LinkProfile(profile, None)
     calendar = _calendar(series.grid, series.zone, series.first, len(series))
     if profile is None:
         profile = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
-    return Usual(profile, _bands(profile.at(calendar.weekday, calendar.slot_of_day)[:, None], sound[:, None]))
+    return LinkProfile(profile, _bands(profile.at(calendar.weekday, calendar.slot_of_day)[:, None], sound[:, None]))
 
 
 @lru_cache(maxsize=CALENDARS)
@@ -189,11 +190,11 @@ def _bands(expected: Array, came: Array) -> Bands | None:
         return None
 
 
-def _banded(expected: Array, bands: Bands | None) -> Said:
+def _banded(expected: Array, bands: Bands | None) -> ForecastValues:
     if bands is None:
-        return Said(expected, None, None)
+        return ForecastValues(expected, None, None)
     if len(bands.edges) == 1:  # one band for all horizons
         lower, upper = bands.around(expected[:, None])
-        return Said(expected, lower[:, 0], upper[:, 0])
+        return ForecastValues(expected, lower[:, 0], upper[:, 0])
     lower, upper = bands.around(expected[None, :])
-    return Said(expected, lower[0], upper[0])
+    return ForecastValues(expected, lower[0], upper[0])

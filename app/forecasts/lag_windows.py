@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app.core.slots import Calendar
 from app.counts.queries import Rows, counts_between
 from app.links.queries import LinkInfo
-from app.registry.loaded import Loaded
+from app.registry.loaded_models import Loaded
 from model.link_model.trained_model import TrainedModel
 
 Array = NDArray[np.float64]
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 HORIZONS = 4  # slots ahead that are served
 
 
-class Windows:
+class LagWindows:
     """The latest counts of several links, fetched at once."""
 
     def __init__(

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from app.core.network_calendar import network_calendar
 from app.core.slots import SlotGrid
 from app.counts.queries import counts_between
-from app.forecasts.pulse import NO_LINK, Members, Pulses, pulse_of
-from app.forecasts.windows import HORIZONS
+from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.network_deviations import NO_LINK, Members, NetworkDeviationCache, pulse_of
 from app.links.queries import LinkInfo
 from model.network_model.context import RECENT, moment
 from model.network_model.network import Network, NetworkModel, source_of
@@ -42,7 +42,11 @@ class NetworkRows(NamedTuple):
 
 
 def rows_of(
-    session: Session, pulses: Pulses, links: Sequence[LinkInfo], models: Sequence[NetworkModel], newest: int
+    session: Session,
+    deviations: NetworkDeviationCache,
+    links: Sequence[LinkInfo],
+    models: Sequence[NetworkModel],
+    newest: int,
 ) -> NetworkRows:
     """Make the rows of links of one network as of one slot, ``newest``, in Unix seconds; nothing after it is read."""
     network, link = models[0].network, links[0]
@@ -55,14 +59,14 @@ def rows_of(
     horizons = range(1, HORIZONS + 1)
     needed = np.unique(np.concatenate([moment(calendar, at, horizon).slots for horizon in horizons]))
 
-    members = _with_asked(pulses.members(session, network), links, models)
-    pulse = pulses.known(network, (needed + first).tolist(), row - 1)
+    members = _with_asked(deviations.members(session, network), links, models)
+    pulse = deviations.known(network, (needed + first).tolist(), row - 1)
     known = np.isin(needed + first, list(pulse))
     wide, narrow = needed[~known], needed[known]  # slots to read of all links, and of those asked for
     of_all = _read(session, members.keys, wide + first, seconds)
     values = pulse_of(network, members, of_all, calendar, wide)
     news = dict(zip((wide + first).tolist(), values.tolist(), strict=True))
-    pulses.keep(network, news, row - 1)
+    deviations.keep(network, news, row - 1)
 
     asked = np.array([model.link for model in models])
     places = _with_related(network, asked)

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.accuracy.breakdown import cut_pieces
 from app.accuracy.error_sums import ErrorSums, measures, skill, total
-from app.accuracy.pieces import cut_pieces
 from app.accuracy.queries import PART, Wanted, link_sums
 from app.accuracy.schemas import By, LinkAccuracy, SeriesItem
 from app.accuracy.window import parts, window_seconds

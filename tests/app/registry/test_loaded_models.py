@@ -4,9 +4,9 @@ import pytest
 
 from app.core.database import writing
 from app.registry.activate import activate
-from app.registry.loaded import LoadedModels
+from app.registry.loaded_models import LoadedModels
 from app.registry.queries import Place
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from model.artifacts.artifact import read_artifact
 from tests.support.databases import on_sqlite
 from tests.support.waiting import wait_until

@@ -46,7 +46,7 @@ class _Kept(NamedTuple):
     slots: OrderedDict[int, tuple[float, float]]  # mean deviation by slot number, and until when it is kept
 
 
-class Pulses:
+class NetworkDeviationCache:
     """Mean deviations of networks, for as long as the networks are in use."""
 
     def __init__(self) -> None:

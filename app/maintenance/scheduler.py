@@ -35,7 +35,7 @@ class _PutDown(Exception):
     """Ends a removal before its end; what is left will be taken up by whoever comes next."""
 
 
-class Upkeeper:
+class MaintenanceScheduler:
     """Looks now and then whether something is due; of several workers one does it."""
 
     def __init__(self, engine: Engine, settings: Settings, worker: str) -> None:

@@ -7,8 +7,8 @@ from starlette.testclient import TestClient
 
 from app.core.database import reading
 from app.counts.queries import newest_slots
-from app.forecasts import usual as usual_module
-from app.forecasts.usual import Usual, UsualCounts, Wanted
+from app.forecasts import profile_fallback as usual_module
+from app.forecasts.profile_fallback import LinkProfile, ProfileFallback, Wanted
 from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
@@ -64,7 +64,7 @@ def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
     put_counts(client, "A", counts(0, start + 1))
     then = asked(client, as_of=utc(MONDAY + start * SLOT))
     put_counts(client, "A", counts(start + 1, start + 12, level=900))
-    client.app.state.forecast_cache.issuer.usual.__init__()  # as in a process that was just started
+    client.app.state.forecast_cache.forecaster.usual.__init__()  # as in a process that was just started
     asked(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
     again = asked(client, as_of=utc(MONDAY + start * SLOT))
     assert again["method"] == "profile"
@@ -100,28 +100,28 @@ class TestManyLinks:
         return client.app.state.engine
 
     def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
-        usual = UsualCounts()
+        usual = ProfileFallback()
         usual.learn_ahead(engine, lambda: False)
         reads = Reads(engine)
         with reading(engine) as session:
             assert len(usual) == len(all_links(session)) == 5
             for link in all_links(session):
-                assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), Usual)
+                assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
         assert reads.n == 0
 
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
         another = create_app(settings)
         with TestClient(another):
-            wait_until(lambda: len(another.state.forecast_cache.issuer.usual) == 5)
+            wait_until(lambda: len(another.state.forecast_cache.forecaster.usual) == 5)
 
     def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
-        monkeypatch.setattr("app.forecasts.usual.LINKS_AT_ONCE", 2)
-        usual = UsualCounts()
+        monkeypatch.setattr("app.forecasts.profile_fallback.LINKS_AT_ONCE", 2)
+        usual = ProfileFallback()
         usual.learn_ahead(engine, lambda: len(usual) == 2)
         assert len(usual) == 2
 
     def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine):
-        usual, reads, renewed = UsualCounts(), Reads(engine), []
+        usual, reads, renewed = ProfileFallback(), Reads(engine), []
         with reading(engine) as session:
             links = all_links(session)
             assert not active_models(session)
@@ -134,7 +134,7 @@ class TestManyLinks:
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
     def test_the_first_counts_of_many_links_are_forecast_with_as_many_queries_as_of_one(self, client, engine):
-        usual = client.app.state.forecast_cache.issuer.usual
+        usual = client.app.state.forecast_cache.forecaster.usual
         reads, queries = Reads(engine), []
         for i, link_ids in enumerate(("A", "ABCDE")):
             usual.__init__()  # as in a process that was just started
@@ -162,7 +162,7 @@ class TestManyLinks:
         with reading(engine) as session:
             newest = newest_slots(session)
             wanted = [Wanted(link, newest[link.link_key]) for link in all_links(session)]
-            alone, together = UsualCounts(), UsualCounts()
+            alone, together = ProfileFallback(), ProfileFallback()
             known = together.look_up(session, wanted)
             for one in wanted:
                 expected, found = alone.of(session, one), together.learn(one, known[one.link.link_key])
@@ -175,7 +175,7 @@ class TestManyLinks:
                 raise ZeroDivisionError
             return learnt(series, profile)
 
-        learnt = usual_module._learn
-        monkeypatch.setattr(usual_module, "_learn", learn)
-        client.app.state.forecast_cache.issuer.usual.__init__()
+        learnt = usual_module.learn_profile
+        monkeypatch.setattr(usual_module, "learn_profile", learn)
+        client.app.state.forecast_cache.forecaster.usual.__init__()
         assert post_slot(client, MONDAY + 14 * DAY * SLOT, "ABCDE") == 4

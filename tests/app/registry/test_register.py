@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading, writing
 from app.core.errors import Invalid
-from app.forecasts.windows import HORIZONS
+from app.forecasts.lag_windows import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import shelved_models
-from app.registry.shelve import LEAST_HORIZONS, shelve
+from app.registry.register import LEAST_HORIZONS, shelve
 from app.registry.tables import ShelvedModel
 from model.artifacts.artifact import read_artifact
 from model.artifacts.link_models import load_model, save_model

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from app.accuracy.pieces import cut_pieces
+from app.accuracy.breakdown import cut_pieces
 from app.core.slots import SlotGrid
 from app.core.spans import Span
 from app.counts.series import LinkSeries, as_count_series

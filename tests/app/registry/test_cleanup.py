@@ -10,10 +10,10 @@ import pytest
 
 from app.core.database import reading, writing
 from app.registry.activate import activate
+from app.registry.cleanup import sweep_store, tidy_shelf
 from app.registry.folder_store import FolderStore
-from app.registry.housekeeping import sweep_store, tidy_shelf
 from app.registry.queries import shelf_size, shelved_models
-from app.registry.shelve import shelve
+from app.registry.register import shelve
 from app.registry.training_folder import training_folder
 from tests.support.artifacts import retold
 
