@@ -1,29 +1,27 @@
-"""Prometheus: what each process counts; right with several of them, and never a link or free text as a label.
+"""Metrics that each process counts for Prometheus; links and free text are never labels.
 
-What the database knows is not counted here but asked for when Prometheus comes: see ``figures.py``.
+With several processes they are shared through files by prometheus-client's multiprocess mode. Metrics that are read
+from the database are in ``app/server/database_metrics.py``.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
-from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where processes share their figures; prometheus-client's own name
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the files; the name is prometheus-client's
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 ISSUE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LAG_SECONDS = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400)
 REFUSALS = (401, 403, 413, 429, 503)
-# Why a forecast is not what the link's active model would have said; what is said to callers has numbers in it.
+# Why a forecast does not come from the link's active model; the texts that callers read have numbers in them.
 DEGRADED = ("no_model", "damaged_model", "gaps", "no_profile", "failed", "stale", "other")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 OTHER = "other"
@@ -31,21 +29,10 @@ OTHER = "other"
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 
-
-class BatchHistogram(Histogram):
-    """A histogram that takes many values at once: where processes share their figures, each step costs."""
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Observe values, with one step for each bucket that some of them fall into."""
-        for place, n in Tally(bisect_left(self._upper_bounds, value) for value in values).items():
-            self._buckets[place].inc(n)
-        self._sum.inc(sum(values))
-
-
 _requests = Counter(
     "flowcast_requests", "Requests answered", ("method", "route", "status"), registry=REGISTRY
 )  # shown with _total at its end
-_durations = BatchHistogram(
+_durations = Histogram(
     "flowcast_request_duration_seconds",
     "Time to answer",
     ("method", "route", "status"),
@@ -57,7 +44,7 @@ _unrecorded = Counter(
     "flowcast_audit_unrecorded", "Refused admin calls that were left out of the audit", registry=REGISTRY
 )
 _counts = Counter("flowcast_counts_stored", "Counts stored, new and corrected", registry=REGISTRY)
-_lags = BatchHistogram(
+_lags = Histogram(
     "flowcast_ingest_lag_seconds",
     "From the end of a slot to the arrival of a count that moved its link forward",
     buckets=LAG_SECONDS,
@@ -81,43 +68,20 @@ _models = Gauge(
     registry=REGISTRY,
 )
 
-
-class _Answers(NamedTuple):
-    """Answers of one kind: where they are counted, and how long those took that are not counted yet."""
-
-    answers: Counter
-    durations: BatchHistogram
-    refusals: Counter | None
-    waiting: list[float]
-
-
-# Finding a labelled child costs more than counting with it. There are as many as routes, methods and status codes.
-_answers: dict[tuple[str, str, int], _Answers] = {}
-# From the start on, for a rate cannot see the first step of a counter that was not there before.
-_refused = {code: _refusals.labels(str(code)) for code in REFUSALS}
-_degraded_by = {reason: _degraded.labels(reason) for reason in DEGRADED}
+# Created at the start, because rate() does not see the first step of a counter that was absent before.
+for _code in REFUSALS:
+    _refusals.labels(str(_code))
+for _reason in DEGRADED:
+    _degraded.labels(_reason)
 
 
 def request_answered(method: str, route: str, status: int, seconds: float) -> None:
-    """Take note of an answer and the time it took, which is counted by ``count_answers``."""
-    kind = method if method in METHODS else OTHER, route, status
-    alike = _answers.get(kind)
-    if alike is None:
-        labels = *kind[:2], f"{status // 100}xx"
-        alike = _Answers(_requests.labels(*labels), _durations.labels(*labels), _refused.get(status), [])
-        _answers[kind] = alike
-    alike.waiting.append(seconds)
-
-
-def count_answers() -> None:
-    """Count the answers that were taken note of."""
-    for answers, durations, refusals, waiting in list(_answers.values()):
-        if seconds := waiting[:]:
-            del waiting[: len(seconds)]
-            answers.inc(len(seconds))
-            durations.observe_all(seconds)
-            if refusals is not None:
-                refusals.inc(len(seconds))
+    """Count an answer and the time it took."""
+    labels = method if method in METHODS else OTHER, route, f"{status // 100}xx"
+    _requests.labels(*labels).inc()
+    _durations.labels(*labels).observe(seconds)
+    if status in REFUSALS:
+        _refusals.labels(str(status)).inc()
 
 
 def call_unrecorded() -> None:
@@ -131,8 +95,9 @@ def counts_stored(n: int) -> None:
 
 
 def counts_arrived(lags: Iterable[float]) -> None:
-    """Note how long after the ends of their slots counts came, a lag for each link that moved forward."""
-    _lags.observe_all(list(lags))
+    """Observe the time from the end of a slot to the arrival of its count, for each link that moved forward."""
+    for lag in lags:
+        _lags.observe(lag)
 
 
 def forecasts_issued(method: str, n: int) -> None:
@@ -142,11 +107,11 @@ def forecasts_issued(method: str, n: int) -> None:
 
 def forecasts_degraded(reason: str, n: int) -> None:
     """Count forecasts that were degraded, by one of the reasons in ``DEGRADED``."""
-    _degraded_by[reason].inc(n)
+    _degraded.labels(reason).inc(n)
 
 
 def forecasts_stored(seconds: float) -> None:
-    """Note how long after a batch of counts had arrived its forecasts were stored."""
+    """Observe the time from the arrival of a batch of counts to its forecasts stored."""
     _issues.observe(seconds)
 
 
@@ -156,43 +121,41 @@ def forecasts_failed() -> None:
 
 
 def models_loaded(n: int) -> None:
-    """Say how many models this process holds."""
+    """Set the number of models in the memory of this process."""
     _models.set(n)
 
 
-class _Given(Collector):
-    """Figures that were found elsewhere."""
+class _GivenMetrics(Collector):
+    """A collector of metrics that were computed elsewhere."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
 
     def collect(self) -> Iterator[Metric]:
-        """Give them."""
+        """Yield the metrics."""
         yield from self._families
 
 
 def page(families: Iterable[Metric]) -> bytes:
-    """Write all figures, those counted over all processes and those given, as Prometheus reads them."""
-    count_answers()
+    """Return all metrics in Prometheus' text format: those summed over all processes, and those given."""
     registry = REGISTRY
     if folder := os.environ.get(SHARED_FOLDER):
         _forget_dead(Path(folder))
         registry = CollectorRegistry()
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
     given = CollectorRegistry()
-    given.register(_Given(families))
+    given.register(_GivenMetrics(families))
     return generate_latest(registry) + generate_latest(given)
 
 
 def process_ends() -> None:
-    """Take this process out of what is summed over the living."""
-    count_answers()
+    """Remove this process from gauges that are summed over running processes."""
     if folder := os.environ.get(SHARED_FOLDER):
         mark_process_dead(os.getpid(), folder)  # type: ignore[no-untyped-call]
 
 
 def _forget_dead(folder: Path) -> None:
-    # A process that was killed could not say goodbye.
+    # A process that was killed has not called process_ends().
     for file in folder.glob("gauge_live*_*.db"):
         found = re.search(r"_(\d+)\.db$", file.name)
         if found and not Path(f"/proc/{found[1]}").exists() and Path("/proc/self").exists():

@@ -154,7 +154,6 @@ class Edge:
 
     def _write_down(self) -> None:
         self._noted = False
-        metrics.count_answers()
         self._log.start_writing()
 
 

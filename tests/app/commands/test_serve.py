@@ -133,7 +133,7 @@ def test_several_processes_share_key_metrics_and_port(serve, tmp_path):
     for thread in threads:
         thread.join()
     expected = 'flowcast_requests_total{method="GET",route="/v1/links",status="2xx"} 40.0'
-    # Each process counts its own, half a second later at most.
+    # A process counts a request just after its answer has left.
     wait_until(lambda: expected in httpx.get(f"{served.url}/metrics").text)
     assert httpx.get(f"{served.url}/openapi.json").json()["servers"] == [{"url": "/flowcast"}]
     assert served.stop() == 0
