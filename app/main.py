@@ -41,7 +41,7 @@ from app.server import routes as operations
 from app.server.database_metrics import Figures
 from app.server.documentation import DESCRIPTION, TAGS, document
 from app.server.key_checks import KeyChecks
-from app.server.logs import RequestLog
+from app.server.logs import requests_logged_in_thread
 from app.server.middleware import Edge
 from app.server.readiness import Readiness
 from app.server.resources import Resources, open_resources
@@ -79,7 +79,7 @@ AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a buc
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the service; the database's schema must be up to date when it starts."""
     settings = settings or settings_from_environment()
-    request_log, shedding = RequestLog(settings.log_level), Shedding(settings)
+    shedding = Shedding(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -94,7 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ahead = threading.Thread(target=_load_ahead, args=(resources, over.is_set), name="ahead", daemon=True)
         ahead.start()
         try:
-            with streams_end_on_signals():
+            with streams_end_on_signals(), requests_logged_in_thread():
                 yield
         finally:
             watch.cancel()
@@ -102,7 +102,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await upkeep  # not cancelled: a thread of it would go on at a database that is closed
             ahead.join(timeout=AHEAD_SECONDS)
             await run_in_threadpool(_close, resources)
-            request_log.flush()
 
     app = FastAPI(
         title="Flowcast",
@@ -122,7 +121,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
-    app.add_middleware(Edge, settings=settings, request_log=request_log, shedding=shedding)
+    app.add_middleware(Edge, settings=settings, shedding=shedding)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

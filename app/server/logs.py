@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import re
-import sys
-from collections import deque
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
+from typing import Any, cast
 
-MOST_WAITING = 100_000  # lines; when nobody reads them, memory is worth more
+MOST_WAITING = 100_000  # lines of requests that wait to be written; more are dropped
 _OWN_FIELDS = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
+_OWN_FIELDS.add("taskName")  # from Python 3.12 on
 _KEY = re.compile(r"fc_([0-9A-Za-z]+)_[\w-]+")
 
-
-def without_keys(text: str) -> str:
-    """Take the secret out of any key in a text, such as a path somebody pasted one into."""
-    return _KEY.sub(r"fc_\1_…", text) if "fc_" in text else text
+request_log = logging.getLogger("flowcast.requests")
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats what Python's logging is told, extras included."""
+    """Formats a record and its extra fields as JSON, without the secrets of API keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give one line."""
+        """Return one line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": without_keys(record.getMessage()),
+            "message": record.getMessage(),
         }
         line |= {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
         if record.exc_info:
-            line["traceback"] = without_keys(self.formatException(record.exc_info))
-        return json.dumps(line, default=str)
+            line["traceback"] = self.formatException(record.exc_info)
+        return _KEY.sub(r"fc_\1_\\u2026", json.dumps(line, default=str))
 
 
 def logging_config(level: str) -> dict[str, Any]:
-    """Say to Python's logging, uvicorn's included, where and how to write."""
+    """Return the configuration of Python's logging, uvicorn's loggers included."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -52,50 +49,27 @@ def logging_config(level: str) -> dict[str, Any]:
     }
 
 
-class RequestLog:
-    """Collects the requests' lines until they are written together, so that no request waits for a write."""
+class _DroppingQueueHandler(QueueHandler):
+    """Drops records while many wait: without a reader of the log, memory must stay bounded."""
 
-    def __init__(self, level: str) -> None:
-        self._info = level in ("debug", "info")
-        self._lines: deque[str] = deque(maxlen=MOST_WAITING)
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Store a record for the thread that writes."""
+        if cast("SimpleQueue[Any]", self.queue).qsize() < MOST_WAITING:
+            super().enqueue(record)
 
-    def add(
-        self,
-        *,
-        request_id: str,
-        method: str,
-        path: str,
-        route: str,
-        status: int,
-        seconds: float,
-        sent: int,
-        key_id: str | None,
-        client: str,
-    ) -> None:
-        """Take note of one request."""
-        failed = status >= 500
-        if not (self._info or failed):
-            return
-        self._lines.append(
-            f'{{"time": "{datetime.now(UTC).isoformat(timespec="milliseconds")}", '
-            f'"level": "{"error" if failed else "info"}", "request_id": "{request_id}", "method": {quoted(method)}, '
-            f'"path": {quoted(without_keys(path))}, "route": {quoted(route)}, "status": {status}, '
-            f'"duration_ms": {seconds * 1000:.3f}, "bytes": {sent}, '
-            f'"key_id": {"null" if key_id is None else quoted(key_id)}, "client": {quoted(client)}}}\n'
-        )
 
-    def flush(self) -> None:
-        """Write what is waiting."""
-        lines = []
-        with contextlib.suppress(IndexError):  # the end; another thread may be writing too
-            while True:
-                lines.append(self._lines.popleft())
-        if lines and not sys.stdout.closed:
-            with contextlib.suppress(OSError):  # nobody listens any more
-                sys.stdout.write("".join(lines))
-                sys.stdout.flush()
-
-    def start_writing(self) -> None:
-        """Write what is waiting in a thread: a pipe that is full would stop every request."""
-        if self._lines:
-            asyncio.get_running_loop().run_in_executor(None, self.flush)
+@contextlib.contextmanager
+def requests_logged_in_thread() -> Iterator[None]:
+    """Write the lines of requests in a thread: while a pipe is full, the event loop would wait for its reader."""
+    waiting: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handler = _DroppingQueueHandler(waiting)
+    listener = QueueListener(waiting, *logging.getLogger().handlers)
+    request_log.addHandler(handler)
+    request_log.propagate = False
+    listener.start()
+    try:
+        yield
+    finally:
+        request_log.propagate = True
+        request_log.removeHandler(handler)
+        listener.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from functools import partial
@@ -26,12 +25,11 @@ from app.keys.caller import Caller
 from app.keys.caller import Scope as KeyScope
 from app.keys.limits import Buckets
 from app.server.bodies import Body, too_large
-from app.server.logs import RequestLog
+from app.server.logs import request_log
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.edge")
 
-NOTE_SECONDS = 0.5  # in which answers are gathered, to be counted and logged together
 UNMATCHED = "unmatched"
 GONE = 499  # in the log only: the client hung up
 ADMIN_PATH, IMPORT_PATH = "/v1/admin/", "/v1/import"
@@ -44,8 +42,8 @@ PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
 class Edge:
     """Request ids, limits, packing, security headers, one log line and the metrics of every request."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, request_log: RequestLog, shedding: Shedding) -> None:
-        self._app, self._log, self._shedding = app, request_log, shedding
+    def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
+        self._app, self._shedding = app, shedding
         largest = settings.max_body_megabytes << 20
         self._limits = {
             IMPORT_PATH: settings.max_import_megabytes << 20,
@@ -57,7 +55,6 @@ class Edge:
         self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
         self._unpacking = CapacityLimiter(1)  # bodies at a time, part by part
         self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
-        self._noted = False  # whether there are answers that were not counted or logged yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one request through."""
@@ -86,7 +83,7 @@ class Edge:
         finally:
             if body is not None:
                 body.let_go()
-            self._note(exchange, perf_counter() - began)
+            _record(exchange, perf_counter() - began)
 
     async def _body(self, exchange: Exchange, receive: Receive) -> Body:
         scope, path = exchange.scope, exchange.path
@@ -131,30 +128,25 @@ class Edge:
         )
         await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock: no thread of others for that
 
-    def _note(self, exchange: Exchange, seconds: float) -> None:
-        scope, status = exchange.scope, exchange.status or GONE
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        caller = scope.get(CALLER)
-        method: str = exchange.method
-        metrics.request_answered(method, route, status, seconds)
-        self._log.add(
-            request_id=exchange.request_id,
-            method=method,
-            path=scope["path"],
-            route=route,
-            status=status,
-            seconds=seconds,
-            sent=exchange.sent,
-            key_id=None if caller is None else caller.key_id,
-            client=exchange.client,
-        )
-        if not self._noted:
-            self._noted = True
-            asyncio.get_running_loop().call_later(NOTE_SECONDS, self._write_down)
 
-    def _write_down(self) -> None:
-        self._noted = False
-        self._log.start_writing()
+def _record(exchange: Exchange, seconds: float) -> None:
+    """Count a request and write its line of the log."""
+    scope, status = exchange.scope, exchange.status or GONE
+    route = getattr(scope.get("route"), "path", UNMATCHED)
+    caller = scope.get(CALLER)
+    metrics.request_answered(exchange.method, route, status, seconds)
+    facts = {
+        "request_id": exchange.request_id,
+        "method": exchange.method,
+        "path": scope["path"],
+        "route": route,
+        "status": status,
+        "duration_ms": round(seconds * 1000, 3),
+        "bytes": exchange.sent,
+        "key_id": None if caller is None else caller.key_id,
+        "client": exchange.client,
+    }
+    request_log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra=facts)
 
 
 def _answer_to(problem: Exception, exchange: Exchange) -> Response:

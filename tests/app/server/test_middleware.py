@@ -5,8 +5,10 @@ import contextlib
 import gzip
 import json
 import logging
+import logging.config
 import re
 import shutil
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +22,11 @@ from starlette.testclient import TestClient
 from app.keys.dependencies import ReadKey
 from app.main import create_app
 from app.server.bodies import LEAST_RATE, Body, TooSlow
+from app.server.logs import logging_config
 from app.settings import Settings
 from tests.support.services import ADMIN_KEY
 from tests.support.virtual_time import run_in_virtual_time
+from tests.support.waiting import WAIT_SECONDS
 
 KEY = {"X-API-Key": ADMIN_KEY}
 MEGABYTE = 1 << 20
@@ -90,12 +94,38 @@ class TestRequestId:
         assert probe.get("/livez", headers={"X-Request-ID": given}).headers["X-Request-ID"] != given
 
 
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger, whose handlers and levels are as before after the test."""
+    root, flowcast = logging.getLogger(), logging.getLogger("flowcast")
+    kept = root.handlers[:], root.level, flowcast.level
+    yield root
+    root.handlers[:] = kept[0]
+    root.setLevel(kept[1])
+    flowcast.setLevel(kept[2])
+
+
+class BlockedHandler(logging.Handler):
+    """A handler whose reader does not read until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released, self.written = threading.Event(), []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.released.wait(WAIT_SECONDS)
+        self.written.append(record.path)
+
+
+@pytest.mark.usefixtures("root_logger")
 class TestLog:
-    def lines(self, settings, capsys, *paths: str, **options):
+    def lines(self, settings, capsys, *paths: str, level="info", **options):
+        logging.config.dictConfig(logging_config(level))
         with TestClient(with_probes(create_app(settings)), headers=KEY) as client:
             for path in paths:
                 client.get(path, **options)
-        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [line for line in lines if line["logger"] == "flowcast.requests"]
 
     def test_one_line_a_request(self, settings, capsys):
         seen, lost = self.lines(settings, capsys, "/v1/links/A", "/nowhere", headers={"X-Request-ID": "r1"})
@@ -117,13 +147,22 @@ class TestLog:
         assert "fc_0123456789ab_" in written
 
     def test_a_level_above_info_keeps_failures_only(self, settings, capsys):
-        quiet = settings.model_copy(update={"log_level": "warning"})
-        [line] = self.lines(quiet, capsys, "/livez", "/v1/probe/broken")
+        [line] = self.lines(settings, capsys, "/livez", "/v1/probe/broken", level="warning")
         assert (line["level"], line["status"]) == ("error", 500)
 
     def test_quotes_in_a_path_do_not_break_the_line(self, settings, capsys):
         [line] = self.lines(settings, capsys, '/a"b\\c')
         assert line["path"] == '/a"b\\c'
+
+    def test_requests_are_answered_while_nothing_reads_the_log(self, settings, root_logger, monkeypatch):
+        monkeypatch.setattr("app.server.logs.MOST_WAITING", 2)
+        handler = BlockedHandler()
+        root_logger.handlers[:] = [handler]
+        logging.getLogger("flowcast").setLevel(logging.INFO)
+        with TestClient(create_app(settings)) as client:
+            assert {client.get(f"/nowhere/{n}").status_code for n in range(10)} == {404}
+            handler.released.set()
+        assert 2 <= len(handler.written) <= 3  # those that waited, and the one that was being written
 
 
 class TestHeaders:
