@@ -8,12 +8,11 @@ from itertools import count
 
 from starlette.types import Message, Scope, Send
 
-from app.http.compression import Packed, worth_packing
 from app.http.route_paths import route_path
 
 REQUEST_ID = "flowcast.request_id"
 SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-NO_GZIP = re.compile(rb"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")
+NO_GZIP = re.compile(rb"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")  # GZipMiddleware does not read qualities
 SECURITY = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -22,7 +21,6 @@ SECURITY = [
 POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 NO_STORE = (b"cache-control", b"no-store")
 HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
-VARY = (b"vary", b"Accept-Encoding")
 
 
 Audit = Callable[["Exchange"], Awaitable[None]]
@@ -36,13 +34,12 @@ class Exchange:
     """One request and its answer."""
 
     __slots__ = (
-        "_answers_head", "_audit", "_ended", "_packed", "_packs", "_send", "accept", "client", "encoding", "has_body",
+        "_answers_head", "_audit", "_ended", "_send", "client", "encoding", "has_body",
         "key", "length", "method", "path", "request_id", "scope", "sent", "status",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, send: Send, id_prefix: str, ids: count[int], audit: Audit) -> None:
         self._send, self._audit = send, audit
-        self._packed: Packed | None = None
         self.status = self.sent = 0
         self.method: str = scope["method"]
         self._answers_head, self._ended = self.method == "HEAD", False
@@ -58,8 +55,8 @@ class Exchange:
         self.scope[SENT_KEY] = self.key
 
     def _read_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
-        self.encoding, self.length, self.key, self._packs, self.has_body = b"", None, None, False, False
-        self.accept, bearer = b"", None
+        self.encoding, self.length, self.key, self.has_body = b"", None, None, False
+        bearer = None
         for name, value in headers:
             if name == b"x-api-key":
                 if self.key is None:  # of several the first, as everywhere
@@ -67,10 +64,8 @@ class Exchange:
             elif name == b"authorization":
                 if bearer is None and value[: len(BEARER)].lower() == BEARER:
                     bearer = value[len(BEARER) :].strip().decode("latin-1")
-            elif name == b"accept":
-                self.accept = self.accept + b"," + value if self.accept else value
-            elif name == b"accept-encoding":
-                self._packs = b"gzip" in value and not (b"q=" in value and NO_GZIP.search(value))
+            elif name == b"accept-encoding" and NO_GZIP.search(value):
+                self.scope["headers"] = [header for header in headers if header[0] != b"accept-encoding"]
             elif name == b"content-length":
                 self.length = int(value) if value.isdigit() and len(value) < 20 else None
                 self.has_body = self.length != 0
@@ -88,9 +83,6 @@ class Exchange:
             self._begin(message)
             if ADMIN_CALL in self.scope:  # recorded before the answer leaves
                 await self._audit(self)
-            if self._packed is not None:
-                self._packed.begin(message)
-                return
             await self._send(message)
             return
         if self._answers_head:  # over with the first part: a stream would keep the connection for ever
@@ -98,13 +90,8 @@ class Exchange:
                 return
             self._ended = True
             message = {"type": "http.response.body", "body": b"", "more_body": False}
-        if self._packed is None:
-            self.sent += len(message.get("body", b""))
-            await self._send(message)
-            return
-        for part in await self._packed.send(message):
-            self.sent += len(part.get("body", b""))
-            await self._send(part)
+        self.sent += len(message.get("body", b""))
+        await self._send(message)
 
     def _begin(self, message: Message) -> None:
         self.status = message["status"]
@@ -117,11 +104,4 @@ class Exchange:
             headers.append(NO_STORE)
         if self.scope["scheme"] == "https":
             headers.append(HTTPS_ONLY)
-        length = given.get(b"content-length")
-        if b"content-encoding" not in given and worth_packing(
-            given.get(b"content-type", b""), None if length is None else int(length)
-        ):
-            headers.append(VARY)
-            if self._packs and not self._answers_head:
-                self._packed = Packed()
         message["headers"] = headers
