@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite
 from app.core.partitions import ensure_months
-from app.keys.cache import KeyRing
+from app.keys.cache import ApiKeyCache
 from app.settings import Settings
 from benchmarks import while_training
 from benchmarks.empty_service import BODY_BYTES
@@ -50,7 +50,7 @@ notes = Console(stderr=True, highlight=False)
 def forecast_ratio(service: Running, empty: Running, link_ids: list[str], seconds: float) -> dict[str, Any]:
     """Compare one link's forecast with the empty route, in turns."""
     asked = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
-    nothing = [request("GET", "/empty", KEY)]
+    nothing = [request("GET", "/v1/empty", KEY)]
     rates: dict[str, list[float]] = {"forecast": [], "empty": []}
     for _ in range(ROUNDS):
         rates["empty"].append(throughput("127.0.0.1", empty.port, nothing, seconds))
@@ -163,7 +163,7 @@ def loaded_memory(service: Running, city: ModelCity) -> dict[str, Any]:
 
 def key_check(engine: Engine) -> dict[str, Any]:
     """Time the check of a key that is known, as every request does it."""
-    ring = KeyRing(engine, Settings(admin_key=KEY))
+    ring = ApiKeyCache(engine, Settings(admin_key=KEY))
     n = 20_000
 
     async def check() -> float:
@@ -191,7 +191,7 @@ def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, A
                 found["network"] = network_latency(service, links)
                 size = len(service.ask("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
                 empty = ["uvicorn", "--factory", "benchmarks.empty_service:create_empty_app", "--no-access-log"]
-                with running(empty, settings | {BODY_BYTES: str(size)}, "/empty", folder) as yardstick:
+                with running(empty, settings | {BODY_BYTES: str(size)}, "/v1/empty", folder) as yardstick:
                     found["forecast"] = forecast_ratio(service, yardstick, city.link_ids[:100], seconds)
                 if network:
                     found["slot"] = post_a_slot(service, city)

@@ -98,7 +98,7 @@ def server_config(settings: Settings, workers: int) -> Config:
         ws="none",
         lifespan="on",
         log_config=logging_config(settings.log_level),
-        access_log=False,  # the edge writes its own
+        access_log=False,  # RequestMiddleware writes its own
         server_header=False,
         proxy_headers=True,
         forwarded_allow_ips=settings.trusted_proxies,

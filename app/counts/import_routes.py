@@ -152,7 +152,7 @@ async def post_import(
     with shedding.place("import"):
         async with _received(request) as file:
             work = partial(_import, create_links=create_links, dry_run=dry_run)
-            return await shedding.apart("import", work, context, file, options)
+            return await shedding.run_in_lane("import", work, context, file, options)
 
 
 @asynccontextmanager
@@ -178,7 +178,7 @@ async def _received(request: Request) -> AsyncIterator[io.FileIO]:
 
 
 async def _save(request: Request, file: io.FileIO) -> None:
-    """Stream the body to disk; the edge bounds its size."""
+    """Stream the body to disk; BodyLimitMiddleware bounds its size."""
     waiting = bytearray()
     async for part in request.stream():
         waiting += part

@@ -71,7 +71,7 @@ async def post_counts(
     arrived, pause = perf_counter(), FIRST_PAUSE
     while True:
         try:
-            return await shedding.apart("ingest", _ingest, context, read, partial, arrived)
+            return await shedding.run_in_lane("ingest", _ingest, context, read, partial, arrived)
         except OperationalError as problem:
             if not lock_denied(problem):
                 raise

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from app.core.database import AWAY
 from app.core.errors import MOST_ERRORS, FieldError, Invalid, Problem, Unavailable
-from app.http.problems import problem_response, response_to
+from app.http.problems import REQUEST_ID, problem_response, response_to
 from app.http.route_paths import MethodsByPath
 
 log = logging.getLogger("flowcast.problems")
@@ -31,7 +31,7 @@ UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Let an app answer every error as a problem; what nobody expected is left to the edge."""
+    """Make an app answer every error with a problem; RequestMiddleware answers unexpected exceptions."""
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -60,7 +60,7 @@ async def _on_invalid_request(request: Request, problem: Exception) -> Response:
 async def _on_http_exception(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     scope, status, headers = request.scope, problem.status_code, dict(problem.headers or {})
-    if isinstance(problem.__cause__, Problem):  # raised by the edge while FastAPI was reading the body
+    if isinstance(problem.__cause__, Problem):  # raised by BodyLimitMiddleware while FastAPI was reading the body
         return response_to(scope, problem.__cause__)
     if status == 400:  # FastAPI's word for a body it cannot read
         return response_to(scope, Invalid.field("body", "", "must be what its Content-Type says, in UTF-8"))
@@ -76,13 +76,13 @@ async def _on_http_exception(request: Request, problem: Exception) -> Response:
 
 async def _on_database_away(request: Request, problem: Exception) -> Response:
     away = request.scope["app"].state.change_feed.away  # then one line is enough
-    facts = {"request_id": request.scope.get("flowcast.request_id"), "reason": type(problem).__name__}
+    facts = {"request_id": request.scope.get(REQUEST_ID), "reason": type(problem).__name__}
     log.error("the database failed", exc_info=None if away else problem, extra=facts)
     return response_to(request.scope, Unavailable("the database cannot do this at the moment; try again shortly"))
 
 
 async def _on_unstorable(request: Request, problem: Exception) -> Response:
-    log.warning("unstorable value", exc_info=problem, extra={"request_id": request.scope.get("flowcast.request_id")})
+    log.warning("unstorable value", exc_info=problem, extra={"request_id": request.scope.get(REQUEST_ID)})
     return response_to(request.scope, Invalid("a text or number in the request cannot be stored"))
 
 

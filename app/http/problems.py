@@ -14,6 +14,7 @@ from starlette.types import Scope
 from app.core.errors import MOST_ERRORS, FieldError, Problem
 
 MEDIA_TYPE = "application/problem+json"
+REQUEST_ID = "flowcast.request_id"  # in the ASGI scope of a request
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
 SLUGS = {
@@ -100,7 +101,7 @@ def problem_response(
             {"field": _clean(e.field), "value": _clean(e.value), "reason": _clean(e.reason)}
             for e in errors[:MOST_ERRORS]
         ],
-        "request_id": scope.get("flowcast.request_id", ""),
+        "request_id": scope.get(REQUEST_ID, ""),
     }
     return Response(json.dumps(content), status, dict(headers or {}), MEDIA_TYPE)
 

@@ -30,7 +30,7 @@ from app.settings import Settings
 TURNS = {"read": 4, "write": 2}
 # Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each took as
 # long as both in turn, and the event loop waited for two.
-APART = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
+LANES = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
 MOST_IMPORTS = 8  # that are received, wait or are worked on; each has a file on disk
 LOOK_SECONDS = 0.5
 MOST_LAG = 1.0  # seconds that the event loop may be late
@@ -86,15 +86,17 @@ class Shedding:
         lanes = [lane for name, lane in self._lanes.items() if name not in self._places]
         return sum(lane.statistics().tasks_waiting for lane in (*self.turns.values(), *lanes))
 
-    async def apart(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Do work in a thread apart from the others: a link's look-up is soon done, an import is not.
+    async def run_in_lane(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """Run work in a thread of a lane: a link's look-up ends soon, an import does not.
 
         Streams of events and imports have a place already and are not refused here.
         """
-        limiter = self._lanes.setdefault(lane, CapacityLimiter(APART[lane]))
+        limiter = self._lanes.setdefault(lane, CapacityLimiter(LANES[lane]))
         if lane not in self._places and limiter.statistics().tasks_waiting >= self._most[False]:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
+
+    apart = run_in_lane  # its former name, until no route uses it
 
     @contextmanager
     def place(self, kind: str) -> Iterator[None]:

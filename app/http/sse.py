@@ -118,7 +118,7 @@ async def _frames(
         now = stamp()
         if now != seen:
             try:
-                frames, over = await shedding.apart("events", look, last)
+                frames, over = await shedding.run_in_lane("events", look, last)
                 seen = now
             except AWAY:  # the stream goes on when the database does
                 frames, over = [], False

@@ -22,7 +22,7 @@ from app.keys.limits import Buckets
 from app.keys.queries import key_with_id, save_last_use
 from app.settings import Settings, Switch
 
-__all__ = ["Caller", "KeyRing"]
+__all__ = ["ApiKeyCache", "Caller"]
 
 MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
 MOST_UNCHECKED = 600.0  # seconds; the same where the database is away and cannot be asked
@@ -41,7 +41,7 @@ class _Known:
     seen: float  # when it was last sent
 
 
-class KeyRing:
+class ApiKeyCache:
     """Tells who calls from the key they send."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:

@@ -8,6 +8,11 @@ from enum import StrEnum
 from app.core.errors import Forbidden
 from app.keys.limits import Bucket
 
+# Entries of a request's ASGI scope.
+CALLER = "flowcast.caller"
+CHECKED_KEY = "flowcast.checked_key"  # the RequireKey that the caller has passed
+ADMIN_CALL = "flowcast.admin_call"  # present where the audit records the call
+
 
 class Scope(StrEnum):
     """What a key may be allowed to do; none of them implies another."""

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
-from app.keys.cache import KeyRing
+from app.keys.cache import ApiKeyCache
 from app.keys.dependencies import AdminKey, ApiKeysDep
 from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import all_keys
@@ -51,6 +51,6 @@ def delete_key(key_id: KeyPath, _caller: AdminKey, session: WriteSession, keys: 
     return Response(status_code=204)
 
 
-def _forget_afterwards(session: Session, keys: KeyRing, key_id: str) -> None:
+def _forget_afterwards(session: Session, keys: ApiKeyCache, key_id: str) -> None:
     # Once the change is stored: any earlier, the key could be looked up once more as it was.
     event.listen(session, "after_commit", lambda _session: keys.forget(key_id), once=True)

@@ -45,7 +45,7 @@ async def posted_links(request: Request) -> list[LinkIn]:
     """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
     body, media_type = await request.body(), request.headers.get("content-type", "")
     shedding: Shedding = request.app.state.shedding
-    return await shedding.apart("links", parse_links, body, media_type)
+    return await shedding.run_in_lane("links", parse_links, body, media_type)
 
 
 PostedLinks = Annotated[list[LinkIn], Depends(posted_links)]

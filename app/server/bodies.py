@@ -8,14 +8,22 @@ from time import monotonic
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from starlette.types import Message, Receive
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import Invalid, Problem, TooLarge
+from app.core.errors import Invalid, Problem, TooLarge, Unsupported
+from app.http.route_paths import route_path
 from app.http.shedding import Shedding
+from app.settings import Settings
 
 PART = 1 << 20  # bytes unpacked at a time
 LEAST_RATE = 4096  # bytes a second that excuse a body, or an answer's reader, for taking long
 GZIP = 16 + zlib.MAX_WBITS
+PLAIN, PACKED = ("", "identity"), ("gzip", "x-gzip")
+IMPORT_PATH, COUNTS_PATH, LINKS_PATH = "/v1/import", "/v1/counts", "/v1/links"
+LINKS_BODY = 8 << 20  # bytes; 10,000 links with ten points each are 5 MB
+MOST_DIGITS = 20  # of a length; Python refuses to read very long numbers
+SMALL_BODY = 1 << 20  # bytes, of all other calls; the errors of a bad body take hundreds of times its size
 
 
 class TooSlow(Problem):
@@ -28,6 +36,11 @@ class TooSlow(Problem):
 def too_large(limit: int) -> TooLarge:
     """Refuse a body past its limit."""
     return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")
+
+
+def has_body(headers: Headers) -> bool:
+    """Return whether the headers of a request announce a body."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 class Body:
@@ -110,3 +123,43 @@ class Body:
         left = self._unpacker.unconsumed_tail or self._unpacker.unused_data
         self._waiting = left or (b"" if len(body) == PART else None)
         return body
+
+
+class BodyLimitMiddleware:
+    """Bounds the bodies of requests in size and time, and unpacks those that come with gzip."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
+        self._app, self._shedding, self._seconds = app, shedding, settings.body_seconds
+        largest = settings.max_body_megabytes << 20
+        self._limits = {
+            IMPORT_PATH: settings.max_import_megabytes << 20,
+            COUNTS_PATH: largest,
+            LINKS_PATH: min(largest, LINKS_BODY),
+        }
+        self._unpacking = CapacityLimiter(1)  # bodies at a time, part by part
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with a bounded body; refuse one whose headers announce a body past its limit."""
+        if scope["type"] != "http" or not has_body(headers := Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        path = route_path(scope)
+        limit = self._limits.get(path, SMALL_BODY)
+        length = headers.get("content-length", "")
+        if length.isdigit() and len(length) < MOST_DIGITS and int(length) > limit:
+            raise too_large(limit)
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in PLAIN + PACKED:
+            detail = f"Content-Encoding={encoding!r} is refused; it must be gzip or identity"
+            raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
+        unpacking = None
+        if encoding in PACKED:
+            unpacking = self._unpacking
+            gone = (b"content-encoding", b"content-length")
+            scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
+        shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
+        body = Body(receive, limit, seconds=self._seconds, unpacking=unpacking, shedding=shedding)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            body.let_go()

@@ -1,117 +1,129 @@
-"""The edge: what every request passes on its way in, and every answer on its way out."""
+"""The outermost middleware: request ids, load shedding, headers of every answer, problems, audit, log and metrics."""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
+from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
 from time import perf_counter
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core import metrics
-from app.core.errors import Invalid, Problem, Unavailable, Unsupported
+from app.core.errors import Invalid, Problem, Unavailable
 from app.http.problem_handlers import PASSING
-from app.http.problems import problem_response, response_to
-from app.http.request_context import ADMIN_CALL, CALLER, Exchange
+from app.http.problems import REQUEST_ID, problem_response, response_to
+from app.http.route_paths import route_path
 from app.http.shedding import Shedding
 from app.keys.audit import REFUSED_A_MINUTE, record_call
-from app.keys.caller import Caller
+from app.keys.caller import ADMIN_CALL, CALLER, Caller
 from app.keys.caller import Scope as KeyScope
 from app.keys.limits import Buckets
-from app.server.bodies import Body, too_large
 from app.server.logs import request_log
 from app.settings import Settings
 
-log = logging.getLogger("flowcast.edge")
+log = logging.getLogger("flowcast.middleware")
 
 UNMATCHED = "unmatched"
-GONE = 499  # in the log only: the client hung up
-ADMIN_PATH, IMPORT_PATH = "/v1/admin/", "/v1/import"
-COUNTS_PATH = "/v1/counts"
-LINKS_PATH, LINKS_BODY = "/v1/links", 8 << 20  # bytes; 10,000 links with ten points each are 5 MB
-SMALL_BODY = 1 << 20  # bytes; the others say little, and what is said wrongly takes hundreds of times its size
-PLAIN, PACKED = (b"", b"identity"), (b"gzip", b"x-gzip")
+CLIENT_CLOSED = 499  # in the log only: the client closed the connection before an answer
+SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")
+SECURITY = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+]
+POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+NO_STORE = (b"cache-control", b"no-store")
+HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 
-class Edge:
-    """Request ids, limits, packing, security headers, one log line and the metrics of every request."""
+class RequestContext:
+    """One request, and what is known of its answer."""
+
+    def __init__(self, scope: Scope, send: Send, audit: Callable[[RequestContext], Awaitable[None]]) -> None:
+        headers = Headers(scope=scope)
+        self._send, self._audit = send, audit
+        self.status = self.sent = 0
+        self.method: str = scope["method"]
+        self.path = route_path(scope)
+        self.client = scope["client"][0] if scope["client"] else ""
+        given_id = headers.get("x-request-id", "")
+        self.request_id = given_id if SANE_ID.fullmatch(given_id) else secrets.token_hex(9)
+        scope[REQUEST_ID] = self.request_id
+        if NO_GZIP.search(headers.get("accept-encoding", "")):  # GZipMiddleware does not read qualities
+            scope["headers"] = [header for header in scope["headers"] if header[0] != b"accept-encoding"]
+        self._is_head, self._ended = self.method == "HEAD", False
+        # HEAD is answered by the routes of GET. A copy, because the server must know that no body is wanted.
+        self.scope: Scope = {**scope, "method": "GET"} if self._is_head else scope
+
+    async def send(self, message: Message) -> None:
+        """Send one message of the answer, with the headers of every answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = self._headers(message["headers"])
+            if ADMIN_CALL in self.scope:  # recorded before the answer leaves
+                await self._audit(self)
+        elif self._is_head:  # ended by the first part: a stream would keep the connection open
+            if self._ended:
+                return
+            self._ended = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        self.sent += len(message.get("body", b""))
+        await self._send(message)
+
+    def _headers(self, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        names = {name for name, _ in given}
+        headers = [*given, (b"x-request-id", self.request_id.encode()), *SECURITY]
+        if b"content-security-policy" not in names:
+            headers.append(POLICY)
+        if b"cache-control" not in names and self.path.startswith("/v1/"):
+            headers.append(NO_STORE)
+        if self.scope["scheme"] == "https":
+            headers.append(HTTPS_ONLY)
+        return headers
+
+
+class RequestMiddleware:
+    """Gives every request an id, sheds load, and completes, counts and logs every answer."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
         self._app, self._shedding = app, shedding
-        largest = settings.max_body_megabytes << 20
-        self._limits = {
-            IMPORT_PATH: settings.max_import_megabytes << 20,
-            COUNTS_PATH: largest,
-            LINKS_PATH: min(largest, LINKS_BODY),
-        }
-        self._body_seconds = settings.body_seconds
         self._root_path = settings.root_path.rstrip("/")
-        self._ids, self._id_prefix = count(1), secrets.token_hex(6)  # a number is quicker than a random id
-        self._unpacking = CapacityLimiter(1)  # bodies at a time, part by part
         self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request through."""
+        """Pass one request on, and answer what it raises with a problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         began = perf_counter()
         if self._root_path:  # here, and not only in the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
-        exchange = Exchange(scope, send, self._id_prefix, self._ids, self._audit)
-        body: Body | None = None
+        context = RequestContext(scope, send, self._audit)
         try:
-            self._shedding.check(exchange.method, exchange.path, scope["query_string"])
-            if exchange.has_body:
-                body = await self._body(exchange, receive)
-                receive = body.receive
+            self._shedding.check(context.method, context.path, scope["query_string"])
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise Invalid("the address holds the character NUL, which is refused")
-            await self._app(exchange.scope, receive, exchange.send)
+            await self._app(context.scope, receive, context.send)
         except ClientDisconnect:
             pass
         except Exception as problem:
-            if exchange.status:  # half an answer cannot be taken back; the connection must break
+            if context.status:  # the answer has begun; only closing the connection shows that it is not whole
                 raise
-            await _answer_to(problem, exchange)(scope, receive, exchange.send)
+            await _answer_to(problem, context)(scope, receive, context.send)
         finally:
-            if body is not None:
-                body.let_go()
-            _record(exchange, perf_counter() - began)
+            _record(context, perf_counter() - began)
 
-    async def _body(self, exchange: Exchange, receive: Receive) -> Body:
-        scope, path = exchange.scope, exchange.path
-        limit = self._limits.get(path, SMALL_BODY)
-        if exchange.length is not None and exchange.length > limit:
-            raise too_large(limit)
-        if exchange.encoding not in PLAIN + PACKED:
-            detail = f"Content-Encoding={exchange.encoding.decode('latin-1')!r} is refused; it must be gzip or identity"
-            raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
-        if path.startswith("/v1/"):
-            # Key and scope are checked before any of the body is read: FastAPI would parse the body first.
-            state = scope["app"].state
-            scope[CALLER] = caller = await state.api_keys.identify(exchange.key, exchange.client)
-            if (guarded := state.key_checks.find(scope["method"], path)) is not None:
-                scope["route"] = guarded.route
-                guarded.check.check(scope, caller)
-            elif path.startswith(ADMIN_PATH):
-                scope[ADMIN_CALL] = True  # an attempt at a call that does not exist is recorded, too
-        packed = exchange.encoding in PACKED
-        if packed:
-            gone = (b"content-encoding", b"content-length")
-            scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
-        shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
-        unpacking = self._unpacking if packed else None
-        return Body(receive, limit, seconds=self._body_seconds, unpacking=unpacking, shedding=shedding)
-
-    async def _audit(self, exchange: Exchange) -> None:
-        scope = exchange.scope
+    async def _audit(self, context: RequestContext) -> None:
+        scope = context.scope
         caller: Caller = scope[CALLER]
         if KeyScope.ADMIN not in caller.scopes and self._refused.of(caller.key_id).take():
             metrics.call_unrecorded()  # else a key without the scope could fill the audit
@@ -120,40 +132,40 @@ class Edge:
             record_call,
             scope["app"].state.engine,
             caller,
-            method=exchange.method,
+            method=context.method,
             path=scope["path"],
-            status=exchange.status,
-            request_id=exchange.request_id,
-            client=exchange.client,
+            status=context.status,
+            request_id=context.request_id,
+            client=context.client,
         )
-        await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock: no thread of others for that
+        await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock, and must not use others' threads
 
 
-def _record(exchange: Exchange, seconds: float) -> None:
+def _record(context: RequestContext, seconds: float) -> None:
     """Count a request and write its line of the log."""
-    scope, status = exchange.scope, exchange.status or GONE
+    scope, status = context.scope, context.status or CLIENT_CLOSED
     route = getattr(scope.get("route"), "path", UNMATCHED)
     caller = scope.get(CALLER)
-    metrics.request_answered(exchange.method, route, status, seconds)
+    metrics.request_answered(context.method, route, status, seconds)
     facts = {
-        "request_id": exchange.request_id,
-        "method": exchange.method,
+        "request_id": context.request_id,
+        "method": context.method,
         "path": scope["path"],
         "route": route,
         "status": status,
         "duration_ms": round(seconds * 1000, 3),
-        "bytes": exchange.sent,
+        "bytes": context.sent,
         "key_id": None if caller is None else caller.key_id,
-        "client": exchange.client,
+        "client": context.client,
     }
     request_log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra=facts)
 
 
-def _answer_to(problem: Exception, exchange: Exchange) -> Response:
-    if isinstance(problem, Problem):  # found before the app had its turn
-        return response_to(exchange.scope, problem)
-    if isinstance(problem, PASSING):  # as the key was looked up
-        return response_to(exchange.scope, Unavailable("the database cannot be reached; try again shortly"))
-    log.error("unexpected failure", exc_info=problem, extra={"request_id": exchange.request_id})
+def _answer_to(problem: Exception, context: RequestContext) -> Response:
+    if isinstance(problem, Problem):  # raised by a middleware
+        return response_to(context.scope, problem)
+    if isinstance(problem, PASSING):  # while the key was looked up
+        return response_to(context.scope, Unavailable("the database cannot be reached; try again shortly"))
+    log.error("unexpected failure", exc_info=problem, extra={"request_id": context.request_id})
     detail = "the request could not be answered; the service's log says why, under the request id"
-    return problem_response(exchange.scope, 500, "Something went wrong", detail)
+    return problem_response(context.scope, 500, "Something went wrong", detail)

@@ -11,7 +11,7 @@ from app.core.clock import Clock
 from app.core.database import open_database
 from app.counts.feed_clock import open_clock
 from app.forecasts.cache import ForecastCache
-from app.keys.cache import KeyRing
+from app.keys.cache import ApiKeyCache
 from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
 from app.settings import Settings
@@ -30,7 +30,7 @@ class Resources:
     clock: Clock
     loaded_models: LoadedModels
     forecast_cache: ForecastCache
-    api_keys: KeyRing
+    api_keys: ApiKeyCache
 
     def close(self) -> None:
         """Close the database."""
@@ -45,4 +45,4 @@ def open_resources(settings: Settings) -> Resources:
     clock = open_clock(engine, changes, settings)
     models = LoadedModels(open_store(settings), most=settings.models_in_memory)
     forecasts = ForecastCache(engine, changes, clock, models, settings)
-    return Resources(settings, engine, changes, clock, models, forecasts, KeyRing(engine, settings))
+    return Resources(settings, engine, changes, clock, models, forecasts, ApiKeyCache(engine, settings))

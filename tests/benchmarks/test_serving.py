@@ -15,6 +15,8 @@ def test_the_empty_route_answers_right_keys_alone(database_url, tmp_path, monkey
     for name, value in (variables | {"FLOWCAST_MODEL_STORE": str(tmp_path / "models")}).items():
         monkeypatch.setenv(name, value)
     with TestClient(create_empty_app(), raise_server_exceptions=False) as client:
-        answer = client.get("/empty", headers={"X-API-Key": ADMIN_KEY})
+        answer = client.get("/v1/empty", headers={"X-API-Key": ADMIN_KEY})
         assert (answer.status_code, len(answer.content)) == (200, 500)
-        assert client.get("/empty", headers={"X-API-Key": "another"}).status_code == 500  # no handler of problems here
+        assert (
+            client.get("/v1/empty", headers={"X-API-Key": "another"}).status_code == 500
+        )  # no handler of problems here

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.core.database import open_database
-from app.keys.cache import KeyRing
+from app.keys.cache import ApiKeyCache
 from app.settings import settings_from_environment
 from tests.support.databases import on_sqlite
 
@@ -85,7 +85,7 @@ class TestKeys:
         assert made["scopes"] == ["read", "admin"]
         settings = settings_from_environment()
         engine = open_database(settings.database_url)
-        caller = asyncio.run(KeyRing(engine, settings).look_up(made["key"]))
+        caller = asyncio.run(ApiKeyCache(engine, settings).look_up(made["key"]))
         engine.dispose()
         assert caller.key_id == made["key_id"]
 

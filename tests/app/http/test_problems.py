@@ -31,7 +31,7 @@ RAISED = {
 
 @pytest.fixture
 def database_url(sqlite_template: Path, tmp_path: Path) -> str:
-    """One database is enough here: the edge knows of none."""
+    """One database is enough here: no middleware uses one."""
     shutil.copy(sqlite_template, tmp_path / "flowcast.db")
     return f"sqlite:///{tmp_path}/flowcast.db"
 

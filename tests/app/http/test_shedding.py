@@ -117,7 +117,7 @@ class TestPlaces:
 
         async def wait_in_line() -> list[bool]:
             shedding = service.state.shedding
-            waiting = [asyncio.create_task(shedding.apart(lane, over.wait)) for _ in range(10)]
+            waiting = [asyncio.create_task(shedding.run_in_lane(lane, over.wait)) for _ in range(10)]
             for _ in range(10):
                 await asyncio.sleep(0)  # until each has a thread or waits for one
             try:

@@ -10,7 +10,7 @@ from app.core.connection_guard import guard_of
 from app.core.database import open_database, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
 from app.keys import cache as ring_module
-from app.keys.cache import KeyRing
+from app.keys.cache import ApiKeyCache
 from app.keys.caller import Scope
 from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import key_with_id
@@ -28,7 +28,7 @@ def engine(database_url, settings):
 
 @pytest.fixture
 def ring(engine, settings):
-    return KeyRing(engine, settings)
+    return ApiKeyCache(engine, settings)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ class TestKnown:
         assert ring.has_environment_key
 
     def test_everyone_may_do_everything_where_auth_is_off(self, engine, settings):
-        open_ring = KeyRing(engine, settings.model_copy(update={"auth": Switch.OFF}))
+        open_ring = ApiKeyCache(engine, settings.model_copy(update={"auth": Switch.OFF}))
         for key in (None, "", "anything"):
             assert open_ring.known(key).key_id == "anonymous"
             open_ring.known(key).may("admin")
@@ -148,7 +148,7 @@ class TestIdentify:
     def test_a_key_that_was_good_is_not_locked_out_by_guesses_from_its_address(
         self, engine, settings, issued, monkeypatch
     ):
-        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 2}))
+        ring = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
         self.identify(ring, issued[1], 1)
         for refused in (Unauthorized, Unauthorized, TooMany):
             with pytest.raises(refused):
@@ -157,14 +157,14 @@ class TestIdentify:
         self.identify(ring, issued[1], 1)
 
     def test_a_key_never_seen_before_passes_although_wrong_ones_came_from_its_address(self, engine, settings, issued):
-        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 2}))
+        ring = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
         for refused in (Unauthorized, Unauthorized, TooMany, TooMany):
             with pytest.raises(refused):
                 self.identify(ring, f"fc_{issued[0]}_wrong", 1)
         self.identify(ring, issued[1], 1)
 
     def test_past_the_limit_keys_of_an_address_are_looked_up_one_at_a_time(self, engine, settings, monkeypatch):
-        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 1}))
+        ring = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 1}))
         asked, under_way, most = ring_module.key_with_id, 0, 0
 
         def counted(session, key_id):
@@ -187,7 +187,7 @@ class TestIdentify:
         assert most == 1
 
     def test_each_key_has_its_own_limit(self, engine, settings, issued):
-        ring = KeyRing(engine, settings.model_copy(update={"rate_limit": 2}))
+        ring = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
         self.identify(ring, issued[1], 2)
         with pytest.raises(TooMany, match=r"try again in \d+ s"):
             self.identify(ring, issued[1], 1)

@@ -35,7 +35,7 @@ HOW = ("HEAD", "GET")
 
 @pytest.fixture
 def database_url(sqlite_template: Path, tmp_path: Path) -> str:
-    """One database is enough here: the edge knows of none."""
+    """One database is enough here: no middleware uses one."""
     shutil.copy(sqlite_template, tmp_path / "flowcast.db")
     return f"sqlite:///{tmp_path}/flowcast.db"
 
@@ -361,7 +361,7 @@ class TestFailures:
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert answer.json()["request_id"] == "r1"
         assert "secret" not in answer.text
-        [record] = [record for record in caplog.records if record.name == "flowcast.edge"]
+        [record] = [record for record in caplog.records if record.name == "flowcast.middleware"]
         assert record.request_id == "r1"
         assert "the secret inside" in str(record.exc_info[1])
 

@@ -1,13 +1,16 @@
 """A key and its scope are checked before any of a request's body is read, on every route that takes a body."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from app.core.metrics import REGISTRY
 from app.keys.caller import Scope
+from app.keys.dependencies import ReadKey
 from app.links import schemas
 from tests.support.databases import on_sqlite
 
@@ -21,8 +24,8 @@ def calls_with_a_body(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [(how.upper(), path) for path, calls in paths for how, call in calls.items() if "requestBody" in call]
 
 
-class Exchange:
-    """One request with a body that never comes, and what is answered."""
+class SilentRequest:
+    """A request whose body never comes, and the status of its answer."""
 
     def __init__(self, app: FastAPI, method: str, path: str, key: str) -> None:
         for name, value in FILLED.items():
@@ -54,10 +57,10 @@ def test_a_key_without_the_scope_is_refused_before_any_of_the_body_is_read(
     assert ("POST", "/v1/links") in calls
     assert ("POST", "/v1/import") in calls
     for method, path in calls:
-        exchanges = [Exchange(service, method, path, key) for key in keys]
-        for exchange in exchanges:
-            client.portal.call(exchange)
-        refused = [one.status for one in exchanges if not one.asked_for_body]
+        requests = [SilentRequest(service, method, path, key) for key in keys]
+        for request in requests:
+            client.portal.call(request)
+        refused = [one.status for one in requests if not one.asked_for_body]
         assert refused == [403, 403], path  # by the third key, which has the scope, the body is asked for
 
 
@@ -66,6 +69,33 @@ def test_a_call_refused_so_is_in_the_audit(client: TestClient):
     assert client.put("/v1/links/A", json={}, headers={"X-API-Key": key}).status_code == 403
     call = client.get("/v1/admin/audit").json()["calls"][0]
     assert (call["key_name"], call["method"], call["path"], call["status"]) == ("reader", "PUT", "/v1/links/A", 403)
+
+
+@pytest.mark.parametrize("path", ["/v1/nowhere", "/v1/admin/nowhere"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_call_that_does_not_exist_needs_a_key_too(service: FastAPI, client: TestClient, method: str, path: str):
+    body = {} if method == "POST" else None
+    assert client.request(method, path, json=body, headers={"X-API-Key": "unknown"}).status_code == 401
+    assert client.request(method, path, json=body).status_code == 404
+
+
+def test_a_refused_call_is_logged_and_counted_by_its_route(client: TestClient):
+    counted = partial(REGISTRY.get_sample_value, "flowcast_requests_total")
+    labels = {"method": "PUT", "route": "/v1/links/{link_id}", "status": "4xx"}
+    before = counted(labels) or 0
+    assert client.put("/v1/links/A", json={}, headers={"X-API-Key": "unknown"}).status_code == 401
+    assert counted(labels) == before + 1
+
+
+@pytest.mark.usefixtures("database_url")
+def test_a_route_refuses_a_caller_that_the_middleware_has_not_checked():
+    app = FastAPI()
+
+    @app.get("/v1/probe")
+    async def probe(caller: ReadKey) -> None: ...
+
+    with TestClient(app) as client, pytest.raises(RuntimeError, match="was not checked by AuthenticationMiddleware"):
+        client.get("/v1/probe")
 
 
 def test_links_are_checked_off_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,61 @@
+"""Authentication: who calls, and whether their key has the scope of the call, before any of a body is read."""
+
+from __future__ import annotations
+
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
+
+from app.http.route_paths import route_path
+from app.keys.caller import ADMIN_CALL, CALLER, CHECKED_KEY, Scope
+from app.keys.dependencies import KEY_HEADER, RequireKey
+
+API_PATH, ADMIN_PATH = "/v1/", "/v1/admin/"
+BEARER = "bearer "
+
+
+class AuthenticationMiddleware:
+    """Refuses calls of the API without a key or without its scope; outside the API nothing needs a key."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Authenticate a request and pass it on."""
+        if scope["type"] == "http" and route_path(scope).startswith(API_PATH):
+            await authenticate(scope)
+        await self._app(scope, receive, send)
+
+
+async def authenticate(scope: ASGIScope) -> None:
+    """Identify the caller, mark admin calls for the audit, and raise a problem if the key has not the call's scope."""
+    app = scope["app"]
+    route = next((route for route in app.routes if route.matches(scope)[0] is Match.FULL), None)
+    required = required_key(route)
+    if route is not None:
+        scope["route"] = route  # the log and the metrics name the route of refused calls, too
+    client = scope["client"][0] if scope["client"] else ""
+    caller = scope[CALLER] = await app.state.api_keys.identify(sent_key(Headers(scope=scope)), client)
+    needed = None if required is None else required.scope
+    # By its path, too: attempts at admin calls that do not exist are recorded.
+    if needed is Scope.ADMIN or route_path(scope).startswith(ADMIN_PATH):
+        scope[ADMIN_CALL] = True
+    if needed is not None:
+        caller.may(needed)
+    scope[CHECKED_KEY] = required
+
+
+def required_key(route: BaseRoute | None) -> RequireKey | None:
+    """Return the declaration among the parameters of a route; None if it needs no key."""
+    dependencies = route.dependant.dependencies if isinstance(route, APIRoute) else ()
+    return next((found.call for found in dependencies if isinstance(found.call, RequireKey)), None)
+
+
+def sent_key(headers: Headers) -> str | None:
+    """Return the key that a request carries: of X-API-Key first, because a proxy may set Authorization for itself."""
+    if key := headers.get(KEY_HEADER):
+        return key
+    bearers = [value for value in headers.getlist("Authorization") if value.lower().startswith(BEARER)]
+    return bearers[0][len(BEARER) :].strip() if bearers else None
