@@ -12,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Compiled modules are kept, whatever the shell says: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
-# Two stamps, for a demo needs half of the packages: what Flowcast runs on, and what one works on it with.
+# Two stamps, because a demo needs half of the packages: those that Flowcast runs on, and those for working on it.
 RUNS := .venv/.runs
 READY := .venv/.ready
 AUDIT := .venv-audit/.ready
@@ -22,20 +22,30 @@ AUDIT := .venv-audit/.ready
 
 setup: $(READY)
 
-$(RUNS): requirements/runtime.txt requirements/pip.txt requirements/install.py pyproject.toml
+# $(call install,OPTIONS): every package is pinned, so that a failure nearly always means that no index was reached.
+define install
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --retries 1 $(1) || { \
+	  echo "make: pip failed, see above; without a package index, check the network or set PIP_INDEX_URL, then run make again" >&2; \
+	  exit 1; }
+endef
+
+$(RUNS): requirements/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Flowcast needs Python 3.11 or newer; make PYTHON=python3.x names one." if sys.version_info < (3, 11) else 0)'
-	@$(PYTHON) requirements/install.py runtime
+	@echo "making the environment .venv"
+	@$(PYTHON) -m venv .venv
+	$(call install,--requirement requirements/runtime.txt --editable .)
 	@touch $@
 
+# Modules are compiled as they are used: compiling all of them takes as long as installing them.
 $(READY): requirements/dev.txt requirements/cluster.txt requirements/s3.txt $(RUNS)
-	@$(PYTHON) requirements/install.py dev
+	$(call install,--no-compile --requirement requirements/dev.txt)
 	@touch $@
 
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app model migrations requirements
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml app model migrations
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 

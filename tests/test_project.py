@@ -1,7 +1,9 @@
 """Promises the project makes about itself."""
 
 import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,3 +102,17 @@ def test_flowcast_command_tells_its_version_and_helps():
     told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert told.stdout == f"flowcast {version('flowcast')}\n"
     assert "Usage" in CliRunner().invoke(cli, []).stdout
+
+
+@pytest.mark.journey
+def test_make_setup_says_in_its_last_line_that_no_package_index_was_reached(tmp_path):
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    unreachable = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    refused = subprocess.run(
+        ["make", "setup"], cwd=tmp_path, env=os.environ | unreachable, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert "make: pip failed, see above; without a package index" in refused.stderr.splitlines()[-2]
+    assert not (tmp_path / ".venv" / ".runs").exists()
