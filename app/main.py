@@ -41,7 +41,7 @@ from app.registry import routes as registry_routes
 from app.registry.queries import active_models
 from app.server import routes as operations
 from app.server.bodies import BodyLimitMiddleware
-from app.server.database_metrics import Figures
+from app.server.database_metrics import DatabaseMetrics
 from app.server.documentation import DESCRIPTION, TAGS, document
 from app.server.logs import requests_logged_in_thread
 from app.server.middleware import RequestMiddleware
@@ -91,7 +91,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             setattr(app.state, name, value)
         app.state.issue_forecasts = resources.forecast_cache.issue
         app.state.readiness = Readiness(resources)
-        app.state.figures = Figures(resources, app.state.readiness, app.version)
+        app.state.database_metrics = DatabaseMetrics(resources, app.state.readiness, app.version)
         over = asyncio.Event()
         upkeep, watch = asyncio.create_task(_upkeep(resources, over)), asyncio.create_task(shedding.watch())
         ahead = threading.Thread(target=_load_ahead, args=(resources, over.is_set), name="ahead", daemon=True)

@@ -76,12 +76,12 @@ async def get_forecast(
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
     if explain or as_of is not None:
         return _response(
-            await shedding.apart("forecasts", explained, engine, forecasts, link_id, horizon, as_of, explain),
+            await shedding.run_in_lane("forecasts", explained, engine, forecasts, link_id, horizon, as_of, explain),
             media_type,
         )
     entry, found = forecasts.get(link_id), Latest({}, stale=False)
     if entry is None:
-        found = await shedding.apart("look_up", forecasts.latest, [link_id])
+        found = await shedding.run_in_lane("look_up", forecasts.latest, [link_id])
         if (entry := found.entries.get(link_id)) is None:
             raise no_link(link_id)
     return _response(link_forecast(forecasts, entry, horizon, stale=found.stale), media_type, found.headers)
@@ -152,7 +152,7 @@ async def get_forecasts(
         return Response(encode(listed.document()), headers=headers, media_type=JSON)
 
     shedding: Shedding = request.app.state.shedding
-    return await shedding.apart("forecasts", answer)
+    return await shedding.run_in_lane("forecasts", answer)
 
 
 @router.get(

@@ -1,7 +1,7 @@
-"""Figures for Prometheus that are the same whichever process is asked, most of them the database's.
+"""Metrics that are the same whichever process answers, most of them read from the database.
 
-They are asked for when Prometheus comes, and kept for some seconds: any number of Prometheis cost one look. What
-changes slowly and needs a walk through the shelf is kept for longer.
+They are read when Prometheus asks, and kept for some seconds, so that any number of scrapes cost one read. Those that
+change slowly and need a walk through all trained models are kept for longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.server.resources import Resources
 from app.training.run_metrics import LINKS_OF, OUTCOMES, RetrainFigures, retrain_figures
 from app.training.tables import STATES as RUN_STATES
 
-log = logging.getLogger("flowcast.figures")
+log = logging.getLogger("flowcast.database_metrics")
 
 FRESH_SECONDS = 10.0
 SLOW_SECONDS = 30.0
@@ -34,8 +34,8 @@ MOST_SECONDS = 3.0  # with the readiness before it, less than a scrape may take
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the database says of trained models, retraining and webhooks."""
+class SlowMetrics:
+    """Trained models, retrain runs and webhooks, as the database has them."""
 
     models: dict[str, int]
     active: dict[int, int]  # version by link key
@@ -43,28 +43,28 @@ class Told:
     webhooks: dict[str, int]
 
 
-class Figures:
-    """Asks the database every ten seconds at most, and for what is slow every thirty, however many ask for figures."""
+class DatabaseMetrics:
+    """Reads metrics from the database: every ten seconds at most, and slow ones every thirty."""
 
     def __init__(self, resources: Resources, readiness: Readiness, version: str) -> None:
         self._resources, self._readiness, self._version = resources, readiness, version
         self._stored = Stored("it was not asked yet")
-        self._told: Told | None = None
-        self._until = self._told_until = 0.0
+        self._slow: SlowMetrics | None = None
+        self._until = self._slow_until = 0.0
         self._lock = asyncio.Lock()
 
     async def families(self) -> list[Metric]:
-        """Give all figures; those of a database that is away are left out."""
-        stored, told = await self._ask()
+        """Return all metrics; without those of the database while it is unreachable."""
+        stored, slow = await self._read()
         ready = self._readiness.is_ready(stored)
         found: list[Metric] = []
-        if told is not None:
+        if slow is not None:
             try:
-                found = [*self._of_feed(stored, told), *self._of_database(told, datetime.now(UTC))]
-            except SQLAlchemyError as problem:  # the clock of a replay asks the database, too
+                found = [*self._of_feed(stored, slow), *self._of_database(slow, datetime.now(UTC))]
+            except SQLAlchemyError as problem:  # the clock of a replay reads the database, too
                 log.warning("the database failed", exc_info=problem)
-                told = None
-        reached = stored.trouble is None and (told is not None or not ready)
+                slow = None
+        reached = stored.trouble is None and (slow is not None or not ready)
         return [
             _gauge("flowcast_ready", "1 when /readyz says so", ready),
             _gauge("flowcast_database_up", "1 when the database answers", reached),
@@ -72,29 +72,29 @@ class Figures:
             *found,
         ]
 
-    async def _ask(self) -> tuple[Stored, Told | None]:
+    async def _read(self) -> tuple[Stored, SlowMetrics | None]:
         async with self._lock:
             if monotonic() >= self._until:
                 self._stored = await self._readiness.ask()
                 self._until = monotonic() + FRESH_SECONDS
             if not self._readiness.is_ready(self._stored):
-                self._told, self._told_until = None, 0.0
-            elif monotonic() >= self._told_until:
-                self._told = await self._look_in_time()
-                self._told_until = monotonic() + (SLOW_SECONDS if self._told else FRESH_SECONDS)
-            return self._stored, self._told
+                self._slow, self._slow_until = None, 0.0
+            elif monotonic() >= self._slow_until:
+                self._slow = await self._read_slow_in_time()
+                self._slow_until = monotonic() + (SLOW_SECONDS if self._slow else FRESH_SECONDS)
+            return self._stored, self._slow
 
-    async def _look_in_time(self) -> Told | None:
+    async def _read_slow_in_time(self) -> SlowMetrics | None:
         try:
             async with asyncio.timeout(MOST_SECONDS):
-                return await run_in_threadpool(self._look)
+                return await run_in_threadpool(self._read_slow)
         except (TimeoutError, SQLAlchemyError) as problem:
             log.warning("the database failed", exc_info=problem)
             return None
 
-    def _look(self) -> Told:
+    def _read_slow(self) -> SlowMetrics:
         with reading(self._resources.engine) as session:
-            return Told(
+            return SlowMetrics(
                 models_by_state(session),
                 active_versions(session),
                 retrain_figures(session, datetime.now(UTC)),
@@ -109,21 +109,21 @@ class Figures:
         }
         return InfoMetricFamily("flowcast_build", "What runs here", value=labels)
 
-    def _of_feed(self, stored: Stored, told: Told) -> Iterable[Metric]:
+    def _of_feed(self, stored: Stored, slow: SlowMetrics) -> Iterable[Metric]:
         about = "Since the end of the newest slot of all links; absent without counts"
         yield _gauge("flowcast_feed_age_seconds", about, self._readiness.feed_age(stored))
         limit = self._resources.clock.now().timestamp() - 60 * self._resources.settings.stale_after_minutes
         stale = sum(end < limit for end in stored.ends.values())
         feeds = {"fresh": len(stored.ends) - stale, "stale": stale, "silent": stored.links - len(stored.ends)}
         yield _gauges("flowcast_links", "Links by how fresh their counts are", "feed", feeds)
-        without = len(stored.ends.keys() - told.active.keys())
+        without = len(stored.ends.keys() - slow.active.keys())
         yield _gauge("flowcast_links_without_model", "Links with counts and no active model", without)
 
-    def _of_database(self, told: Told, now: datetime) -> Iterable[Metric]:
-        damaged = sum(told.active.get(key) == version for key, version in self._resources.loaded_models.damaged())
-        models = {state: told.models.get(state, 0) for state in MODEL_STATES} | {"damaged": damaged}
+    def _of_database(self, slow: SlowMetrics, now: datetime) -> Iterable[Metric]:
+        damaged = sum(slow.active.get(key) == version for key, version in self._resources.loaded_models.damaged())
+        models = {state: slow.models.get(state, 0) for state in MODEL_STATES} | {"damaged": damaged}
         yield _gauges("flowcast_models", "Trained models by state; damaged: of the active", "state", models)
-        retrain = told.retrain
+        retrain = slow.retrain
         runs = {state: retrain.runs.get(state, 0) for state in RUN_STATES}
         yield _gauges("flowcast_retrain_runs", "Retrain runs on record, by state", "state", runs)
         links = {outcome: retrain.links.get(outcome, 0) for outcome in OUTCOMES}
@@ -136,7 +136,7 @@ class Figures:
         ended = {state: moment.timestamp() for state, moment in retrain.ended.items()}
         about = "When a run last ended in each state; absent where none has"
         yield _gauges("flowcast_retrain_last_finished_timestamp_seconds", about, "state", ended)
-        yield _gauges("flowcast_webhooks", "Webhooks by how delivery stands", "state", told.webhooks)
+        yield _gauges("flowcast_webhooks", "Webhooks by how delivery stands", "state", slow.webhooks)
 
 
 def _gauge(name: str, about: str, value: float | None) -> Metric:

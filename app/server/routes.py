@@ -17,7 +17,7 @@ from app.core.errors import NotFound
 from app.forecasts.dependencies import ForecastCacheDep
 from app.registry.dependencies import LoadedModelsDep
 from app.registry.loaded_models import LoadedModels
-from app.server.database_metrics import Figures
+from app.server.database_metrics import DatabaseMetrics
 from app.server.readiness import Readiness, Stored
 
 router = APIRouter(tags=["operations"])
@@ -183,10 +183,10 @@ async def readyz_forecasts(request: Request, response: Response, forecasts: Fore
     responses={200: {"content": {"text/plain": {}}}},
 )
 async def prometheus_metrics(request: Request, models: LoadedModelsDep) -> Response:
-    """Give Prometheus its figures, summed over all processes of the service."""
+    """Return the metrics of all processes of the service in Prometheus' text format."""
     metrics.models_loaded(len(models))
-    figures = cast(Figures, request.app.state.figures)
-    return Response(metrics.page(await figures.families()), media_type=EXPOSITION)
+    database_metrics = cast(DatabaseMetrics, request.app.state.database_metrics)
+    return Response(metrics.page(await database_metrics.families()), media_type=EXPOSITION)
 
 
 @router.get("/docs", include_in_schema=False)

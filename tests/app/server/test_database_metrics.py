@@ -1,4 +1,4 @@
-"""Figures for Prometheus that the database knows."""
+"""Metrics that are read from the database."""
 
 from datetime import UTC, datetime, timedelta
 
