@@ -100,7 +100,7 @@ def geh_pass_share(actual: ArrayLike, expected: ArrayLike, slot_minutes: float =
 
 
 def passes_geh(share: Measure) -> bool | None:
-    """Tell whether a link passes, with GEH below 5 in at least 85 % of its slots."""
+    """Return whether a link passes, with GEH below 5 in at least 85 % of its slots."""
     return None if share.value is None else share.value >= GEH_SHARE
 
 

@@ -259,8 +259,7 @@ class TestCompose:
         assert not [name for name, service in SERVICES.items() if "container_name" in service]
 
     def test_what_is_under_way_has_time_to_finish(self):
-        from app.commands.serve import FINISH_SECONDS
-        from app.commands.worker_beside import STOP_SECONDS
+        from app.commands.serve import FINISH_SECONDS, STOP_SECONDS
 
         grace = {name: int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("service", "worker")}
         assert grace["service"] > FINISH_SECONDS

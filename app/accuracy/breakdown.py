@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from app.core.spans import SECONDS_A_DAY, Span
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, Span, instant_of
 from app.links.queries import LinkInfo
 
 WEEK = 7 * SECONDS_A_DAY

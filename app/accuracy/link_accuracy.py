@@ -14,8 +14,7 @@ from app.accuracy.error_sums import ErrorSums, measures, skill, total
 from app.accuracy.queries import PART, Wanted, link_sums
 from app.accuracy.schemas import By, LinkAccuracy, SeriesItem
 from app.accuracy.window import parts, window_seconds
-from app.core.spans import Span, read_span
-from app.core.times import instant_of
+from app.core.times import Span, instant_of, read_span
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo, link_or_404
 

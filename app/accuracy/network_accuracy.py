@@ -15,8 +15,7 @@ from app.accuracy.queries import Wanted, network_sums
 from app.accuracy.schemas import NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LONGEST_DAYS, window_seconds
 from app.core.errors import Invalid
-from app.core.spans import SECONDS_A_DAY, Span, read_span
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span
 from app.counts.queries import newest_slot_end
 from app.links.queries import all_links
 
@@ -40,11 +39,11 @@ class Ranking:
     end: datetime | None = None
 
     def place(self, row: RankedLink) -> Place:
-        """Give a link's place: first by figure, then by id, those without the figure last."""
+        """Return a link's place: first by figure, then by id, those without the figure last."""
         return self._place(getattr(row, self.sort.value), row.link_id)
 
     def after(self) -> Place | None:
-        """Give the place that the page before ended at."""
+        """Return the place that the page before ended at."""
         if self.cursor is None:
             return None
         figure, link_id = self.cursor.split("~", 1)

@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session, aliased
 
 from app.accuracy.breakdown import Piece
 from app.accuracy.error_sums import ErrorSums, total
-from app.core.spans import Span
+from app.core.times import Span
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
 from app.links.queries import LinkInfo

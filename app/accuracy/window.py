@@ -7,8 +7,7 @@ from itertools import pairwise
 
 from app.accuracy.schemas import By
 from app.core.slots import from_local
-from app.core.spans import SECONDS_A_DAY, Span
-from app.core.times import instant_of, unix_seconds
+from app.core.times import SECONDS_A_DAY, Span, instant_of, unix_seconds
 from app.links.queries import LinkInfo
 
 SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}

@@ -18,7 +18,7 @@ FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 
 
 def refuse(command: str, problem: object) -> NoReturn:
-    """Say in one line why a command cannot do what was asked, and leave."""
+    """Print in one line why a command cannot go on, and exit."""
     notes.print(f"flowcast {command}: {escape(str(problem))}", style="red", soft_wrap=True)
     raise typer.Exit(REFUSED)
 

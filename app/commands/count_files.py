@@ -76,7 +76,7 @@ def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, Link
 
 
 def print_report(file: str, report: ImportReport) -> None:
-    """Say what became of a file's values, and the commonest reasons for refusing some."""
+    """Print what became of a file's values, and the commonest reasons for refusals."""
     kinds = f"{report.suspect:,} suspect, {report.imputed:,} imputed"
     parts = f"{report.counts:,} counts ({kinds}) + {report.gaps:,} gaps + {report.refused:,} refused"
     said = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"

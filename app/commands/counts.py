@@ -12,8 +12,7 @@ from app.commands.console import out, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
 from app.core.database import reading, writing
-from app.core.spans import read_span
-from app.core.times import read_instant
+from app.core.times import read_instant, read_span
 from app.counts.delete import LONGEST_REASON, Reason, delete_counts
 from app.counts.queries import number_of_counts
 from app.counts.schemas import DeletedCounts

@@ -31,7 +31,7 @@ def upgrade_command() -> None:
 
 @db.command("check")
 def check_command() -> None:
-    """Say whether the schema is the one this version expects; exit code 1 if not."""
+    """Return whether the schema is the one this version expects; exit code 1 if not."""
     with service_database("db check", settings_or_refuse("db check")) as engine:
         step, newest = schema_step(engine) or "none", newest_step()
         if step != newest:

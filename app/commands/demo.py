@@ -132,7 +132,7 @@ def _no_space(data: Path) -> str:
 
 
 def _check_space(root: Path) -> None:
-    """Say at once that there is too little space, rather than halfway."""
+    """Raise before the work begins where the disk has too little space."""
     there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
     if shutil.disk_usage(there).free < NEEDED_MEGABYTES << 20:
         raise OSError(ENOSPC, os.strerror(ENOSPC), str(root))
@@ -148,7 +148,7 @@ def _checked_port(port: int) -> int:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Let the signals that end a process end the demo in order."""
+    """End the demo in order on the signals that end a process."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

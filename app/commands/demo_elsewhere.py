@@ -61,14 +61,14 @@ def _key(settings: Settings) -> str:
 
 
 def _first_day(size: DemoSize, *, live: bool) -> date:
-    """Let the stored days of a new city end with yesterday where the clock is the wall's."""
+    """Move the stored days of a new city to end yesterday where the clock is wall time."""
     if not live:
         return MONDAY
     return datetime.now(zone_named(ZONE)).date() - timedelta(days=size.stored_days)
 
 
 def _stored_first_day(engine: Engine, size: DemoSize) -> date | None:
-    """Give the day that a stored city began on; None where there is none yet."""
+    """Return the day that a stored city began on; None where there is none yet."""
     ids = {link.link_id for link in size.city().links}
     with reading(engine) as session:
         spans = [stored_span(session, link.link_key) for link in all_links(session) if link.link_id in ids]

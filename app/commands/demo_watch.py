@@ -61,7 +61,7 @@ class _Watcher:
         self._asked, self._accuracy = 0.0, ""
 
     def said(self, slot: int) -> str:
-        """Give a line for a slot."""
+        """Return a line for a slot."""
         local = self._city.grid.start(slot).astimezone(self._zone)
         if time.monotonic() > self._asked + NOTE_SECONDS:
             self._asked, self._accuracy = time.monotonic(), self._figures()

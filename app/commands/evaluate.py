@@ -102,7 +102,7 @@ def as_day(text: str | None) -> date | None:
 
 
 def say_first(plan: EvaluationPlan, choice: Choice) -> None:
-    """Say what was decided before the work begins."""
+    """Print what was decided before the work begins."""
     for note in choice.notes:
         notes.print(escape(note), soft_wrap=True)
     if plan.held_out_reduced:

@@ -20,11 +20,11 @@ from app.commands.service import settings_or_refuse
 from app.core.errors import Problem
 from app.core.slots import SlotGrid
 from app.counts.import_file import import_and_issue
-from app.counts.import_schemas import ImportedFile
 from app.counts.import_spool import Spool
 from app.counts.importers import CountFileError, CountReader, ImportedCount, ImportedLink, ImportReport
 from app.counts.importers.slot_sums import ReadPart
 from app.counts.ingest_context import IngestContext
+from app.counts.schemas import ImportedFile
 from app.server.resources import open_resources
 from app.settings import Settings
 

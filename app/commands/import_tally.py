@@ -11,8 +11,8 @@ from rich.table import Table
 
 from app.commands.console import out
 from app.core.slots import EPOCH
-from app.counts.import_schemas import ImportedFile
 from app.counts.importers import CountReader
+from app.counts.schemas import ImportedFile
 
 FEW_LINKS = 20
 TOTALS = ("layout", "rows", "values", "counts", "suspect", "imputed", "gaps", "refused")
@@ -109,7 +109,7 @@ def _stored_lines(stored: ImportedFile | None) -> list[str]:
 
 
 def as_document(tally: FileTally, refusals: int) -> dict[str, Any]:
-    """Say the same for machines."""
+    """Return the same as JSON."""
     report, (first, last) = tally.reader.report, tally.slots()
     totals = {name: getattr(report, name) for name in TOTALS}
     return {

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, notes, out, refuse
 from app.commands.current_schema import current_database
 from app.commands.service import settings_or_refuse
-from app.commands.shelf_table import megabytes, print_shelves
 from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
 from app.core.database import reading, writing
 from app.core.errors import NotYet, Problem
@@ -24,8 +24,42 @@ from app.registry.cleanup import sweep_store, tidy_shelf
 from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, shelf_size
-from app.registry.schemas import LARGEST_VERSION
+from app.registry.schemas import LARGEST_VERSION, Shelf
 from app.registry.shelf import show_shelf
+
+COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
+
+
+def print_shelves(shelves: list[Shelf]) -> None:
+    """Print one line a trained model, and how many there are."""
+    table = Table(*COLUMNS)
+    size = 0
+    for shelf in shelves:
+        for model in shelf.models:
+            errors = [model.held_out.get(method, {}).get("rmse") for method in ("candidate", "profile")]
+            size += model.size_bytes
+            table.add_row(
+                escape(shelf.link_id),
+                f"{model.version}",
+                f"[bold]{model.state}[/]" if model.state == "active" else model.state,
+                model.algorithm,
+                f"{model.rank}",
+                f"{model.trained_from:%Y-%m-%d} to {model.trained_to:%Y-%m-%d}",
+                *("-" if error is None else f"{error:.1f}" for error in errors),
+                megabytes(model.size_bytes),
+                escape(model.damaged or ""),
+            )
+    if not table.row_count:
+        out.print("the shelf is empty")
+        return
+    out.print(table)
+    out.print(f"versions: {table.row_count}, on disk: {megabytes(size)} MB")
+
+
+def megabytes(size: int) -> str:
+    """Write bytes as megabytes."""
+    return f"{size / 1e6:.2f}"
+
 
 models = typer.Typer(help="The shelf of trained models.", no_args_is_help=True)
 

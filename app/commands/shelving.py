@@ -34,7 +34,7 @@ class ShelvingOutcome:
 
 
 def artifact_folders(folder: Path) -> list[Path]:
-    """Give the artifacts a folder is or holds, in the order of names."""
+    """Return the artifacts a folder is or holds, in the order of names."""
     if (folder / MANIFEST).is_file():
         return [folder]
     found = sorted(inner for inner in folder.iterdir() if (inner / MANIFEST).is_file())
@@ -74,7 +74,7 @@ def shelve_one(engine: Engine, store: ModelStore, folder: Path, *, activates: bo
 
 
 def tell(outcomes: Iterable[ShelvingOutcome]) -> None:
-    """Say what was refused, and how many were not."""
+    """Print what was refused, and how many were not."""
     states = []
     for outcome in outcomes:
         states.append(outcome.state)
@@ -86,7 +86,7 @@ def tell(outcomes: Iterable[ShelvingOutcome]) -> None:
 
 
 def link_named(engine: Engine, link_id: str) -> LinkInfo:
-    """Give a link, or the problem that it does not exist."""
+    """Return a link, or the problem that it does not exist."""
     with reading(engine) as session:
         link = links_by_id(session, [link_id]).get(link_id)
     if link is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -13,15 +13,15 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import Progress
+from rich.table import Table
 from sqlalchemy import Engine
 
-from app.commands.console import FAILED, INTERRUPTED, notes, progress_bar, refuse
+from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
 from app.commands.current_schema import current_database
 from app.commands.network_progress import NetworkProgress
 from app.commands.service import settings_or_refuse
 from app.commands.shelving import ShelvingOutcome, shelve_one, tell
-from app.commands.training_report import as_documents, print_summary
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
 from app.links.folders import folder_name
@@ -32,6 +32,45 @@ from app.training.network_options import NetworkTraining
 from app.training.network_training import train_networks
 from model.link_model.trained_model import ALGORITHMS as ALONE
 from model.link_model.training_plan import TrainingPlan
+
+
+def as_documents(outcomes: list[LinkOutcome], shelved: list[ShelvingOutcome] | None) -> list[dict[str, Any]]:
+    """Return what became of each link, and its registered version if there is one, as JSON."""
+    documents = [asdict(outcome) for outcome in outcomes]
+    if shelved is not None:
+        by_link = {outcome.link_id: asdict(outcome) for outcome in shelved}
+        documents = [document | {"shelf": by_link.get(document["link_id"])} for document in documents]
+    return documents
+
+
+def print_summary(outcomes: list[LinkOutcome]) -> None:
+    """Print one line a link: how good it was on the held-out days, beside others."""
+    table = Table(title="RMSE one slot ahead on the held-out days")
+    for heading in ("link", "", "model", "KR", "profile", "last week", "within 90 %", "rank", "suspect", "s"):
+        table.add_column(heading, justify="left" if heading in ("link", "") else "right")
+    for outcome in outcomes:
+        if outcome.about is None:
+            table.add_row(escape(outcome.link_id), f"[red]failed[/]: {escape(outcome.reason)}")
+            continue
+        held = outcome.about["held_out"]
+        errors = [_shown(_value(held, method, "rmse")) for method in ("candidate", "KR", "profile", "last_week")]
+        inside = _value(held, "candidate", "coverage")
+        rank, suspect = outcome.about["rank"], outcome.about["suspect"]
+        cells = [*errors, _shown(None if inside is None else 100 * inside, " %"), f"{rank}", f"{suspect}"]
+        table.add_row(escape(outcome.link_id), outcome.state, *cells, f"{outcome.seconds:.1f}")
+    out.print(table)
+    states = [outcome.state for outcome in outcomes]
+    out.print(f"{states.count('trained')} trained, {states.count('kept')} kept, {states.count('failed')} failed")
+
+
+def _value(held: dict[str, Any], method: str, measure: str) -> float | None:
+    """Return a figure, of a young link None where there is none."""
+    value = held.get(method, {}).get(measure, {}).get("value")
+    return None if value is None else float(value)
+
+
+def _shown(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.1f}{unit}"
 
 
 def train_command(
@@ -168,7 +207,7 @@ def _trained(
 def _plan(
     algorithm: str, lags: int, neighbors: int, held_out_days: int, days: int | None, context: str | None
 ) -> TrainingPlan | NetworkTraining:
-    """Say how to train; names that no algorithm has are refused by the plan."""
+    """Return the options of training; the plan refuses unknown names."""
     if algorithm not in NETWORK_ALGORITHMS:
         if algorithm not in ALONE:
             known = ", ".join((*ALONE, *NETWORK_ALGORITHMS))

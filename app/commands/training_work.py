@@ -91,7 +91,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
 
 
 def capacities(links: Iterable[LinkInfo]) -> dict[str, float]:
-    """Give the vehicles a slot can pass, of links whose capacity is known."""
+    """Return the vehicles a slot can pass, of links whose capacity is known."""
     return {link.link_id: link.capacity * link.slot_minutes / 60 for link in links if link.capacity is not None}
 
 

@@ -37,16 +37,16 @@ class ChangeFeed(Protocol):
 
     @property
     def away(self) -> bool:
-        """Tell whether the database is known not to answer."""
+        """Return whether the database is known not to answer."""
 
     def version(self) -> object:
-        """Give the present stamp of what is served, but for what is told link by link."""
+        """Return the present stamp of what is served, but for what is told link by link."""
 
     def served_version(self) -> object:
-        """Give the present stamp of what is served."""
+        """Return the present stamp of what is served."""
 
     def any_version(self) -> object:
-        """Give the present stamp of everything."""
+        """Return the present stamp of everything."""
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Call a listener, from another thread, with what other processes write link by link."""
@@ -69,11 +69,11 @@ class SQLiteChangeFeed:
 
     @property
     def away(self) -> bool:
-        """Say no: a file that cannot be read says so at once, whenever it is asked."""
+        """Return False: reading an unreadable file fails at once."""
         return False
 
     def version(self) -> object:
-        """Give SQLite's count of commits by others than this connection, or something new where it cannot be read."""
+        """Return SQLite's count of commits by others than this connection, or something new where it cannot be read."""
         try:
             with self._lock:
                 return self._connection.execute("PRAGMA data_version").fetchone()[0]
@@ -81,11 +81,11 @@ class SQLiteChangeFeed:
             return object()
 
     def served_version(self) -> object:
-        """Give the same: the file does not tell what was written."""
+        """Return the same: the file does not tell what was written."""
         return self.version()
 
     def any_version(self) -> object:
-        """Give the same."""
+        """Return the same."""
         return self.version()
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:
@@ -115,19 +115,19 @@ class PostgreSQLChangeFeed:
 
     @property
     def away(self) -> bool:
-        """Tell whether the server cannot be connected to, or hangs."""
+        """Return whether the server cannot be connected to, or hangs."""
         return self._line.away
 
     def version(self) -> object:
-        """Give what was heard and written here without saying for which links, or something new when deaf."""
+        """Return what was heard and written here without saying for which links, or something new when deaf."""
         return (self._heard_broad, broad_writes_here()) if self._listening else object()
 
     def served_version(self) -> object:
-        """Give what was heard of and what this process wrote itself, or something new when deaf."""
+        """Return what was heard of and what this process wrote itself, or something new when deaf."""
         return (self._heard_served, writes_here()) if self._listening else object()
 
     def any_version(self) -> object:
-        """Give what was heard of at all, or something new when deaf."""
+        """Return what was heard of at all, or something new when deaf."""
         return (self._heard, writes_here()) if self._listening else object()
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:

@@ -29,7 +29,7 @@ class Clock(Protocol):
         """Now, in UTC."""
 
     def is_future(self, end: int) -> bool:
-        """Tell whether a slot that ends at ``end``, in Unix seconds, has not happened yet."""
+        """Return whether a slot that ends at ``end``, in Unix seconds, has not happened yet."""
 
     def latest_end(self) -> float:
         """Return the latest end of a slot, in Unix seconds, that ``POST /v1/counts`` takes."""
@@ -45,7 +45,7 @@ class WallClock:
         return datetime.now(UTC)
 
     def is_future(self, end: int) -> bool:
-        """Tell whether a slot ends more than 60 s from now."""
+        """Return whether a slot ends more than 60 s from now."""
         return end > self.latest_end()
 
     def latest_end(self) -> float:
@@ -67,7 +67,7 @@ class FeedClock:
         return datetime.fromtimestamp(self._newest_end(), UTC)
 
     def is_future(self, end: int) -> bool:
-        """Say no: the feed makes its own time."""
+        """Return False: the feed makes its own time."""
         return False
 
     def latest_end(self) -> float:

@@ -43,7 +43,7 @@ class ConnectionGuard:
 
 
 def guard_of(engine: Engine) -> ConnectionGuard:
-    """Give the line of an engine, the same to all who ask."""
+    """Return the line of an engine, the same to all who ask."""
     with _alone:
         if engine not in _lines:
             _lines[engine] = ConnectionGuard(engine)

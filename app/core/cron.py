@@ -23,6 +23,6 @@ def check_cron(expression: str) -> None:
 
 
 def last_moment(expression: str, now: datetime) -> datetime:
-    """Give the latest moment that an expression names, not later than now."""
+    """Return the latest moment that an expression names, not later than now."""
     after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)  # the library looks strictly before
     return next(CronSim(expression, after, reverse=True))

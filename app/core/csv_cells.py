@@ -11,10 +11,10 @@ MARK = "'"
 
 
 def as_cell(text: str) -> str:
-    """Give a text for a cell, marked as text where it could be taken for a formula."""
+    """Return a text for a cell, marked as text where it could be taken for a formula."""
     return MARK + text if text.startswith(FORMULA) else text
 
 
 def from_cell(cell: str) -> str:
-    """Give the text of a cell without the mark."""
+    """Return the text of a cell without the mark."""
     return cell[1:] if cell.startswith(MARK) and cell[1:].startswith(FORMULA) else cell

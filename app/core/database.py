@@ -65,7 +65,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Give back in UTC."""
+        """Return back in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -165,7 +165,7 @@ def reading(engine: Engine) -> Iterator[Session]:
 
 @contextmanager
 def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> Iterator[Session]:
-    """Give a session whose changes are committed at the end, or not at all; whoever serves from memory hears of it.
+    """Return a session whose changes are committed at the end, or not at all; whoever serves from memory hears of it.
 
     What is committed survives a power cut. ``derived`` data need not: it can be made again from
     what does, and is spared the wait for the disk. ``served`` says whether a forecast may change by
@@ -187,12 +187,12 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
 
 
 def concerns(session: Session, kind: Kind, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
-    """Say that what a session writes changes the forecasts of these links alone, if any; said again, of these, too."""
+    """Record that a session's writes change the forecasts of these links alone, if any; calls add up."""
     session.info.setdefault(_CONCERNS, []).append((kind, link_keys, as_of))
 
 
 def database_now(session: Session) -> datetime:
-    """Tell the time by the one clock that all hosts on a database share; for SQLite that is this machine's."""
+    """Return the time of the one clock that all hosts on a database share; for SQLite that is this machine's."""
     if session.get_bind().dialect.name == "sqlite":
         return datetime.now(UTC)
     now: datetime = session.execute(text("SELECT clock_timestamp()")).scalar_one()
@@ -219,5 +219,5 @@ def takes_writes(session: Session) -> bool:
 
 
 def is_sqlite(engine: Engine) -> bool:
-    """Tell whether the database is SQLite."""
+    """Return whether the database is SQLite."""
     return engine.dialect.name == "sqlite"

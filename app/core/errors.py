@@ -123,7 +123,7 @@ class Unavailable(Problem):
 
 
 def no_link(link_id: str) -> NotFound:
-    """Say that a link does not exist."""
+    """Return the problem that a link does not exist."""
     return NotFound(
         f"link {link_id!r} does not exist", [FieldError("link_id", link_id, "must name a link that exists")]
     )

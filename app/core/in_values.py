@@ -7,7 +7,7 @@ there may be. PostgreSQL takes an array instead, and SQLite a JSON text.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 from sqlalchemy import ARRAY, BigInteger, Boolean, ColumnElement, Dialect, String, Text, bindparam
@@ -17,6 +17,11 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+def array_text(column: Sequence[float | None]) -> str:
+    """Write numbers as the text of an array."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in column]) + "}"
 
 
 class _Many(TypeDecorator[list[Any]]):
@@ -66,6 +71,6 @@ def _in_array(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
 def in_values(
     column: InstrumentedAttribute[int] | InstrumentedAttribute[str], values: Collection[int] | Collection[str]
 ) -> ColumnElement[bool]:
-    """Say that a column has one of these values."""
+    """Return the condition that a column has one of these values."""
     kind = _TEXTS if isinstance(column.type, String) else _NUMBERS
     return _Among(column, bindparam(None, list(values), type_=kind, unique=True))

@@ -20,7 +20,7 @@ AUTO, OFF = "auto", "off"
 
 
 def network_calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str) -> NetworkCalendar:
-    """Give the calendar of n slots from number ``first`` on; a public holiday counts as a Sunday.
+    """Return the calendar of n slots from number ``first`` on; a public holiday counts as a Sunday.
 
     ``holidays`` is what `holidays_of` gave: a country, a country and its part, or nothing.
     """
@@ -34,7 +34,7 @@ def network_calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holiday
 
 
 def holidays_of(zone_name: str, setting: str = AUTO) -> str:
-    """Give whose public holidays count: those set, or those of the zone's country; none where it is unknown.
+    """Return whose public holidays count: those set, or those of the zone's country; none where it is unknown.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def holidays_of(zone_name: str, setting: str = AUTO) -> str:
 
 
 def country_of(zone_name: str) -> str:
-    """Give the two letters of a time zone's country; nothing for a zone of no country, such as UTC."""
+    """Return the two letters of a time zone's country; nothing for a zone of no country, such as UTC."""
     return _countries().get(zone_name, "")
 
 

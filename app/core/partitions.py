@@ -10,14 +10,46 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from sqlalchemy import Connection, NullPool, Pool, create_engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid
-from app.core.months import month_begin, month_name, month_named, months_of
+
+FIRST_YEAR = 1970
+
+
+def month_of(second: int) -> int:
+    """Return the month of a Unix second."""
+    moment = datetime.fromtimestamp(second, UTC)
+    return 12 * (moment.year - FIRST_YEAR) + moment.month - 1
+
+
+def months_of(seconds: Iterable[int]) -> set[int]:
+    """Return the months of Unix seconds."""
+    whole = np.fromiter(seconds, dtype=np.int64)
+    return set(np.unique(whole.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)).tolist())
+
+
+def month_begin(month: int) -> int:
+    """Return the Unix second at which a month begins."""
+    return int(datetime(FIRST_YEAR + month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp())
+
+
+def month_name(month: int) -> str:
+    """Write a month as a table's name ends with it."""
+    return f"{FIRST_YEAR + month // 12}_{month % 12 + 1:02}"
+
+
+def month_named(name: str) -> int:
+    """Read the month that a table's name ends with."""
+    year, month = name.rsplit("_", 2)[1:]
+    return 12 * (int(year) - FIRST_YEAR) + int(month) - 1
+
 
 MONTHLY = ("counts", "forecasts")
 # A month is dropped two days after its end at the earliest, and believed to be there for one without a question.
@@ -85,7 +117,7 @@ def ensure_months(
 
 
 def months_there(connection: Connection, table: str) -> set[int]:
-    """Give the months that a table has."""
+    """Return the months that a table has."""
     return {month_named(name) for name in connection.execute(_THERE, {"table": table}).scalars()}
 
 
@@ -131,7 +163,7 @@ def _make_apart(connection: Connection, table: str, months: set[int], *, wait: b
 
 
 def lock_denied(problem: OperationalError) -> bool:
-    """Tell whether a statement failed only for a lock that somebody else held."""
+    """Return whether a statement failed only for a lock that somebody else held."""
     return getattr(problem.orig, "sqlstate", None) in ("55P03", "40P01")
 
 

@@ -37,7 +37,7 @@ class Notice(NamedTuple):
 
 
 def sender(engine: Engine) -> str:
-    """Give the name under which whoever writes through an engine is known: it need not hear of itself."""
+    """Return the name under which whoever writes through an engine is known: it need not hear of itself."""
     return f"{PROCESS}{id(engine.dialect):x}"
 
 

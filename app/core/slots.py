@@ -56,7 +56,7 @@ class SlotGrid:
         return timedelta(minutes=self.slot_minutes)
 
     def number(self, slot_start: datetime) -> int:
-        """Give the number of a slot by its start, which must carry an offset and lie on the grid."""
+        """Return the number of a slot by its start, which must carry an offset and lie on the grid."""
         if slot_start.tzinfo is None:
             raise ValueError(f"slot_start={slot_start.isoformat()} is refused; it must carry an offset")
         number, rest = divmod(slot_start - EPOCH, self.length)
@@ -68,7 +68,7 @@ class SlotGrid:
         return number
 
     def containing(self, instant: datetime) -> int:
-        """Give the number of the slot that an instant falls into."""
+        """Return the number of the slot that an instant falls into."""
         return (instant - EPOCH) // self.length
 
     def start(self, number: int) -> datetime:
@@ -127,7 +127,7 @@ def _zone_names() -> set[str]:
 
 
 def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> datetime:
-    """Give the UTC instant of a local time.
+    """Return the UTC instant of a local time.
 
     A time that comes twice in autumn is its first occurrence, unless ``fold`` says the second. A
     time that spring skips is refused, or with ``or_next`` becomes the instant the clocks jumped.

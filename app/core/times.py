@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator
 
+from app.core.errors import Invalid
 from app.core.slots import EPOCH
 
 RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:00:00Z or 2025-09-01T10:00:00+02:00"
@@ -35,15 +36,50 @@ def read_instant(value: object) -> datetime:
 
 
 def unix_seconds(instant: datetime) -> int:
-    """Give the whole seconds since 1970 at or after an instant, kept to the years in which counts lie."""
+    """Return the whole seconds since 1970 at or after an instant, kept to the years in which counts lie."""
     passed = instant - EPOCH  # not astimezone: the ends of the calendar have no UTC
     whole = passed.days * 86_400 + passed.seconds + (passed.microseconds > 0)
     return min(max(whole, FIRST_SECOND), LAST_SECOND)
 
 
 def instant_of(seconds: int) -> datetime:
-    """Give the UTC instant of Unix seconds."""
+    """Return the UTC instant of Unix seconds."""
     return EPOCH + timedelta(seconds=seconds)
 
 
 Instant = Annotated[datetime, BeforeValidator(read_instant)]
+
+
+SECONDS_A_DAY = 86_400
+
+
+class Span(NamedTuple):
+    """From a second to another, the last one excluded, in Unix seconds."""
+
+    begin: int
+    end: int
+
+    def slots(self, slot_seconds: int) -> range:
+        """List the starts of the slots in the span, on the grid of their length."""
+        first = -(-self.begin // slot_seconds) * slot_seconds
+        return range(first, self.end, slot_seconds)
+
+
+def check_order(begin: datetime | None, end: datetime | None) -> None:
+    """Refuse a span that ends before it begins."""
+    if begin is not None and end is not None and begin >= end:
+        raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
+
+
+def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
+    """Fill in what was left out: the end is that of the newest count, the start lies ``length`` seconds before.
+
+    None where nothing was given and there is no count to go by.
+    """
+    check_order(begin, end)
+    last = newest_end if end is None else unix_seconds(end)
+    if last is None:
+        if begin is None:
+            return None
+        last = unix_seconds(begin)
+    return Span(max(0, last - length) if begin is None else unix_seconds(begin), last)

@@ -11,7 +11,7 @@ from sqlalchemy import delete, insert, literal, select
 from sqlalchemy.orm import Session
 
 from app.core.database import UtcDateTime
-from app.core.spans import read_span
+from app.core.times import read_span
 from app.counts.queries import number_of_counts, slots_in
 from app.counts.schemas import DeletedCounts
 from app.counts.store import lock_links

@@ -8,8 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.core.spans import SECONDS_A_DAY, Span, read_span
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span
 from app.counts.importers.record import Quality
 from app.counts.queries import corrections_between, newest_slots
 from app.counts.schemas import CorrectedCount, CountPage, ReplacedCount, SlotCount
@@ -30,7 +29,7 @@ def count_history(
     cursor: str | None,
     corrections: bool,
 ) -> CountPage:
-    """Give the slots from ``begin`` to ``end``; by default the last 24 hours up to the newest count."""
+    """Return the slots from ``begin`` to ``end``; by default the last 24 hours up to the newest count."""
     link = link_or_404(session, link_id)
     newest = newest_slots(session, [link.link_key]).get(link.link_key)
     newest_end = None if newest is None else newest + link.slot_seconds

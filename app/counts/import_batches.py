@@ -16,14 +16,13 @@ from sqlalchemy.orm import Session
 
 from app.core.clock import FUTURE_RULE, Clock
 from app.core.errors import Invalid, NotYet
-from app.core.months import month_begin, month_of, months_of
-from app.core.partitions import MONTHLY, ensure_months
+from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of, months_of
 from app.core.slots import EPOCH, SlotGrid
-from app.counts.import_schemas import ImportedFile, RefusedEntry
 from app.counts.import_spool import CountSource, LinkRows
 from app.counts.importers import ImportedLink, Refusal
 from app.counts.importers.slot_sums import Rows
 from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
+from app.counts.schemas import ImportedFile, RefusedEntry
 from app.counts.store import lock_links
 from app.counts.tables import QUALITIES, Count
 from app.links.queries import LinkInfo, links_by_id
@@ -197,7 +196,7 @@ def _changed(how: str) -> NotYet:
 
 
 def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkIn:
-    """Give a link of a file as one to store; a position that is none on earth is left out."""
+    """Return a link of a file as one to store; a position that is none on earth is left out."""
     zone = default_zone if link.zone is None else link.zone.key
     if not zone:
         rule = (

@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException
 from app.core.errors import Invalid
 from app.core.slots import SlotGrid, zone_named
 from app.counts.import_file import import_and_issue
-from app.counts.import_schemas import ImportedFile
 from app.counts.importers import Columns, CountFileError, layouts, open_counts
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
 from app.counts.importers.unpacking import printable
 from app.counts.ingest_context import IngestContext, IngestContextDep
+from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
 from app.keys.caller import Scope

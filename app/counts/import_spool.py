@@ -112,7 +112,7 @@ class Spool:
         ]
 
     def groups(self, most: int = MOST_IN_A_GROUP) -> Iterator[list[LinkRows]]:
-        """Give the counts back, some links at a time, about ``most`` counts together."""
+        """Return the counts back, some links at a time, about ``most`` counts together."""
         rows = self._rows.read()
         if not len(rows):
             return

@@ -143,7 +143,7 @@ def compare_counts(session: Session, checked: Checked) -> Comparison:
 
 
 def moved_ends(stored: Stored) -> list[int]:
-    """Give the ends, in Unix seconds, of the slots that links moved forward to."""
+    """Return the ends, in Unix seconds, of the slots that links moved forward to."""
     newest = _newest(stored.rows)
     return [newest[link.link_key] + link.slot_seconds for link in stored.moved]
 
@@ -165,7 +165,7 @@ def _matching(rows: Integers, old: Integers) -> tuple[Integers, NDArray[np.bool_
 def _broken_rules(
     links: list[LinkInfo], of_link: Integers, slots: Integers, clock: Clock
 ) -> list[tuple[NDArray[np.bool_], str, str]]:
-    """Say for every rule which counts break it, in the order in which a reader would want to hear of them."""
+    """Return for every rule which counts break it, in the order in which they are reported."""
     unknown = of_link < 0
     seconds = np.array([link.slot_seconds for link in links] or [900], dtype=np.int64)[of_link]
     off_grid = ~unknown & (slots >= 0) & (slots % seconds != 0)
@@ -205,7 +205,7 @@ def _unix_seconds(text: str) -> int:
 
 
 def _time_rule(text: str) -> str:
-    """Say which rule a time breaks; empty when it breaks none."""
+    """Return the rule that a time breaks; empty when it breaks none."""
     match = RFC_3339.fullmatch(text.upper())
     if not match:
         return SLOT_RULE

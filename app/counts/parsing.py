@@ -26,7 +26,7 @@ from app.core.errors import FieldError, Invalid, TooLarge, Unsupported
 from app.counts.importers.record import COUNT_RULE, LARGEST_COUNT, LINK_ID_RULE
 from app.counts.ingest import Batch, Refused
 from app.counts.tables import QUALITIES
-from app.http.json_numbers import WHOLE
+from app.http.query_types import WHOLE
 
 JSON, JSON_LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
 MEDIA_TYPES = {
@@ -130,7 +130,7 @@ def read_batch(body: bytes, media_type: str, most: int, *, partial: bool) -> tup
 
 
 def batch_schema() -> dict[str, Any]:
-    """Give the JSON schema of a batch, whole: this body is read by hand, for speed."""
+    """Return the JSON schema of a batch, whole: this body is read by hand, for speed."""
     rows = _ROW.json_schema()
     rows["properties"]["slot_start"]["format"] = "date-time"
     return {
@@ -215,7 +215,7 @@ def _csv_rows(text: str, most: int) -> list[dict[str, Any]]:
 
 
 def _csv_row(row: dict[str | Any, Any]) -> dict[str, Any]:
-    """Give a row as JSON would: counts as numbers, an empty quality left out."""
+    """Return a row as JSON would: counts as numbers, an empty quality left out."""
     given = {name: value for name, value in row.items() if name is not None and value is not None}
     if None in row:
         given["column beyond the header"] = row[None]

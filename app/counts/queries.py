@@ -2,20 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, String, and_, cast, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, String, and_, cast, func, select, true
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.core.in_values import in_values
-from app.core.spans import Span
-from app.counts.newest import newest_by_link, oldest_of_link
+from app.core.partitions import month_begin, month_of, months_there
+from app.core.times import Span
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
+
+SpanOf = Callable[[InstrumentedAttribute[int]], ColumnElement[bool]]
+# Asks about links, within a span of slots; gives rows that begin with the link's key and a slot, or None for no slot.
+Ask = Callable[[Session, ColumnElement[bool], SpanOf], Sequence[Any]]
+
+
+def newest_by_link(session: Session, table: type[Any], link_keys: Sequence[int] | None) -> dict[int, int]:
+    """Return the newest slot that some links, or all, have in a table; links that have none are left out."""
+
+    def ask(session: Session, of: ColumnElement[bool], within: SpanOf) -> Sequence[Any]:
+        # A maximum a link walks one step down the primary key; GROUP BY would walk through every row.
+        newest = select(func.max(table.slot_start)).where(table.link_key == Link.link_key, within(table.slot_start))
+        return session.execute(select(Link.link_key, newest.scalar_subquery()).where(of)).all()
+
+    return {row[0]: row[1] for row in recent_then_older(session, ask, link_keys)}
+
+
+def oldest_of_link(session: Session, table: type[Any], link_key: int) -> int | None:
+    """Return the oldest slot that a link has in a table."""
+    oldest = select(func.min(table.slot_start)).where(table.link_key == link_key)
+    if session.get_bind().dialect.name != "postgresql":
+        return session.execute(oldest).scalar()
+    # PostgreSQL is asked about the first month, the next two, the next four: most links are there from the beginning.
+    months = sorted(months_there(session.connection(), table.__tablename__))
+    place, n = 0, 1
+    while place < len(months):
+        part = months[place : place + n]
+        within = table.slot_start.between(month_begin(part[0]), month_begin(part[-1] + 1) - 1)
+        found = session.execute(oldest.where(within)).scalar()
+        if found is not None:
+            return int(found)
+        place, n = place + n, 2 * n
+    return None
+
+
+def recent_then_older(session: Session, ask: Ask, link_keys: Sequence[int] | None) -> list[Any]:
+    """Ask about the newest slots of links; rows without a slot are left out.
+
+    PostgreSQL prepares for every month that a question does not rule out, so it is asked about this month and
+    the last, and once more about all before only for links that fell silent. SQLite has no months.
+    """
+    if session.get_bind().dialect.name != "postgresql":
+        return [row for row in _asked(session, ask, link_keys, lambda _: true()) if row[1] is not None]
+    since = month_begin(month_of(int(time.time())) - 1)
+    found = _asked(session, ask, link_keys, lambda slots: slots >= since)
+    silent = [row[0] for row in found if row[1] is None]
+    found += _asked(session, ask, silent, lambda slots: slots < since)
+    return [row for row in found if row[1] is not None]
+
+
+def _asked(session: Session, ask: Ask, link_keys: Sequence[int] | None, within: SpanOf) -> list[Any]:
+    if link_keys is not None and not link_keys:
+        return []
+    return list(ask(session, true() if link_keys is None else in_values(Link.link_key, link_keys), within))
+
 
 Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
 AT_ONCE = 200
@@ -41,7 +97,7 @@ def newest_slot_end(session: Session) -> int | None:
 
 
 def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> Rows:
-    """Give the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
+    """Return the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
     question = select(Count.link_key, Count.slot_start, Count.count, Count.quality)
     question = question.where(in_values(Count.link_key, link_keys), Count.slot_start.between(first, last))
     found: list[Any] = []
@@ -88,13 +144,13 @@ def number_of_counts(session: Session, link_key: int, span: Span) -> int:
 
 
 def as_rows(found: Sequence[Any]) -> Rows:
-    """Give database rows of link_key, slot_start, count and quality as an array."""
+    """Return database rows of link_key, slot_start, count and quality as an array."""
     # numpy.array() would ask each row in turn whether it is an array: a hundred times slower.
     return np.fromiter(chain.from_iterable(found), dtype=np.int64, count=4 * len(found)).reshape(-1, 4)
 
 
 def corrections_between(session: Session, link_key: int, first: int, last: int) -> list[CountCorrection]:
-    """Give the replaced counts of a link's slots from ``first`` to ``last``, both included, the oldest first."""
+    """Return the replaced counts of a link's slots from ``first`` to ``last``, both included, the oldest first."""
     question = select(CountCorrection).where(CountCorrection.link_key == link_key)
     question = question.where(CountCorrection.slot_start.between(first, last))
     return list(session.scalars(question.order_by(CountCorrection.slot_start, CountCorrection.id)))

@@ -104,6 +104,6 @@ def gather(*readers: CountReader) -> dict[str, LinkSeries]:
 
 
 def as_count_series(link: LinkSeries) -> CountSeries:
-    """Give a link's series the calendar that the mathematics needs."""
+    """Return a link's series the calendar that the mathematics needs."""
     calendar = link.calendar()
     return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from app.core.array_text import array_text
-from app.core.in_values import in_values
+from app.core.in_values import array_text, in_values
 from app.counts.queries import Rows, as_rows, counts_between
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
@@ -40,7 +39,7 @@ def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> 
 
 
 def existing_counts(session: Session, rows: Rows) -> Rows:
-    """Give the stored counts at the links and slots of ``rows``, which are sorted by both, and perhaps more."""
+    """Return the stored counts at the links and slots of ``rows``, which are sorted by both, and perhaps more."""
     keys, begins, n = np.unique(rows[:, 0], return_index=True, return_counts=True)
     first, last = int(rows[:, 1].min()), int(rows[:, 1].max())
     shortest = int(np.diff(rows[:, 1])[np.diff(rows[:, 0]) == 0].min(initial=last - first + 1))

@@ -22,7 +22,7 @@ class PageFiles:
     contents: dict[str, bytes]
 
     def media_type(self, name: str) -> str:
-        """Say what a file is."""
+        """Return the media type of a file."""
         return MEDIA_TYPES[Path(name).suffix]
 
     def page(self, *, keys_needed: bool) -> str:

@@ -22,7 +22,7 @@ FOR_GOOD = "public, max-age=31536000, immutable"
 
 @router.get("/")
 async def get_page(request: Request, settings: SettingsDep) -> Response:
-    """Give the operators' page; what it shows it asks for with the key of whoever signs in."""
+    """Return the operators' page; what it shows it asks for with the key of whoever signs in."""
     files, keys_needed = page_files(), settings.auth is Switch.ON
     tag = f'"{files.digest}-{"keys" if keys_needed else "open"}"'
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache", "ETag": tag}
@@ -33,7 +33,7 @@ async def get_page(request: Request, settings: SettingsDep) -> Response:
 
 @router.get("/dashboard/{digest}/{name:path}")
 async def get_file(digest: str, name: str, request: Request) -> Response:
-    """Give a file of the page; under its digest it never changes."""
+    """Return a file of the page; under its digest it never changes."""
     files = page_files()
     if digest != files.digest or name not in files.contents:
         raise NotFound(f"there is no {name!r} here")

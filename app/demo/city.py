@@ -82,7 +82,7 @@ def write_csv(city: City, path: str | Path) -> None:
 
 
 def links_geojson(city: City) -> dict[str, Any]:
-    """Give the links as an RFC 7946 FeatureCollection; capacities are vehicles per hour, as the service has them."""
+    """Return the links as an RFC 7946 FeatureCollection; capacities are vehicles per hour, as the service has them."""
     features = [
         {
             "type": "Feature",

@@ -72,7 +72,7 @@ class DemoFolder:
         return self.root / "service.log"
 
     def environment(self) -> dict[str, str]:
-        """Give the environment of the demo's service; settings for another service do not reach it."""
+        """Return the environment of the demo's service; settings for another service do not reach it."""
         others = {name: value for name, value in os.environ.items() if not name.startswith("FLOWCAST_")}
         return others | {
             "FLOWCAST_DATABASE_URL": self.database_url,

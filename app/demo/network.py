@@ -118,7 +118,7 @@ class Network:
         )
 
     def links(self, zone: str, slot_minutes: int) -> tuple[CityLink, ...]:
-        """Give the streets as links, with capacities per slot."""
+        """Return the streets as links, with capacities per slot."""
         places = _places(1 + max(max(s.tail, s.head) for s in self.streets))
         ids = [street.link_id for street in self.streets]
         return tuple(

@@ -100,7 +100,7 @@ def train_city(
 
 
 def demo_key(engine: Engine, folder: DemoFolder) -> str:
-    """Give the demo's key: the one of an earlier run, or a new one."""
+    """Return the demo's key: the one of an earlier run, or a new one."""
     file = folder.root / "demo.key"
     with suppress(OSError):
         key = file.read_text().strip()
@@ -115,14 +115,14 @@ def demo_key(engine: Engine, folder: DemoFolder) -> str:
 
 
 def next_slot(engine: Engine, city: City) -> int:
-    """Give the number of the slot that the replay goes on with."""
+    """Return the number of the slot that the replay goes on with."""
     with reading(engine) as session:
         newest = newest_slots(session, [link.link_key for link in _links_of(session, city)])
     return max(newest.values()) // (60 * city.grid.slot_minutes) + 1
 
 
 def _links_of(session: Session, city: City) -> list[LinkInfo]:
-    """Give the city's links in the order of the database, which may hold others as well."""
+    """Return the city's links in the order of the database, which may hold others as well."""
     return [link for link in all_links(session) if link.link_id in city.counts]
 
 

@@ -33,7 +33,7 @@ class Feed:
         self._opener = build_opener(ProxyHandler({}))  # the service is on this machine, whatever proxy is set
 
     def is_ready(self) -> bool:
-        """Tell whether the service says that it is ready."""
+        """Return whether the service says that it is ready."""
         try:
             self._ask("/readyz")
         except OSError:
@@ -70,7 +70,7 @@ class Feed:
 
 
 def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
-    """Give a slot's counts as they are posted; a link whose detector is silent has none."""
+    """Return a slot's counts as they are posted; a link whose detector is silent has none."""
     start = city.grid.start(slot).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = ((link_id, series[slot - city.first_slot]) for link_id, series in city.counts.items())
     return [
@@ -81,7 +81,7 @@ def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
 
 
 def last_slot(city: City) -> int:
-    """Give the number of the city's last slot."""
+    """Return the number of the city's last slot."""
     return city.first_slot + len(next(iter(city.counts.values()))) - 1
 
 

@@ -31,7 +31,7 @@ class ServiceProcess:
         self.address = f"http://{HOST}:{port}"
 
     def require_alive(self) -> None:
-        """Say by ``ServiceGone`` when it is no longer there."""
+        """Raise ``ServiceGone`` when the process has ended."""
         if self._process.poll() is not None:
             words = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
             raise ServiceGone(f"the service ended; {self._log} says: {words[0][-LAST_WORDS:]}")
@@ -46,7 +46,7 @@ class ServiceProcess:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Let it finish what is under way, or end it."""
+        """Stop the process gracefully, or kill it."""
         self._process.terminate()
         try:
             self._process.wait(FINISH_SECONDS)

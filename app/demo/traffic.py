@@ -73,7 +73,7 @@ def local_entries(usual: FloatArray, turns: Turns) -> FloatArray:
 
 
 def build_roads(links: tuple[CityLink, ...], n_slots: int, plans: list[Plan], rng: np.random.Generator) -> Roads:
-    """Give each link what it can pass and hold, works and incidents included."""
+    """Return each link what it can pass and hold, works and incidents included."""
     capacity = np.array([link.passes for link in links])
     lanes = np.array([link.lanes for link in links])
     able = capacity * rng.uniform(1 - CAPACITY_SPREAD, 1 + CAPACITY_SPREAD, (n_slots, len(links)))

@@ -73,7 +73,7 @@ def learn_networks(
 
 
 def _groups(links: Sequence[LinkSeries], plan: EvaluationPlan) -> Iterator[list[Days]]:
-    """Give the links of each network with the same days: other links' training days must not be test days of one."""
+    """Return the links of each network with the same days: other links' training days must not be test days of one."""
     for network in by_network(links).values():
         alike: dict[object, list[Days]] = {}
         for link in network:
@@ -113,7 +113,7 @@ def _training(plan: EvaluationPlan) -> NetworkTraining:
 
 
 def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
-    """Let a link's network model speak of the test slots; of none where the link has no network."""
+    """Forecast the test slots by a link's network model; none where the link has no network."""
     started = time.perf_counter()
     phase = Phase.read(place.phase)
     model = None if phase is None else phase.model(link_id)
@@ -122,7 +122,7 @@ def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
 
 
 def run_best(place: InNetwork, span: Span, days: Days, plan: EvaluationPlan, profile: Run) -> Run:
-    """Let what `best` chooses on the held-out training days speak of the test slots: a model, or the profile."""
+    """Forecast the test slots by what `best` chooses on the held-out training days: a model, or the profile."""
     started = time.perf_counter()
     phase = Phase.read(place.phase)
     assert phase is not None

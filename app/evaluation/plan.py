@@ -61,11 +61,11 @@ class EvaluationPlan:
 
     @property
     def held_out_reduced(self) -> bool:
-        """Tell whether the span is too short for the product's own number of held-out days."""
+        """Return whether the span is too short for the product's own number of held-out days."""
         return self.held_out_days < TrainingPlan().held_out_days
 
     def under_the_paper(self, method: str) -> bool:
-        """Tell whether a method is run under the paper's settings."""
+        """Return whether a method is run under the paper's settings."""
         return self.protocol == "paper" and method in METHODS and method != "KR_SML"
 
     def neighbors_of(self, method: Method) -> int:

@@ -147,7 +147,7 @@ def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> Run:
 
 
 def run_profile(span: Span, level: float) -> Run:
-    """Let the profile of the training days speak of every slot; of a training day, that of the other days."""
+    """Forecast every slot by the profile of the training days; a training day by that of the other days."""
     started = time.perf_counter()
     trained = span.usual_without_own_day()
     bands = Bands.learn(trained[:, None], span.learnt.counts[:, None], level)

@@ -32,7 +32,7 @@ def verdict(numbers: Numbers) -> list[str]:
 
 
 def _first(numbers: Numbers) -> str:
-    """Say which method is the best over all links, which place KR_SML has, and which links were left out."""
+    """Return which method is the best over all links, which place KR_SML has, and which links were left out."""
     ranking = numbers.at("summary", "ranking")
     if not ranking:
         return _left_out(numbers)

@@ -33,7 +33,7 @@ class Address(NamedTuple):
         return cls(parts.scheme == "https", parts.hostname or "", parts.port or USUAL_PORTS[parts.scheme], target)
 
     def is_allowed(self, hosts: Collection[str]) -> bool:
-        """Tell whether it is among the hosts; one without a port allows the usual ones only."""
+        """Return whether it is among the hosts; one without a port allows the usual ones only."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = self.port == USUAL_PORTS["https" if self.secure else "http"]
         return f"{host}:{self.port}" in hosts or (usual and host in hosts)

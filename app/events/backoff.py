@@ -12,12 +12,12 @@ JITTER = 0.25  # those who failed together do not come back together
 
 
 def wait_seconds(failures: int) -> int:
-    """Give the least wait after so many failures in a row: a second, doubling to an hour."""
+    """Return the least wait after so many failures in a row: a second, doubling to an hour."""
     return min(LONGEST_WAIT, 1 << min(failures - 1, 12))
 
 
 def wait_after(failures: int) -> timedelta:
-    """Give a wait, up to a quarter longer than the least."""
+    """Return a wait, up to a quarter longer than the least."""
     return timedelta(seconds=wait_seconds(failures) * random.uniform(1.0, 1.0 + JITTER))  # nosec B311 # no secret
 
 

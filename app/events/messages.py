@@ -65,12 +65,12 @@ class Message(NamedTuple):
 
 
 def changed(cursor: Cursor, news: News) -> Marks:
-    """Give the links whose latest forecast is not the one told."""
+    """Return the links whose latest forecast is not the one told."""
     return {key: mark for key, mark in news.marks.items() if cursor.marks.get(key) != mark}
 
 
 def messages(engine: Engine, kinds: str, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
-    """Give what a webhook is to be told, activations first: they explain the forecasts."""
+    """Return what a webhook is to be told, activations first: they explain the forecasts."""
     # Links that are gone leave the cursor, or it would grow for ever.
     cursor = Cursor(cursor.activation, {key: mark for key, mark in cursor.marks.items() if key in news.marks})
     if ACTIVATION in kinds:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, text, update
 from sqlalchemy.orm import Session, aliased
 
 from app.core.errors import FieldError, NotFound
-from app.counts.newest import SpanOf, recent_then_older
+from app.counts.queries import SpanOf, recent_then_older
 from app.events.backoff import LONGEST_WAIT, MOST_FAILURES
 from app.events.tables import Webhook
 from app.forecasts.lag_windows import HORIZONS
@@ -22,12 +22,12 @@ Marks = dict[int, tuple[int, int]]  # of each link's latest forecast: the slot i
 
 
 def all_webhooks(session: Session) -> list[Webhook]:
-    """Give every webhook, the oldest first."""
+    """Return every webhook, the oldest first."""
     return list(session.scalars(select(Webhook).order_by(Webhook.id)))
 
 
 def webhook_or_404(session: Session, webhook_id: int) -> Webhook:
-    """Give a webhook, or the problem that it does not exist."""
+    """Return a webhook, or the problem that it does not exist."""
     row = session.get(Webhook, webhook_id)
     if row is None:
         errors = [FieldError("webhook_id", str(webhook_id), "must name a webhook")]
@@ -36,7 +36,7 @@ def webhook_or_404(session: Session, webhook_id: int) -> Webhook:
 
 
 def due_webhooks(session: Session, now: datetime) -> list[Webhook]:
-    """Give the webhooks that may be delivered to now."""
+    """Return the webhooks that may be delivered to now."""
     question = select(Webhook).where(Webhook.failures < MOST_FAILURES)
     # Nobody is made to wait for so long: it was written before the clock was set back.
     beyond = now + timedelta(seconds=2 * LONGEST_WAIT)
@@ -78,7 +78,7 @@ def settle_activations(session: Session) -> None:
 
 
 def latest_forecasts(session: Session) -> Marks:
-    """Give each link's latest stored forecast: by its active version if that spoke, else the one issued last."""
+    """Return each link's latest stored forecast: by its active version if that spoke, else the one issued last."""
     active = active_versions(session)
     found: dict[int, tuple[bool, int, int, int]] = {}
     for key, end, minutes, version, issued_at in recent_then_older(session, _latest, None):

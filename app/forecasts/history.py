@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from app.core.slots import EPOCH
-from app.core.spans import SECONDS_A_DAY, read_span
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, instant_of, read_span
 from app.counts.tables import QUALITIES
 from app.forecasts.queries import PastForecast, newest_forecast, past_forecasts
 from app.forecasts.schemas import PastForecastOut, PastForecasts
@@ -25,7 +24,7 @@ def read_history(
     limit: int,
     cursor: str | None,
 ) -> PastForecasts:
-    """Give a page of a link's past forecasts; by default the day up to the newest slot forecast."""
+    """Return a page of a link's past forecasts; by default the day up to the newest slot forecast."""
     link = link_or_404(session, link_id)
     newest = newest_forecast(session, link.link_key)
     span = read_span(*asked, None if newest is None else newest + link.slot_seconds, SECONDS_A_DAY)

@@ -74,7 +74,7 @@ class LagWindows:
         self._series.update({link.link_key: row for link, row in zip(group, table, strict=True)})
 
     def latest(self, link: LinkInfo, newest: int, model: TrainedModel) -> tuple[Array, int]:
-        """Give the lag window, (1, d), gaps filled with what is usual, and how many were."""
+        """Return the lag window, (1, d), gaps filled with what is usual, and how many were."""
         series, window = self._series[link.link_key], model.window
         if not np.isnan(series).any():
             return series[_from_the_end(window.lags)][None, :], 0
@@ -83,7 +83,7 @@ class LagWindows:
         return latest.window, latest.filled_lags
 
     def usual(self, link: LinkInfo, newest: int, model: TrainedModel) -> Array:
-        """Give the profile of the slots to come."""
+        """Return the profile of the slots to come."""
         calendar = self._calendar(link, newest + link.slot_seconds, HORIZONS)
         return model.profile.at(calendar.weekday, calendar.slot_of_day)
 

@@ -91,14 +91,14 @@ def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str)
 
 
 def _with_asked(members: Members, links: Sequence[LinkInfo], models: Sequence[NetworkModel]) -> Members:
-    """Let the links asked for be who they are now: one may have been deleted and created again."""
+    """Return the members with the present keys of the requested links: one may have been deleted and created again."""
     keys = members.keys.copy()
     keys[[model.link for model in models]] = [link.link_key for link in links]
     return members._replace(keys=keys)
 
 
 def _with_related(network: Network, asked: Slots) -> Slots:
-    """Give the places of links and of those at their junctions and upstream of them, in order."""
+    """Return the places of links and of those at their junctions and upstream of them, in order."""
     junction, upstream = network.others_at_junction(), network.upstream
     places = set(asked.tolist())
     for link in asked.tolist():

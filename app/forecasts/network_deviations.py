@@ -69,7 +69,7 @@ class NetworkDeviationCache:
         return members
 
     def known(self, network: Network, slots: Iterable[int], newest: int) -> dict[int, float]:
-        """Give what is kept of slots, by number, as of ``newest``."""
+        """Return what is kept of slots, by number, as of ``newest``."""
         now = time.monotonic()
         with self._lock:
             kept = self._of(network)

@@ -58,7 +58,7 @@ class LinkProfile(NamedTuple):
     bands: Bands | None
 
     def at(self, link: LinkInfo, first: int, n: int) -> ForecastValues:
-        """Say what is usual in n slots from ``first`` on, in Unix seconds."""
+        """Return the profile of n slots from ``first`` on, in Unix seconds, with its interval."""
         calendar = _calendar(link.grid, link.zone, first // link.slot_seconds, n)
         return _banded(self.profile.at(calendar.weekday, calendar.slot_of_day), self.bands)
 
@@ -154,7 +154,7 @@ def _key(link: LinkInfo, newest: int, version: int) -> tuple[LinkInfo, int, int]
 
 
 def last_count(series: LinkSeries, newest: int, n: int) -> ForecastValues:
-    """Say that the next n slots will be like the last, within what such a guess missed by before."""
+    """Return the last count as forecast of the next n slots, with an interval from the errors of such forecasts."""
     counts = series.counts
     known = counts[~np.isnan(counts)]
     if not len(known):  # asked as of a slot that no count came near

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.core.array_text import array_text
+from app.core.in_values import array_text
 from app.core.partitions import ensure_months
-from app.core.spans import Span
-from app.counts.newest import newest_by_link
+from app.core.times import Span
+from app.counts.queries import newest_by_link
 from app.counts.tables import Count
 from app.forecasts.compute import PROFILE, WITHOUT_MODEL, IssuedForecast, reason_without_model
 from app.forecasts.lag_windows import HORIZONS
@@ -141,7 +141,7 @@ def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:
 
 
 def forecast_of_rows(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> IssuedForecast:
-    """Give rows of all horizons, nearest first, as the statement they were made of."""
+    """Return rows of all horizons, nearest first, as the statement they were made of."""
     columns = list(zip(*rows, strict=True))
     _, _, _, versions, expected, lower, upper, level, usual, methods, reasons, filled, issued_at = columns
     method, reason = METHODS[methods[0]], reasons[0]
@@ -172,7 +172,7 @@ def past_forecasts(
     after: tuple[int, ...] | None,
     limit: int,
 ) -> list[PastForecast]:
-    """Give forecasts of the slots in a span, with the counts that came, in order of slot, horizon and version.
+    """Return forecasts of the slots in a span, with the counts that came, in order of slot, horizon and version.
 
     ``only`` is a horizon and a version to keep to; ``after`` are slot, horizon and version of the
     last one already given. Of several for one slot and horizon, by different models, all are given.

@@ -129,7 +129,7 @@ async def get_forecasts(
         str | None, Query(pattern=LINK_ID_PATTERN, description="Only links whose traffic runs into this one")
     ] = None,
 ) -> Response:
-    """Give the forecasts of all links in one call; a link that has none never spoils the answer.
+    """Return the forecasts of all links in one call; a link that has none never spoils the answer.
 
     `Accept: text/csv` returns a row for each link and horizon, `Accept: application/geo+json` a feature for each link.
     """
@@ -173,7 +173,7 @@ def get_past_forecasts(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
 ) -> PastForecasts | Response:
-    """Give what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise.
+    """Return what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise.
 
     `Accept: text/csv` answers in CSV. A Link header leads to the next page.
     """

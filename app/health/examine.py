@@ -9,8 +9,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid
-from app.core.spans import check_order
-from app.core.times import unix_seconds
+from app.core.times import check_order, unix_seconds
 from app.counts.queries import Rows, newest_slots
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import Judged, judge, local_day

@@ -22,11 +22,11 @@ class Now(NamedTuple):
         return cls(int(now.timestamp()), 60 * stale_after_minutes)
 
     def age(self, link: LinkInfo, newest: int) -> int:
-        """Tell how long the newest slot of a link has been over, in seconds."""
+        """Return how long the newest slot of a link has been over, in seconds."""
         return max(0, self.second - newest - link.slot_seconds)
 
     def state(self, link: LinkInfo, newest: int | None, in_doubt: bool = False) -> State:
-        """Say in one word how a link's feed is."""
+        """Return the state of a link's feed."""
         if newest is None:
             return State.SILENT
         if self.age(link, newest) > self.stale_after:
@@ -34,7 +34,7 @@ class Now(NamedTuple):
         return State.SUSPECT if in_doubt else State.OK
 
     def feed(self, link: LinkInfo, newest: int | None, in_doubt: bool) -> dict[str, Any]:
-        """Give the fields that every answer on a link's feed has."""
+        """Return the fields that every answer on a link's feed has."""
         return {
             "link_id": link.link_id,
             "state": self.state(link, newest, in_doubt),

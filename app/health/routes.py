@@ -32,7 +32,7 @@ def get_link_health(
     begin: From = None,
     end: To = None,
 ) -> LinkHealth:
-    """Say what is wrong with a link's counts, how complete they are and how old the newest is.
+    """Return what is wrong with a link's counts, how complete they are and how old the newest is.
 
     Of the last days up to the newest count, or of the local days that `from` to `to` touches, at most 366.
     """

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from sqlalchemy.orm import Session
 
-from app.core.spans import SECONDS_A_DAY, Span
+from app.core.times import SECONDS_A_DAY, Span
 from app.counts.queries import Rows, newest_slots
 from app.counts.verdicts import judge
 from app.health.examine import in_doubt
@@ -47,7 +47,7 @@ def _examined(session: Session, link: LinkInfo, newest: int | None, now: Now) ->
 
 
 def _completeness(link: LinkInfo, rows: Rows, now: Now) -> float:
-    """Give the share of the last 24 hours' slots that have a count, among those that are over."""
+    """Return the share of the last 24 hours' slots that have a count, among those that are over."""
     end = max(now.second // link.slot_seconds * link.slot_seconds, int(rows[-1, 1]) + link.slot_seconds)
     due = Span(end - SECONDS_A_DAY, end).slots(link.slot_seconds)
     return float(np.count_nonzero(rows[:, 1] >= due.start)) / len(due)

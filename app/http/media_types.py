@@ -63,7 +63,7 @@ def _wish(part: str) -> tuple[str, float]:
 
 
 def _quality(media_type: str, wishes: Sequence[tuple[str, float]]) -> float:
-    """Let the most specific wish decide."""
+    """Return the quality of the most specific media range that matches."""
     for pattern in (media_type, media_type.split("/")[0] + "/*", "*/*"):
         for wished, quality in wishes:
             if wished == pattern:

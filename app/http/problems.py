@@ -90,7 +90,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     slug: str = "",
 ) -> Response:
-    """Say what went wrong, in the one shape all errors have."""
+    """Return a problem in the one shape that all errors have."""
     content = {
         "type": f"/problems/{slug or SLUGS.get(status, str(status))}",
         "title": title,

@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 
 def route_path(scope: Scope) -> str:
-    """Give the path of a request without the prefix that a reverse proxy may have left on it."""
+    """Return the path of a request without the prefix that a reverse proxy may have left on it."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
@@ -22,6 +22,6 @@ class MethodsByPath:
         self._routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
 
     def of(self, scope: Scope) -> set[str]:
-        """Say which methods the path of a request has."""
+        """Return the methods that the path of a request has."""
         path = route_path(scope)
         return {method for route in self._routes if route.path_regex.match(path) for method in route.methods or ()}

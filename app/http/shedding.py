@@ -71,7 +71,7 @@ class Shedding:
         self.turns = {kind: CapacityLimiter(most) for kind, most in TURNS.items()}
 
     def check(self, method: str, path: str, query: bytes) -> None:
-        """Let a request pass, or refuse it."""
+        """Check whether a request may pass, or raise why not."""
         if not path.startswith(GUARDED):
             return
         read = method in READS

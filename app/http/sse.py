@@ -79,7 +79,7 @@ def streams_end_on_signals() -> Iterator[None]:
 
 
 def wants_stream(request: Request) -> bool:
-    """Tell whether a caller would rather have events."""
+    """Return whether a caller would rather have events."""
     return chosen_type(request, JSON, EVENT_STREAM) == EVENT_STREAM
 
 

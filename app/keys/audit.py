@@ -5,12 +5,24 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from app.core.database import writing
-from app.keys.audit_tables import AuditEntry
 from app.keys.caller import Caller
+from app.keys.tables import AuditEntry
+
+
+def entries_before(session: Session, cursor: int | None, limit: int, key_id: str | None = None) -> list[AuditEntry]:
+    """Return admin calls, the newest first."""
+    question = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit)
+    if cursor is not None:
+        question = question.where(AuditEntry.id < cursor)
+    if key_id is not None:
+        question = question.where(AuditEntry.key_id == key_id)
+    return list(session.scalars(question))
+
 
 log = logging.getLogger("flowcast.audit")
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.dependencies import ReadSession
-from app.keys.audit_queries import entries_before
+from app.keys.audit import entries_before
 from app.keys.dependencies import AdminKey
 
 router = APIRouter(prefix="/v1/admin", tags=["audit"])

@@ -59,11 +59,11 @@ class ApiKeyCache:
 
     @property
     def has_environment_key(self) -> bool:
-        """Tell whether a key with every scope came with the settings."""
+        """Return whether a key with every scope came with the settings."""
         return self._environment_digest is not None
 
     def known(self, key: str | None) -> Caller | None:
-        """Tell who calls, from memory alone; None where the database must be asked."""
+        """Return the caller from memory; None where the database must be asked."""
         if self._open:
             return self._anonymous
         if not key:
@@ -102,7 +102,7 @@ class ApiKeyCache:
         return caller
 
     async def identify(self, key: str | None, client: str) -> Caller:
-        """Tell who calls and count the call, or refuse a wrong key, too many guesses or too many calls."""
+        """Return the caller and count the call, or refuse a wrong key, too many guesses or too many calls."""
         caller = self.known(key)
         if caller is None:
             caller = await self._unless_guessing(key, client)
@@ -127,7 +127,7 @@ class ApiKeyCache:
 
     @property
     def has_news(self) -> bool:
-        """Tell whether there is a last use to save."""
+        """Return whether there is a last use to save."""
         return bool(self._used)
 
     async def _unless_guessing(self, key: str | None, client: str) -> Caller:
@@ -161,7 +161,7 @@ class ApiKeyCache:
         return caller
 
     def _remembered(self, key: str) -> Caller | None:
-        """Tell who calls where the database cannot: a key sent within the last minute, and checked not too long ago."""
+        """Return the caller while the database is unreachable: of a key that was sent and checked recently."""
         found, now = self._known.get(_digest(key)), monotonic()
         if found is None or now > found.seen + MOST_AGE or now > min(found.ends, found.checked + MOST_UNCHECKED):
             return None

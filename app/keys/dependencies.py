@@ -9,8 +9,8 @@ from fastapi.openapi.models import APIKey
 from fastapi.security.base import SecurityBase
 
 from app.http.dependencies import from_state
-from app.http.known_query import refuse_unknown
 from app.http.media_types import refuse_unacceptable
+from app.http.query_types import refuse_unknown
 from app.keys.cache import ApiKeyCache
 from app.keys.caller import CALLER, CHECKED_KEY, Caller, Scope
 

@@ -27,7 +27,7 @@ class IssuedKey(NamedTuple):
 
 
 def hashed(key: str) -> str:
-    """Give what is stored of a key."""
+    """Return what is stored of a key."""
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -26,7 +26,7 @@ class Bucket:
         return (1 - self._tokens) * 60 / self._most
 
     def wait(self) -> float:
-        """Tell the seconds until there is a token, without taking it."""
+        """Return the seconds until there is a token, without taking it."""
         self._refill()
         return max(0.0, 1 - self._tokens) * 60 / self._most
 
@@ -44,7 +44,7 @@ class Buckets:
         self._buckets: dict[str, Bucket] = {}
 
     def of(self, name: str) -> Bucket:
-        """Give the bucket of a name."""
+        """Return the bucket of a name."""
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= MOST_BUCKETS:

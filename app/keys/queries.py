@@ -22,7 +22,7 @@ def all_keys(session: Session) -> list[ApiKey]:
 
 
 def valid_admin_keys(session: Session, now: datetime) -> list[ApiKey]:
-    """Give the keys with the scope admin that are valid now, locked, so that two calls cannot revoke the last two."""
+    """Return the keys with the scope admin that are valid now, locked, so that two calls cannot revoke the last two."""
     valid = and_(ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now))
     found = session.scalars(select(ApiKey).where(valid, ApiKey.scopes.contains("admin")).with_for_update())
     return [row for row in found if "admin" in row.scopes.split(",")]

@@ -24,3 +24,19 @@ class ApiKey(Table):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     replaced_by: Mapped[str | None] = mapped_column(String(16))
+
+
+class AuditEntry(Table):
+    """One admin call: who, what, with which result."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    key_id: Mapped[str] = mapped_column(String(64))
+    key_name: Mapped[str] = mapped_column(Text)
+    method: Mapped[str] = mapped_column(String(8))
+    path: Mapped[str] = mapped_column(Text)
+    status: Mapped[int]
+    request_id: Mapped[str] = mapped_column(String(64))
+    client: Mapped[str] = mapped_column(String(64))

@@ -12,9 +12,25 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field,
 from pydantic_core import from_json
 
 from app.core.errors import Invalid, TooLarge
-from app.http.json_width import narrow
 from app.links.geometry import Geometry
 from app.links.schemas import LinkBatch, LinkId, LinkIn, LinkOut, LinkProperties
+
+MOST_KEYS = 100
+
+
+def narrow(value: Any) -> Any:
+    """Return JSON back as it is, unless an object in it has more keys than any that is known."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if len(part) > MOST_KEYS:
+                raise ValueError(f"it must not hold an object of {len(part)} keys; {MOST_KEYS} are the most")
+            waiting += [inner for inner in part.values() if isinstance(inner, dict | list)]
+        elif isinstance(part, list):
+            waiting += [inner for inner in part if isinstance(inner, dict | list)]
+    return value
+
 
 GEOJSON = "application/geo+json"
 MOST_BRACKETS = 500_000  # lists and objects in a body; each point of a geometry is a list
@@ -43,7 +59,7 @@ class LinkFeature(BaseModel):
     properties: FeatureProperties
 
     def link(self) -> LinkIn:
-        """Give the link that the feature describes."""
+        """Return the link that the feature describes."""
         # Everything in it has been checked; what was left out must stay left out.
         return LinkIn.model_construct(
             self.properties.model_fields_set | {"geometry"}, geometry=self.geometry, **dict(self.properties)

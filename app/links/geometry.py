@@ -83,7 +83,7 @@ Box = tuple[float, float, float, float]  # west, south, east, north
 
 
 def bounding_box(geometry: dict[str, Any]) -> Box:
-    """Give the smallest box around a stored geometry: west, south, east, north."""
+    """Return the smallest box around a stored geometry: west, south, east, north."""
     positions = _positions(geometry["coordinates"])
     longitudes, latitudes = [position[0] for position in positions], [position[1] for position in positions]
     return min(longitudes), min(latitudes), max(longitudes), max(latitudes)

@@ -10,7 +10,7 @@ from app.links.store import link_out
 
 
 def list_links(session: Session, after: str | None, limit: int) -> LinkPage:
-    """Give the links that follow an id, and the id to go on from where there are more."""
+    """Return the links that follow an id, and the id to go on from where there are more."""
     found = links_after(session, after or "", limit + 1)
     page = found[:limit]
     upstream = upstream_ids(session, [link.link_key for link in page])

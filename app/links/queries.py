@@ -97,7 +97,7 @@ _MODELS = table("trained_models", column("link_key"), column("state"), column("r
 
 
 def things_of(session: Session, link_key: int) -> Things:
-    """Tell how many counts and trained models a link has."""
+    """Return how many counts and trained models a link has."""
     numbers = [
         select(func.count()).where(there.c.link_key == link_key).scalar_subquery() for there in (_COUNTS, _MODELS)
     ]
@@ -111,13 +111,13 @@ def retire_models(session: Session, link_key: int, now: datetime) -> None:
 
 
 def lock_links(session: Session) -> None:
-    """Let one transaction at a time change links, so that two never create the same; SQLite does so by itself."""
+    """Lock links against other writers, so that two never create the same; SQLite does so by itself."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE"))  # counts may still come in
 
 
 def stored_link(session: Session, link_id: str) -> Link:
-    """Give a link with all it has, or the problem that it does not exist."""
+    """Return a link with all it has, or the problem that it does not exist."""
     found = session.scalars(select(Link).where(Link.link_id == link_id)).one_or_none()
     if found is None:
         raise no_link(link_id)
@@ -125,23 +125,23 @@ def stored_link(session: Session, link_id: str) -> Link:
 
 
 def stored_links(session: Session, link_ids: Collection[str]) -> dict[str, Link]:
-    """Give those of the links that exist, by id."""
+    """Return those of the links that exist, by id."""
     return {link.link_id: link for link in session.scalars(select(Link).where(in_values(Link.link_id, link_ids)))}
 
 
 def links_after(session: Session, link_id: str, most: int) -> list[Link]:
-    """Give the links that follow an id in the order of ids."""
+    """Return the links that follow an id in the order of ids."""
     return list(session.scalars(select(Link).where(Link.link_id > link_id).order_by(Link.link_id).limit(most)))
 
 
 def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
-    """Give the keys of those of the links that exist."""
+    """Return the keys of those of the links that exist."""
     question = select(Link.link_id, Link.link_key).where(in_values(Link.link_id, link_ids))
     return dict(session.execute(question).all())
 
 
 def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]]:
-    """Give the ids of the links directly upstream of each link that has some, in the order of ids."""
+    """Return the ids of the links directly upstream of each link that has some, in the order of ids."""
     found: dict[int, list[str]] = {}
     question = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
     for key, link_id in session.execute(question.where(in_values(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
@@ -150,7 +150,7 @@ def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]
 
 
 def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
-    """Give the keys of the links upstream of a link, up to ``depth`` links away, the nearest first; never its own."""
+    """Return the keys of the links upstream of a link, up to ``depth`` links away, the nearest first; never its own."""
     start = stored_link(session, link_id).link_key
     found, edge = {start: None}, [start]
     for _ in range(depth):
@@ -172,6 +172,6 @@ def replace_upstream(session: Session, upstream: Mapping[int, Collection[int]]) 
 
 
 def link_boxes(session: Session) -> dict[int, Box]:
-    """Give the bounding box of every link that has a geometry: west, south, east, north, by key."""
+    """Return the bounding box of every link that has a geometry: west, south, east, north, by key."""
     rows = session.execute(select(Link.link_key, Link.geometry).where(Link.geometry.is_not(None)))
     return {key: bounding_box(geometry) for key, geometry in rows if geometry is not None}

@@ -67,7 +67,7 @@ def update_link(session: Session, link_id: str, body: LinkBody, *, force: bool) 
 
 
 def read_link(session: Session, link_id: str) -> LinkOut:
-    """Give a link as it is stored, or say that it does not exist."""
+    """Return a link as it is stored, or say that it does not exist."""
     stored = stored_link(session, link_id)
     return link_out(stored, upstream_ids(session, [stored.link_key]))
 

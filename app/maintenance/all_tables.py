@@ -6,8 +6,7 @@ from app.core.database import Table
 from app.counts.tables import Count, CountCorrection
 from app.events.tables import Webhook
 from app.forecasts.tables import Forecast
-from app.keys.audit_tables import AuditEntry
-from app.keys.tables import ApiKey
+from app.keys.tables import ApiKey, AuditEntry
 from app.links.tables import Link, UpstreamLink
 from app.maintenance.tables import Upkeep
 from app.registry.activations import Activation

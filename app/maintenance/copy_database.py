@@ -4,17 +4,127 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import psycopg
-from sqlalchemy import JSON, Column, Connection, Engine, MetaData, Table, Text, inspect, text
+from sqlalchemy import (
+    JSON,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    Text,
+    column,
+    func,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy import (
+    table as light_table,
+)
 
 from app.core.database import is_sqlite, writing
 from app.core.partitions import MONTHLY, ensure_months
 from app.core.schema import newest_step, schema_step, upgrade_schema
 from app.maintenance.all_tables import Table as Tables
-from app.maintenance.compare_rows import Difference, compare_table
-from app.maintenance.numbering import go_on_after, last_number
-from app.maintenance.stored_rows import Row, batches_of, count_rows, days_of
+from app.maintenance.stored_rows import BATCH, Row, batches_of, count_rows, days_of, key_places, number_column, rows_of
+
+
+class Difference(NamedTuple):
+    """A row that is not the same in both databases."""
+
+    table: str
+    key: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"table {self.table}, {self.key}: {self.what}"
+
+
+def compare_table(
+    source: Connection, target: Connection, table: Table, advance: Callable[[int], None]
+) -> Iterator[Difference]:
+    """Walk through both in the order of the primary key, and give every row that differs."""
+    places, names = key_places(table), list(table.columns.keys())
+    here, there = rows_of(source, table), rows_of(target, table)
+    one, other, seen = next(here, None), next(there, None), 0
+    while one is not None or other is not None:
+        if other is None or (one is not None and _key(one, places) < _key(other, places)):
+            assert one is not None
+            yield Difference(table.name, _named(one, places, names), "missing in the target")
+            one = next(here, None)
+        elif one is None or _key(other, places) < _key(one, places):
+            yield Difference(table.name, _named(other, places, names), "not in the source")
+            other = next(there, None)
+            continue
+        else:
+            # What does not equal itself is NaN.
+            differs = [name for name, a, b in zip(names, one, other, strict=True) if a != b and (a == a or b == b)]
+            if differs:
+                yield Difference(table.name, _named(one, places, names), f"{', '.join(differs)} differs")
+            one, other = next(here, None), next(there, None)
+        seen += 1
+        if seen % BATCH == 0:
+            advance(BATCH)
+    advance(seen % BATCH)
+
+
+def _key(row: Row, places: list[int]) -> tuple[object, ...]:
+    return tuple(row[place] for place in places)
+
+
+def _named(row: Row, places: list[int], names: list[str]) -> str:
+    return ", ".join(f"{names[place]}={row[place]!r}" for place in places)
+
+
+_SEQUENCES = light_table("sqlite_sequence", column("name"), column("seq"))
+
+
+def last_number(connection: Connection, of: Table) -> int:
+    """Return the highest number that a table's rows ever had, as far as the database remembers; 0 for none."""
+    name = number_column(of)
+    if name is None:
+        return 0
+    highest = connection.execute(select(func.max(of.columns[name]))).scalar() or 0
+    if connection.dialect.name == "postgresql":
+        sequence = _sequence(connection, of, name)
+        found = connection.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}")  # nosec B608 # ours, quoted
+        last, used = found.one()
+        return max(highest, int(last) if used else 0)
+    if _never_again(of):
+        given = connection.execute(select(_SEQUENCES.c.seq).where(_SEQUENCES.c.name == of.name)).scalar()
+        return max(highest, given or 0)
+    return highest
+
+
+def go_on_after(connection: Connection, of: Table, number: int) -> None:
+    """Set the sequence of a table, so that its next row gets the number after this one."""
+    name = number_column(of)
+    if name is None or number == 0:
+        return
+    if connection.dialect.name == "postgresql":
+        connection.execute(
+            text("SELECT setval(CAST(:sequence AS regclass), :number)"),
+            {"sequence": _sequence(connection, of, name), "number": number},
+        )
+    elif _never_again(of):
+        changed = connection.execute(update(_SEQUENCES).where(_SEQUENCES.c.name == of.name).values(seq=number))
+        if not changed.rowcount:  # no row was ever put in
+            connection.execute(_SEQUENCES.insert().values(name=of.name, seq=number))
+
+
+def _sequence(connection: Connection, of: Table, name: str) -> str:
+    question = text("SELECT pg_get_serial_sequence(:table, :column)")
+    return str(connection.execute(question, {"table": of.name, "column": name}).scalar_one())
+
+
+def _never_again(of: Table) -> bool:
+    """Return whether SQLite remembers the numbers of rows that are gone."""
+    return bool(of.dialect_options["sqlite"]["autoincrement"])
+
 
 MOST_DIFFERENCES = 20  # told one by one
 
@@ -34,7 +144,7 @@ class CopyDiffers(Exception):
 
 
 def all_tables() -> list[Table]:
-    """Give all tables, those that others refer to first."""
+    """Return all tables, those that others refer to first."""
     return Tables.metadata.sorted_tables
 
 

@@ -25,7 +25,7 @@ class Need(NamedTuple):
 
 
 def needed_counts(session: Session, settings: Settings) -> Need:
-    """Say how many days of counts are read: the most of what forecasts, retraining and its trigger look at."""
+    """Return how many days of counts are read: the most that forecasts, retraining and its trigger need."""
     window = -(-settings.retrain_trigger_window_hours // 24)
     return max(
         Need(RETRAIN_DAYS, "retraining reads so many by default"),
@@ -37,7 +37,7 @@ def needed_counts(session: Session, settings: Settings) -> Need:
 
 
 def needed_records(settings: Settings) -> Need:
-    """Say how many days of finished retrain runs are read."""
+    """Return how many days of finished retrain runs are read."""
     days = -(-settings.retrain_trigger_cool_down_hours // 24)
     return Need(days, "the trigger on falling accuracy lets a link rest for so many after a run")
 

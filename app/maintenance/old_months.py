@@ -9,8 +9,15 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from app.core.database import is_sqlite, writing
-from app.core.months import month_begin, month_name
-from app.core.partitions import DROPPED_AFTER, DROPPED_AHEAD, MONTHLY, lock_denied, months_there
+from app.core.partitions import (
+    DROPPED_AFTER,
+    DROPPED_AHEAD,
+    MONTHLY,
+    lock_denied,
+    month_begin,
+    month_name,
+    months_there,
+)
 
 # A drop waits for whoever reads the table and lets everybody else wait behind it: not for long, but again.
 LOCK_TIMEOUT = "100ms"
@@ -22,7 +29,7 @@ log = logging.getLogger("flowcast.prune")
 
 
 def old_months(engine: Engine, table: str, before: int) -> list[int]:
-    """Give the months of a table that ended before a Unix second, the oldest first."""
+    """Return the months of a table that ended before a Unix second, the oldest first."""
     if is_sqlite(engine) or table not in MONTHLY:
         return []
     end = min(before, int(time.time()) - DROPPED_AFTER)  # others may count on a later one being there

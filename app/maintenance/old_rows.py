@@ -13,7 +13,7 @@ from app.core.partitions import lock_denied
 from app.counts.store import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
-from app.keys.audit_tables import AuditEntry
+from app.keys.tables import AuditEntry
 from app.links.tables import Link
 from app.training.tables import RetrainLink, RetrainRun
 from app.worker.triggers import SCHEDULE, TRIGGER
@@ -25,7 +25,7 @@ RUNS_AT_ONCE = 10  # each may have thousands of links
 
 
 def all_keys(session: Session) -> list[int]:
-    """Give the keys of all links, in the order in which whoever stores counts locks them."""
+    """Return the keys of all links, in the order in which whoever stores counts locks them."""
     return list(session.scalars(select(Link.link_key).order_by(Link.link_key)))
 
 
@@ -79,12 +79,12 @@ def _end_of_part(session: Session, table: BySlot, key: int, before: int, most: i
 
 
 def old_audit(before: datetime) -> ColumnElement[bool]:
-    """Tell old entries; the newest stays, for its number must not be given again."""
+    """Return the condition for old entries; the newest stays, because its number must not be given again."""
     return and_(AuditEntry.at < before, AuditEntry.id < select(func.max(AuditEntry.id)).scalar_subquery())
 
 
 def old_runs(session: Session, before: datetime) -> ColumnElement[bool]:
-    """Tell old runs that are over.
+    """Return the condition for old runs that are over.
 
     The newest stays, for its number must not be given again, and so does the newest that the schedule
     and the trigger made: by these they know what is done already.

@@ -1,4 +1,4 @@
-"""Let go of old counts and records, a little at a time, while the service goes on."""
+"""Delete old counts and records in small transactions, while the service runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def old_before(session: Session, settings: Settings, days: int | None, record_da
 
 
 def service_now(session: Session, settings: Settings) -> datetime:
-    """Give now by the service's own clock; before the first count of a feed, by the wall."""
+    """Return now by the service's own clock; before the first count of a feed, by the wall."""
     newest = newest_slot_end(session) if settings.clock == ClockKind.FEED else None
     return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 

@@ -8,19 +8,63 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, reading, writing
-from app.core.months import month_begin, month_of
-from app.core.partitions import MONTHLY, ensure_months
+from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of
 from app.maintenance.needed_days import Need, needed_counts, needed_records
-from app.maintenance.occasions import beat, claim, finish, is_due
 from app.maintenance.prune import old_before, prune, service_now
+from app.maintenance.tables import Upkeep
 from app.settings import Settings
+
+LOST = timedelta(minutes=5)  # of silence, after which another worker may take over
+
+
+def is_due(session: Session, kind: str, moment: datetime, since: datetime) -> bool:
+    """Return whether a moment is still to be seen to; a schedule that is new is not behind with what came before it."""
+    last = session.get(Upkeep, kind)
+    if last is None:
+        return moment > since
+    return last.moment < moment or (last.moment == moment and last.finished_at is None)
+
+
+def claim(session: Session, kind: str, moment: datetime, worker: str, now: datetime) -> bool:
+    """Take a moment, unless it was seen to, or somebody is at it or at the one before.
+
+    Two that claim the very first moment at once: one gets an ``IntegrityError``.
+    """
+    last = session.get(Upkeep, kind, with_for_update=True, populate_existing=True)
+    values = {"moment": moment, "worker": worker, "started_at": now, "heartbeat_at": now}
+    if last is None:
+        session.add(Upkeep(kind=kind, **values))
+        return True
+    under_way = last.finished_at is None and last.heartbeat_at > now - LOST
+    done = last.moment > moment or (last.moment == moment and last.finished_at is not None)
+    if under_way or done:
+        return False
+    session.execute(
+        update(Upkeep).where(Upkeep.kind == kind).values(**values, finished_at=None, figures=None, detail=None)
+    )
+    return True
+
+
+def beat(session: Session, kind: str, worker: str, now: datetime) -> bool:
+    """Renew this worker's lease; return False when another worker has taken over."""
+    mine = update(Upkeep).where(Upkeep.kind == kind, Upkeep.worker == worker, Upkeep.finished_at.is_(None))
+    return bool(session.execute(mine.values(heartbeat_at=now)).rowcount)  # type: ignore[attr-defined]
+
+
+def finish(
+    session: Session, kind: str, worker: str, now: datetime, figures: dict[str, int], detail: str | None
+) -> None:
+    """Note that it is over, and what came of it."""
+    mine = update(Upkeep).where(Upkeep.kind == kind, Upkeep.worker == worker, Upkeep.finished_at.is_(None))
+    session.execute(mine.values(finished_at=now, heartbeat_at=now, figures=figures, detail=detail))
+
 
 PRUNE = "prune"
 LOOK_SECONDS = 10.0

@@ -31,13 +31,13 @@ def count_rows(connection: Connection, table: Table) -> int:
 
 
 def days_of(connection: Connection, table: Table) -> Sequence[int]:
-    """Give the days in UTC whose slots a table has, by the Unix second of their beginning."""
+    """Return the days in UTC whose slots a table has, by the Unix second of their beginning."""
     slot = table.columns["slot_start"]
     return connection.execute(select(slot - slot % 86_400).distinct()).scalars().all()
 
 
 def batches_of(connection: Connection, table: Table) -> Iterator[Sequence[Row]]:
-    """Give all rows in the order of their primary key, a batch at a time; JSON as the text that is stored."""
+    """Return all rows in the order of their primary key, a batch at a time; JSON as the text that is stored."""
     question = select(*(_as_stored(connection, column) for column in table.columns))
     question = question.order_by(*(_alike(connection, column) for column in table.primary_key.columns))
     found = connection.execute(question, execution_options={"yield_per": BATCH})
@@ -45,13 +45,13 @@ def batches_of(connection: Connection, table: Table) -> Iterator[Sequence[Row]]:
 
 
 def rows_of(connection: Connection, table: Table) -> Iterator[Row]:
-    """Give the same rows one by one."""
+    """Return the same rows one by one."""
     for batch in batches_of(connection, table):
         yield from batch
 
 
 def key_places(table: Table) -> list[int]:
-    """Give the places of the primary key's columns in a row."""
+    """Return the places of the primary key's columns in a row."""
     names = list(table.columns.keys())
     return [names.index(column.name) for column in table.primary_key.columns]
 

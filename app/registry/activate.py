@@ -112,7 +112,7 @@ def _retire(active: ShelvedModel, moment: datetime) -> datetime:
 
 
 def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedModel:
-    """Give one version of a link's trained model, or the problem that it does not exist."""
+    """Return one version of a link's trained model, or the problem that it does not exist."""
     found = shelved_model(session, link.link_key, version)
     if found is None:
         raise NotFound(

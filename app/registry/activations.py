@@ -31,7 +31,7 @@ class Activation(Table):
 
 
 def activations_before(session: Session, link_key: int | None, cursor: int | None, limit: int) -> list[Activation]:
-    """Give activations of a link, or of all, the newest first."""
+    """Return activations of a link, or of all, the newest first."""
     question = select(Activation).order_by(Activation.id.desc()).limit(limit)
     if link_key is not None:
         question = question.where(Activation.link_key == link_key)
@@ -41,12 +41,12 @@ def activations_before(session: Session, link_key: int | None, cursor: int | Non
 
 
 def activations_after(session: Session, seen: int, limit: int) -> list[tuple[Activation, str]]:
-    """Give activations newer than one, the oldest first, with their links' ids."""
+    """Return activations newer than one, the oldest first, with their links' ids."""
     question = select(Activation, Link.link_id).join(Link, Link.link_key == Activation.link_key)
     rows = session.execute(question.where(Activation.id > seen).order_by(Activation.id).limit(limit))
     return [(row, link_id) for row, link_id in rows]
 
 
 def newest_activation(session: Session) -> int:
-    """Give the number of the newest activation; 0 before the first."""
+    """Return the number of the newest activation; 0 before the first."""
     return session.execute(select(func.max(Activation.id))).scalar() or 0

@@ -44,13 +44,13 @@ class Bucket:
         self._away: tuple[str, float] = ("", 0.0)
 
     def list(self, prefix: str = "") -> dict[str, Stored]:
-        """Give the objects below a prefix, by name below the address; none is fine."""
+        """Return the objects below a prefix, by name below the address; none is fine."""
         found = self._ask(lambda files: files.find(self._path(prefix), detail=True))
         cut = len(self._below) + 1
         return {path[cut:]: Stored(one["size"], one["LastModified"]) for path, one in found.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Give what objects hold, by name; those that are not there are left out."""
+        """Return what objects hold, by name; those that are not there are left out."""
         wanted = list(names)
         paths = [self._path(name) for name in wanted]
 
@@ -101,7 +101,7 @@ class Bucket:
             raise self._noted(problem) from problem
 
     def _noted(self, problem: Exception) -> StoreAway:
-        """Say why the store is away, and let nobody else try for a while."""
+        """Return why the store is unreachable, and refuse further attempts for a while."""
         # Botocore's own words may repeat addresses; S3's, which come as OSErrors, say what the operator must mend.
         said = str(problem).splitlines()[0] if isinstance(problem, OSError) and str(problem) else type(problem).__name__
         reason = f"the model store {self.address} is out of reach: {said}"
@@ -135,12 +135,12 @@ def _open() -> Any:
 
 
 def _is_absent(problem: BaseException) -> bool:
-    """Tell an object that is not there from a bucket that is not there."""
+    """Return whether an object is missing, and not its bucket."""
     answer = getattr(problem.__cause__, "response", None) or {}
     code = answer.get("Error", {}).get("Code")
     return isinstance(problem, FileNotFoundError) and code != "NoSuchBucket"
 
 
 def _is_of_this_machine(problem: BaseException) -> bool:
-    """Tell a disk that is full, or a file that cannot be had, from a store that is away."""
+    """Return whether the local disk failed, and not the store."""
     return isinstance(problem, OSError) and (problem.errno in OF_THIS_MACHINE or problem.filename is not None)

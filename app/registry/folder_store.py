@@ -71,7 +71,7 @@ class FolderStore(ModelStore):
         return sorted(name for name in names if FINGERPRINT.fullmatch(name))
 
     def networks_referred_to(self) -> set[str]:
-        """Give the networks that artifacts in the store refer to, whatever the database knows of them."""
+        """Return the networks that artifacts in the store refer to, whatever the database knows of them."""
         found = set()
         for place in self.places():
             with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either
@@ -79,7 +79,7 @@ class FolderStore(ModelStore):
         return {network for network in found if network is not None}
 
     def network_is_old(self, fingerprint: str, seconds: float) -> bool:
-        """Tell whether a network was neither written to nor referred to anew for so long."""
+        """Return whether a network was neither written to nor referred to anew for so long."""
         return is_old(self.network(fingerprint), seconds)
 
     def remove_network(self, fingerprint: str) -> None:
@@ -91,7 +91,7 @@ class FolderStore(ModelStore):
         load_model(self.path(place), fingerprint=fingerprint)
 
     def size(self, place: str) -> int:
-        """Give the bytes of an artifact's files; 0 where there is none."""
+        """Return the bytes of an artifact's files; 0 where there is none."""
         folder = self.path(place)
         return sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) if folder.is_dir() else 0
 
@@ -104,7 +104,7 @@ class FolderStore(ModelStore):
         return [place for place in found if PLACE.fullmatch(place)]
 
     def holds_artifact(self, place: str) -> bool:
-        """Tell whether a place holds an artifact, or what is left of one, and nothing else."""
+        """Return whether a place holds an artifact, or what is left of one, and nothing else."""
         try:
             check_replaceable(self.path(place))
         except OSError:
@@ -112,7 +112,7 @@ class FolderStore(ModelStore):
         return self.path(place).is_dir()
 
     def is_old(self, place: str, seconds: float) -> bool:
-        """Tell whether an artifact was not written to for so long."""
+        """Return whether an artifact was not written to for so long."""
         return is_old(self.path(place), seconds)
 
     def remove(self, place: str) -> None:
@@ -126,7 +126,7 @@ class FolderStore(ModelStore):
 
 
 def is_old(folder: Path, seconds: float) -> bool:
-    """Tell whether neither a folder nor anything in it was written to for so long."""
+    """Return whether neither a folder nor anything in it was written to for so long."""
     latest = 0.0
     for path in (folder, *folder.rglob("*")):
         try:

@@ -50,7 +50,7 @@ class Damage(NamedTuple):
     away: bool
 
     def as_problem(self, folder: Path) -> DamagedArtifact:
-        """Give what whoever asks for the model is told."""
+        """Return what whoever asks for the model is told."""
         return (ArtifactAway if self.away else DamagedArtifact)(folder, self.reason)
 
 
@@ -78,7 +78,7 @@ class LoadedModels:
         return len(self._models)
 
     def get(self, place: Place, looked: Looked | None = None) -> Loaded:
-        """Give a model, or say by ``DamagedArtifact`` what is wrong with its artifact.
+        """Return a model, or say by ``DamagedArtifact`` what is wrong with its artifact.
 
         Who asks for many models at once gives one ``looked`` for all, so that each network is looked at once.
         """
@@ -145,7 +145,7 @@ class LoadedModels:
                 time.sleep(time.monotonic() - began)
 
     def damaged(self) -> dict[tuple[int, int], str]:
-        """Say what is wrong with which link's which version, as far as it was tried."""
+        """Return what is wrong with the versions that could not be loaded, by link key and version."""
         with self._lock:
             return {key[:2]: damage.reason for key, damage in self._damaged.items()}
 
@@ -192,7 +192,7 @@ def _damage(problem: Exception) -> Damage:
 
 
 def _copy_left(kept: _Kept, looked: Looked | None) -> bool:
-    """Tell whether copies of a store's artifacts are as they were, or went as a whole; what is mapped is then sound."""
+    """Return whether copies of a store's artifacts are unchanged, or gone as a whole: mapped arrays are then sound."""
     own = not kept.folder.exists() or (kept.state is not None and _state(kept.files) == kept.state)
     return own and (_network_unchanged(kept, looked) or not (kept.network and kept.network.exists()))
 
@@ -208,7 +208,7 @@ def _network_unchanged(kept: _Kept, looked: Looked | None) -> bool:
 
 
 def _state(files: list[str]) -> int | None:
-    """Give a number that differs once one of the files is another, longer, shorter or newer; None where one is gone."""
+    """Return a number that differs once one of the files is replaced, resized or newer; None where one is gone."""
     try:
         return hash(tuple([(file.st_ino, file.st_size, file.st_mtime_ns) for file in map(os.stat, files)]))
     except OSError:

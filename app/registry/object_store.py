@@ -105,7 +105,7 @@ class ObjectStore(ModelStore):
             self._require_stored(self.network(network), f"{NETWORKS}/{network}")
 
     def size(self, place: str) -> int:
-        """Give the bytes of an artifact's objects; 0 where there is none."""
+        """Return the bytes of an artifact's objects; 0 where there is none."""
         return sum(one.size for one in self._objects(place).values())
 
     def remove(self, place: str) -> None:
@@ -119,14 +119,14 @@ class ObjectStore(ModelStore):
         return sorted(place for place in found if PLACE.fullmatch(place))
 
     def holds_artifact(self, place: str) -> bool:
-        """Tell whether a place holds an artifact, or what is left of one, and nothing else."""
+        """Return whether a place holds an artifact, or what is left of one, and nothing else."""
         names = list(self._objects(place))
         return bool(names) and all(
             "/" not in name and (name == MANIFEST or name.endswith(ARRAY_SUFFIX)) for name in names
         )
 
     def is_old(self, place: str, seconds: float) -> bool:
-        """Tell whether an artifact was not written to for so long, by the store's clock."""
+        """Return whether an artifact was not written to for so long, by the store's clock."""
         return _is_old(self._objects(place), seconds)
 
     def networks(self) -> list[str]:
@@ -135,7 +135,7 @@ class ObjectStore(ModelStore):
         return sorted(name for name in found if FINGERPRINT.fullmatch(name))
 
     def networks_referred_to(self) -> set[str]:
-        """Give the networks that artifacts in the store refer to, from all their manifests."""
+        """Return the networks that artifacts in the store refer to, from all their manifests."""
         found = set()
         for name, raw in self._bucket.read(f"{place}/{MANIFEST}" for place in self.places()).items():
             with suppress(DamagedArtifact):  # what cannot be read cannot be served either
@@ -144,7 +144,7 @@ class ObjectStore(ModelStore):
         return {network for network in found if isinstance(network, str)}
 
     def network_is_old(self, fingerprint: str, seconds: float) -> bool:
-        """Tell whether a network was neither written to nor referred to anew for so long."""
+        """Return whether a network was neither written to nor referred to anew for so long."""
         self.network(fingerprint)  # refuses what is no fingerprint
         return _is_old(self._objects(f"{NETWORKS}/{fingerprint}"), seconds)
 
@@ -154,7 +154,7 @@ class ObjectStore(ModelStore):
         self._remove(f"{NETWORKS}/{fingerprint}")
 
     def _objects(self, place: str) -> dict[str, Stored]:
-        """Give what lies at a place, by name below it."""
+        """Return what lies at a place, by name below it."""
         return {name[len(place) + 1 :]: one for name, one in self._bucket.list(place).items()}
 
     def _remove(self, place: str) -> None:
@@ -227,7 +227,7 @@ class ObjectStore(ModelStore):
             raise DamagedArtifact(folder, f"{MANIFEST} in the store is another's")
 
     def _trim(self) -> None:
-        """Let copies go while there are too many; what is mapped stays readable for those who have it."""
+        """Delete copies while there are too many; mapped files stay readable for those who have them."""
         if time.monotonic() < self._trim_at:
             return
         self._trim_at = time.monotonic() + TRIM_SECONDS
@@ -254,7 +254,7 @@ def _is(folder: Path, fingerprint: str) -> bool:
 
 
 def _arrays(folder: Path, manifest: bytes) -> list[str]:
-    """Give the files that a manifest names; a name that leads elsewhere is refused."""
+    """Return the files that a manifest names; a name that leads elsewhere is refused."""
     entries = parse_manifest(folder, manifest)["arrays"]
     for name, entry in entries.items():
         check_entry(folder, name, entry)

@@ -14,7 +14,7 @@ from app.settings import Settings
 
 
 def open_store(settings: Settings) -> ModelStore:
-    """Give the model store; a process has one of each, so that what it knows of a store is known to all its parts."""
+    """Return the model store; a process has one of each, so that what it knows of a store is known to all its parts."""
     if isinstance(settings.model_store, Path):
         return FolderStore(settings.model_store)
     return _objects(settings.model_store, settings.model_cache, settings.model_cache_megabytes)

@@ -26,7 +26,7 @@ _PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder
 
 
 def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, Place]:
-    """Give the active version of each link that has one, of some links or all."""
+    """Return the active version of each link that has one, of some links or all."""
     question = _PLACE.where(ShelvedModel.state == "active")
     if link_keys is not None:
         question = question.where(in_values(ShelvedModel.link_key, link_keys))
@@ -34,7 +34,7 @@ def active_models(session: Session, link_keys: Sequence[int] | None = None) -> d
 
 
 def once_active(session: Session, link_key: int) -> list[Place]:
-    """Give the versions that were active before, the latest first."""
+    """Return the versions that were active before, the latest first."""
     question = _PLACE.where(ShelvedModel.link_key == link_key, ShelvedModel.state == "retired")
     question = question.join(Link, Link.link_key == ShelvedModel.link_key)
     question = question.where(ShelvedModel.about["zone"].as_string() == Link.zone)  # the zone may have changed since
@@ -43,13 +43,13 @@ def once_active(session: Session, link_key: int) -> list[Place]:
 
 
 def shelved_model(session: Session, link_key: int, version: int) -> ShelvedModel | None:
-    """Give one version of a link's trained model, if there is such."""
+    """Return one version of a link's trained model, if there is such."""
     question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.version == version)
     return session.scalars(question).one_or_none()
 
 
 def shelved_models(session: Session, link_key: int, before: int | None, most: int) -> list[ShelvedModel]:
-    """Give a link's trained models, the newest first, those with a version below ``before`` if given."""
+    """Return a link's trained models, the newest first, those with a version below ``before`` if given."""
     question = select(ShelvedModel).where(ShelvedModel.link_key == link_key)
     if before is not None:
         question = question.where(ShelvedModel.version < before)
@@ -63,26 +63,26 @@ def with_fingerprint(session: Session, link_key: int, fingerprint: str) -> Shelv
 
 
 def newest_version(session: Session, link_key: int) -> int:
-    """Give the highest version on a link's shelf, 0 where it is empty."""
+    """Return the highest version on a link's shelf, 0 where it is empty."""
     newest = session.scalar(select(func.max(ShelvedModel.version)).where(ShelvedModel.link_key == link_key))
     return newest or 0
 
 
 def active_model(session: Session, link_key: int) -> ShelvedModel | None:
-    """Give the active version of a link, if it has one."""
+    """Return the active version of a link, if it has one."""
     question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.state == "active")
     return session.scalars(question).one_or_none()
 
 
 def newest_candidates(session: Session) -> dict[int, int]:
-    """Give the newest candidate of every link that has one, by link key."""
+    """Return the newest candidate of every link that has one, by link key."""
     question = select(ShelvedModel.link_key, func.max(ShelvedModel.version)).where(ShelvedModel.state == "candidate")
     rows = session.execute(question.group_by(ShelvedModel.link_key))
     return {row.link_key: row[1] for row in rows}
 
 
 def shelf_of(session: Session, link_key: int) -> list[ShelvedModel]:
-    """Give all trained models of a link, the newest first, without what is said about them."""
+    """Return all trained models of a link, the newest first, without what is said about them."""
     question = select(ShelvedModel).where(ShelvedModel.link_key == link_key).options(defer(ShelvedModel.about))
     return list(session.scalars(question.order_by(ShelvedModel.version.desc())))
 
@@ -93,7 +93,7 @@ def remove_versions(session: Session, ids: Sequence[int]) -> None:
 
 
 def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
-    """Give the highest version of every link's shelf, by its folder in the store, and the places of all artifacts."""
+    """Return the highest version of every link's shelf, by its folder in the store, and the places of all artifacts."""
     newest: dict[str, int] = {}
     places = set()
     for place, version in session.execute(select(ShelvedModel.folder, ShelvedModel.version)):
@@ -104,7 +104,7 @@ def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
 
 
 def networks_in_use(session: Session) -> set[str]:
-    """Give the fingerprints of the networks that trained models on the shelf refer to."""
+    """Return the fingerprints of the networks that trained models on the shelf refer to."""
     network = ShelvedModel.about["network"].as_string()
     found = session.scalars(select(network).where(ShelvedModel.algorithm == "NETWORK").distinct())
     return {fingerprint for fingerprint in found if fingerprint is not None}
@@ -123,13 +123,13 @@ def models_by_state(session: Session) -> dict[str, int]:
 
 
 def active_versions(session: Session) -> dict[int, int]:
-    """Give the active version of every link that has one, by link key."""
+    """Return the active version of every link that has one, by link key."""
     question = select(ShelvedModel.link_key, ShelvedModel.version).where(ShelvedModel.state == "active")
     return dict(session.execute(question).all())
 
 
 def lock_shelf(session: Session, link_key: int) -> None:
-    """Let others who change a link's shelf wait; in SQLite there is only one writer anyway."""
+    """Lock a link's models against other writers; SQLite has only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         # Without the key: whoever stores counts that refer to the link need not wait.
         question = select(Link.link_key).where(Link.link_key == link_key)

@@ -96,7 +96,7 @@ def check_artifact(link: LinkInfo, folder: Path) -> _Checked:
 
 
 def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
-    """Say why counts of another zone or slot length cannot teach a link's model; None when they are the link's."""
+    """Return why counts of another zone or slot length cannot train a link's model; None when they are the link's."""
     if slot_minutes != link.slot_minutes:
         rule = f"must be that of link {link.link_id!r}, {link.slot_minutes}"
         return Invalid.field("slot_minutes", slot_minutes, rule)

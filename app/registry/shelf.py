@@ -57,14 +57,14 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
 
 
 def lag_weights(model: TrainedModel) -> list[LagWeight]:
-    """Say how much each lag matters: its share of the trace of the metric, A.T @ A."""
+    """Return the weight of each lag: its share of the trace of the metric, A.T @ A."""
     shares = _shares_of_the_trace(model.components)
     ranked = sorted(zip(model.window.lags, shares, strict=True), key=lambda pair: (-pair[1], pair[0]))
     return [LagWeight(lag=int(lag), weight=round(share, DECIMALS)) for lag, share in ranked]
 
 
 def context_weights(network: Network) -> list[ContextWeight]:
-    """Say how much each column of context matters: its share of the trace of the metric."""
+    """Return the weight of each column of context: its share of the trace of the metric."""
     shares = _shares_of_the_trace(network.components)
     ranked = sorted(zip(network.parts.columns, shares, strict=True), key=lambda pair: -pair[1])
     return [ContextWeight(part=part, column=column, weight=round(share, DECIMALS)) for (part, column), share in ranked]

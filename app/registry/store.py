@@ -42,13 +42,13 @@ class ModelStore(ABC):
         self.root = root
 
     def path(self, place: str) -> Path:
-        """Give the folder of an artifact by its place; one that would lead out of the store is refused."""
+        """Return the folder of an artifact by its place; one that would lead out of the store is refused."""
         if not PLACE.fullmatch(place):
             raise ValueError(f"place={place!r} is refused; it must be a link's folder and a version")
         return self.root / place
 
     def network(self, fingerprint: str) -> Path:
-        """Give the folder of a network's artifact."""
+        """Return the folder of a network's artifact."""
         if not FINGERPRINT.fullmatch(fingerprint):
             raise ValueError(f"fingerprint={fingerprint!r} is refused; it must be a SHA-256 in hexadecimal")
         return self.root / NETWORKS / fingerprint
@@ -90,7 +90,7 @@ class ModelStore(ABC):
 
     @abstractmethod
     def size(self, place: str) -> int:
-        """Give the bytes of an artifact's files; 0 where there is none."""
+        """Return the bytes of an artifact's files; 0 where there is none."""
 
     @abstractmethod
     def remove(self, place: str) -> None:
@@ -102,11 +102,11 @@ class ModelStore(ABC):
 
     @abstractmethod
     def holds_artifact(self, place: str) -> bool:
-        """Tell whether a place holds an artifact, or what is left of one, and nothing else."""
+        """Return whether a place holds an artifact, or what is left of one, and nothing else."""
 
     @abstractmethod
     def is_old(self, place: str, seconds: float) -> bool:
-        """Tell whether an artifact was not written to for so long."""
+        """Return whether an artifact was not written to for so long."""
 
     @abstractmethod
     def networks(self) -> list[str]:
@@ -114,11 +114,11 @@ class ModelStore(ABC):
 
     @abstractmethod
     def networks_referred_to(self) -> set[str]:
-        """Give the networks that artifacts in the store refer to, whatever the database knows of them."""
+        """Return the networks that artifacts in the store refer to, whatever the database knows of them."""
 
     @abstractmethod
     def network_is_old(self, fingerprint: str, seconds: float) -> bool:
-        """Tell whether a network was neither written to nor referred to anew for so long."""
+        """Return whether a network was neither written to nor referred to anew for so long."""
 
     @abstractmethod
     def remove_network(self, fingerprint: str) -> None:
@@ -126,5 +126,5 @@ class ModelStore(ABC):
 
 
 def place_of(link_id: str, version: int) -> str:
-    """Give the place of a link's version."""
+    """Return the place of a link's version."""
     return f"{folder_name(link_id)}/{version}"

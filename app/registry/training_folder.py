@@ -18,7 +18,7 @@ PREFIX = ".training-"
 
 @contextmanager
 def training_folder(store: ModelStore, run_id: int) -> Iterator[Path]:
-    """Give an empty folder for an attempt at a run; what earlier attempts left here is removed."""
+    """Return an empty folder for an attempt at a run; what earlier attempts left here is removed."""
     store.root.mkdir(parents=True, exist_ok=True)
     for leftover in store.root.glob(f"{PREFIX}{run_id}-*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -66,7 +66,7 @@ class Body:
         self._last = self._whole = False
 
     async def receive(self) -> Message:
-        """Give the next part, or refuse what comes too slowly, is too large or was packed badly."""
+        """Return the next part, or refuse what comes too slowly, is too large or was packed badly."""
         if self._whole:  # what comes now is the end of the connection, whenever that may be
             return await self._receive()
         if self._waiting is None:

@@ -46,7 +46,7 @@ class Unread(NamedTuple):
 
 
 def patient_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Give what makes uvicorn's connections, with the patience of the settings."""
+    """Return what makes uvicorn's connections, with the patience of the settings."""
     patience = Patience(settings.header_seconds, settings.body_seconds)
     # uvicorn only calls it; a partial, and no class made here, for it must reach the processes that serve.
     return cast("type[asyncio.Protocol]", partial(PatientProtocol, patience=patience))
@@ -183,7 +183,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Say why, unless an answer is under way, and close."""
+        """Send the reason, unless a response has begun, and close the connection."""
         self._head_since = None
         under_way = self.pipeline or (self.cycle and self.cycle.response_started and not self.cycle.response_complete)
         if not under_way and not self.transport.is_closing():

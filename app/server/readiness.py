@@ -57,7 +57,7 @@ class Readiness:
         return self._newest_step
 
     async def ask(self) -> Stored:
-        """Give what the database says, or said a moment ago."""
+        """Return what the database says, or said a moment ago."""
         async with self._lock:
             if monotonic() >= self._until:
                 try:
@@ -70,7 +70,7 @@ class Readiness:
             return self._stored
 
     def is_ready(self, stored: Stored) -> bool:
-        """Tell whether requests can be served."""
+        """Return whether requests can be served."""
         return stored.trouble is None and stored.step == self._newest_step
 
     def feed_age(self, stored: Stored) -> float | None:

@@ -134,7 +134,7 @@ class ForecastsReady(BaseModel):
 
 @router.get("/livez", summary="Alive?")
 async def livez() -> Alive:
-    """Say that the process lives; asks nobody else."""
+    """Return that the process is alive, without asking the database."""
     return Alive()
 
 
@@ -144,7 +144,7 @@ async def livez() -> Alive:
     responses={503: {"model": Ready, "description": "The database or its schema is not in order"}},
 )
 async def readyz(request: Request, response: Response, models: LoadedModelsDep) -> Ready:
-    """Say whether requests can be served, and how fresh the feed is."""
+    """Return whether requests can be served, and how fresh the feed is."""
     readiness = _readiness(request)
     stored = await readiness.ask()
     told = _told(readiness, stored, models)
@@ -197,7 +197,7 @@ async def docs() -> HTMLResponse:
 
 @router.get("/docs/{file}", include_in_schema=False)
 async def docs_file(file: str) -> FileResponse:
-    """Give what the page is made of."""
+    """Return what the page is made of."""
     if file not in DOCS_FILES:
         raise NotFound(f"there is no {file!r} here")
     folder, media_type = DOCS_FILES[file]

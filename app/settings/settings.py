@@ -7,16 +7,31 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.core.slots import zone_named
 from app.settings.retraining import RetrainSettings
-from app.settings.secret_files import SecretFiles
 from app.settings.store_address import StoreAddress
+
+
+class SecretFiles(SecretsSettingsSource):
+    """Settings as files of their own, such as ``flowcast_admin_key``; an empty file sets nothing."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Read a setting's file, if there is one."""
+        try:
+            value, key, is_complex = super().get_field_value(field, field_name)
+        except (OSError, ValueError) as problem:
+            file = f"flowcast_{field_name} in {self.secrets_dir}"
+            raise ValueError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        return value or None, key, is_complex
+
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
@@ -230,7 +245,7 @@ class Settings(RetrainSettings):
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Tell whether a setting's value is nobody's business; an address may hold a password."""
+    """Return whether a setting's value is nobody's business; an address may hold a password."""
     return isinstance(value, SecretStr) or (name == "database_url" and make_url(str(value)).password is not None)
 
 

@@ -15,7 +15,7 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def store_address(given: Path | str) -> Path | str:
-    """Give the folder, or ``s3://BUCKET/PREFIX``, or refuse it by a rule."""
+    """Return the folder, or ``s3://BUCKET/PREFIX``, or refuse it by a rule."""
     if isinstance(given, Path):
         return given
     if given.startswith("s3:"):

@@ -42,7 +42,7 @@ class Turn:
         self._connection: Any = None
 
     def held(self) -> bool:
-        """Tell whether it is this worker's turn; nobody's is taken."""
+        """Return whether it is this worker's turn; nobody's is taken."""
         if self._address is None:
             return True
         import psycopg  # here, for a worker on SQLite needs none of it

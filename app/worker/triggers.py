@@ -7,21 +7,103 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, or_, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
+from app.accuracy.error_sums import ErrorSums, measures
+from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.core.errors import NotYet
+from app.core.times import Span
+from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
+from app.registry.tables import ShelvedModel
 from app.settings import Settings
+from app.training.queries import OPEN_LINK
 from app.training.refreshable import refreshable
 from app.training.request import REFRESH, Order, request_run
-from app.worker.falling_accuracy import falling_links
-from app.worker.trigger_queries import occasion_began, occasion_made
+from app.training.tables import RetrainLink, RetrainRun
 from model.network_model.network import ALGORITHM as NETWORK
+
+HORIZON = 1
+LEAST_SCORED = 0.5  # share of the window's slots
+
+
+class Fallen(NamedTuple):
+    """A link whose realised RMSE exceeds what its active model had on held-out days."""
+
+    link: LinkInfo
+    realised: float
+    held_out: float
+
+
+def falling_links(session: Session, settings: Settings, cool_since: datetime) -> list[Fallen]:
+    """Find links to retrain, by what their active model said one slot ahead; those in a run, or just out of one, rest.
+
+    The window ends with the newest count of any link: a detector that stopped sending has too few
+    scored slots in it, and is no reason to learn anything new.
+    """
+    end = newest_slot_end(session)
+    promises = promises_of_active(session)
+    resting = resting_links(session, cool_since)
+    links = {
+        link.link_key: link for link in all_links(session) if link.link_key in promises and link.link_key not in resting
+    }
+    if end is None or not links:
+        return []
+    span = Span(max(0, end - 3600 * settings.retrain_trigger_window_hours), end)
+    found = network_sums(session, Wanted(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
+    fallen = []
+    for key, link in sorted(links.items()):
+        promise, slots = promises[key], len(span.slots(link.slot_seconds))
+        errors = measures(found.get((key, promise.version), ErrorSums()), slots)
+        rmse: float | None = errors["rmse"]
+        enough = errors["n_used"] >= LEAST_SCORED * slots
+        if enough and rmse is not None and rmse > settings.retrain_trigger * promise.rmse:
+            fallen.append(Fallen(link, rmse, promise.rmse))
+    return fallen
+
+
+HELD_OUT_RMSE = ("held_out", "candidate", "rmse", "value")
+
+
+class Promise(NamedTuple):
+    """How good a version was on held-out days."""
+
+    version: int
+    rmse: float
+
+
+def occasion_made(session: Session, occasion: str) -> bool:
+    """Return whether an occasion has its run."""
+    return session.scalar(select(RetrainRun.id).where(RetrainRun.occasion == occasion)) is not None
+
+
+def occasion_began(session: Session, kind: str) -> bool:
+    """Return whether any occasion of a kind has a run."""
+    question = select(RetrainRun.id).where(RetrainRun.occasion.startswith(f"{kind} ", autoescape=True)).limit(1)
+    return session.scalar(question) is not None
+
+
+def promises_of_active(session: Session) -> dict[int, Promise]:
+    """Return version and held-out RMSE of every active model, by link key; one without the figure promises nothing."""
+    rmse = ShelvedModel.about[HELD_OUT_RMSE].as_float()
+    question = select(ShelvedModel.link_key, ShelvedModel.version, rmse).where(ShelvedModel.state == "active")
+    return {key: Promise(version, value) for key, version, value in session.execute(question) if value is not None}
+
+
+def resting_links(session: Session, since: datetime) -> set[int]:
+    """Return the links that are in a run, or whose run ended after a moment."""
+    question = select(RetrainLink.link_key).where(
+        or_(RetrainLink.state.in_(OPEN_LINK), RetrainLink.finished_at > since)
+    )
+    return set(session.scalars(question.distinct()))
+
 
 SCHEDULE, TRIGGER = "schedule", "trigger"
 MEASURE_SECONDS = 300.0  # accuracy moves with the slots; measuring all links takes about a second
@@ -71,7 +153,7 @@ class Triggers:
         return self._ask(links, order)
 
     def _due(self, kind: str, schedule: str) -> str | None:
-        """Give the occasion that a schedule makes due; None where there is none, or where it has its run."""
+        """Return the occasion that a schedule makes due; None where there is none, or where it has its run."""
         if not schedule:
             return None
         from app.core.cron import last_moment

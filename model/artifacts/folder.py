@@ -25,7 +25,7 @@ NEW = "new"
 
 @contextmanager
 def replaced(target: Path) -> Iterator[Path]:
-    """Give an empty folder that takes the target's place when the block ends without an error.
+    """Return an empty folder that takes the target's place when the block ends without an error.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ _lock = threading.Lock()
 
 
 def find_network(folder: Path, fingerprint: str) -> Network:
-    """Give the network that an artifact refers to; processes keep one of each, for as long as a model uses it.
+    """Return the network that an artifact refers to; processes keep one of each, for as long as a model uses it.
 
     Once one of its files is another, it is read and checked again.
     """
@@ -150,7 +150,7 @@ def check_network(folder: Path, fingerprint: str) -> None:
 
 
 def network_state(folder: Path) -> int | None:
-    """Give a number that differs once a file of a network is another, longer, shorter or newer; None without it."""
+    """Return a number that differs once a file of a network is another, longer, shorter or newer; None without it."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((entry.name, entry.stat()) for entry in entries)
@@ -160,7 +160,7 @@ def network_state(folder: Path) -> int | None:
 
 
 def network_of(folder: Path) -> str | None:
-    """Give the fingerprint of the network that a link's artifact refers to; None for one that needs none."""
+    """Return the fingerprint of the network that a link's artifact refers to; None for one that needs none."""
     contents = parse_manifest(folder, (folder / MANIFEST).read_bytes())["contents"]
     named = contents.get("kind") == LINK_KIND if isinstance(contents, dict) else False
     return str(contents.get("network")) if named else None
@@ -267,7 +267,7 @@ def _memory(arrays: dict[str, NDArray[Any]], n_neighbors: int, links: NDArray[np
 
 
 def _plain(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """Give plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one."""
+    """Return plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one."""
     return {
         name: np.array(array) if array.nbytes < SMALL else np.asarray(array) for name, array in artifact.arrays.items()
     }

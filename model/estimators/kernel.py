@@ -111,7 +111,7 @@ class Barred:
         ranks[line, self._order[np.repeat(first, count) + offset]] = np.inf
 
     def leaves_none(self) -> NDArray[np.bool_]:
-        """Tell which queries have no allowed row at all."""
+        """Return which queries have no allowed row at all."""
         return self._count >= len(self._order)
 
 

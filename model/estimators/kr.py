@@ -120,7 +120,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         return estimates + self._target_mean, spreads
 
     def kneighbors(self, X: ArrayLike) -> tuple[Rows, Array]:
-        """Tell which training rows an estimate is made of, nearest first.
+        """Return the training rows that an estimate is made of, nearest first.
 
         Returns
         -------

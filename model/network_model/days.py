@@ -90,11 +90,11 @@ class NetworkDays:
         return np.asarray((known.mean(axis=2) >= LEAST_DAY).sum(axis=1) < YOUNG_DAYS)
 
     def profile(self, day: int) -> NetworkProfile:
-        """Give the profile as it was known before a day."""
+        """Return the profile as it was known before a day."""
         return _profile(self, day)
 
     def judging_profile(self, day: int) -> NetworkProfile:
-        """Give the profile that a held-out day is judged with: of before them all, but for young links."""
+        """Return the profile that a held-out day is judged with: of before them all, but for young links."""
         known, now, young = self.profile(self.cut), self.profile(day), self.young[:, None, None]
         return NetworkProfile(
             np.where(young, now.expected_counts, known.expected_counts),
@@ -102,18 +102,18 @@ class NetworkDays:
         )
 
     def slots_of(self, day: int) -> Slots:
-        """Give the slots of a day."""
+        """Return the slots of a day."""
         calendar = self.series.calendar
         return np.flatnonzero(calendar.day - calendar.day[0] == day)
 
     def source(self, profile: NetworkProfile) -> ContextSource:
-        """Give what rows are made from, with a profile."""
+        """Return what rows are made from, with a profile."""
         series = self.series
         junction = others_at_junction(series.junction)
         return ContextSource(series.counts, series.calendar, profile, junction, series.upstream, self.plan.parts)
 
     def targets(self, source: ContextSource, slots: Slots, horizon: int) -> Array:
-        """Give the counts that rows are to forecast, in units of the links' scales; NaN past the end."""
+        """Return the counts that rows are to forecast, in units of the links' scales; NaN past the end."""
         last = len(self.series.calendar)
         to_come = slots + horizon - 1
         return source.standardised(np.where(to_come < last, to_come, -1))
@@ -198,7 +198,7 @@ class NetworkDays:
         return Remembered(np.concatenate(walked[0], axis=1), np.concatenate(walked[1], axis=1), slots)
 
     def judged(self, base: Base, own: Array, components: Array) -> Said:
-        """Let the base speak of the held-out days."""
+        """Forecast the held-out days by the base."""
         parts = []
         for day in range(self.cut, self.series.days):
             source, slots = self.source(self.judging_profile(day)), self.slots_of(day)

@@ -25,7 +25,7 @@ class ModelForecast(NamedTuple):
 
 
 def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> ModelForecast:
-    """Let models that were trained before speak of the held-out slots, by the walk that judges new ones.
+    """Forecast the held-out slots by models that were trained before, by the same walk that judges new ones.
 
     Their own tables and memories may hold the held-out days; so they speak under the profiles that were
     known before those, and remember no moment of theirs. Models may be of several networks.
@@ -57,4 +57,4 @@ def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: Netwo
 
 
 def _no_report(_what: str, _done: int, _of: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""

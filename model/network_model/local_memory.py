@@ -93,7 +93,7 @@ class LocalMemory:
         return Neighbours(rows[0][order], kept / max(float(kept.sum()), 1e-12))
 
     def _unpacked(self) -> tuple[Floats, Floats]:
-        """Give the moments in single precision, and their squared lengths; not kept, for it would double the memory."""
+        """Return the moments in single precision, and their squared lengths; keeping them would double the memory."""
         floats = self.places.steps.astype(np.float32) * self.places.unit.astype(np.float32)
         return floats, np.einsum("ij,ij->i", floats, floats)
 

@@ -85,7 +85,7 @@ def train_network(
 def refresh_network(
     series: NetworkSeries, network: Network, models: dict[str, NetworkModel], plan: NetworkPlan
 ) -> tuple[Network, dict[str, NetworkModel]]:
-    """Let newer counts join profiles and memories, and older ones leave, without learning anything anew.
+    """Add newer counts to profiles and memories, and drop older ones, without training anew.
 
     A link that is new to the network is forecast by what is common to all, within the widest of the others' bands.
     """
@@ -260,7 +260,7 @@ def _bands(judged: Judged, days: NetworkDays, plan: NetworkPlan) -> list[Bands |
 
 
 def _borrowed(known: list[NetworkModel], network: Network, link: int) -> Bands | None:
-    """Give a new link the bands of a link of the network, in its own units."""
+    """Return a new link the bands of a link of the network, in its own units."""
     if not known:
         return None
     scale, center = float(network.profile.scale[link]), float(network.profile.center[link])

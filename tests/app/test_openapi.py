@@ -29,7 +29,7 @@ from app.accuracy.network_accuracy import LONGEST_RULE
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.health.examine import DAYS_RULE
-from app.server.document_links import FOLLOWS
+from app.server.documentation import FOLLOWS
 from app.settings import Settings
 from tests.support.city import (
     SLOTS,

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.database import open_database, writing
-from app.core.months import month_begin
-from app.core.partitions import ensure_months, months_there
+from app.core.partitions import ensure_months, month_begin, months_there
 from app.core.schema import downgrade_schema, upgrade_schema
 from app.counts.tables import Count
 from app.settings import Settings

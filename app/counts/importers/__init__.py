@@ -60,10 +60,10 @@ class Layout(Protocol):
     NEEDS: str
 
     def recognises(self, first_line: str) -> bool:
-        """Tell by its first line whether a file has this layout."""
+        """Return whether a file has this layout, by its first line."""
 
     def read(self, lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-        """Give a count for each row, and note rows, values, links and refusals on the way."""
+        """Return a count for each row, and note rows, values, links and refusals on the way."""
 
 
 @cache

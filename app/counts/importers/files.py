@@ -73,7 +73,7 @@ def open_parts(source: Source, stack: ExitStack, most_unpacked: int | None = Non
 
 
 def lines(part: Part, stack: ExitStack, *, pieces: bool = False) -> Iterator[bytes]:
-    """Give a part's lines, of which overlong ones are cut just beyond the limit, or come in several pieces."""
+    """Return a part's lines, of which overlong ones are cut just beyond the limit, or come in several pieces."""
     yield part.first
     try:
         stream = stack.enter_context(part.rest())
@@ -119,7 +119,7 @@ def _is_gzip(stream: io.BufferedReader) -> bool:
 
 
 def _size(stream: IO[bytes]) -> int | None:
-    """Tell the size of a file; None for a pipe."""
+    """Return the size of a file; None for a pipe."""
     if not stream.seekable():
         return None
     here = stream.tell()

@@ -41,7 +41,7 @@ class _Text:
         return bool(piece)
 
     def take(self, length: int) -> str:
-        """Give up so many characters."""
+        """Return up so many characters."""
         taken, self.held = self.held[:length], self.held[length:]
         self.line += taken.count("\n")
         return taken
@@ -70,7 +70,7 @@ def json_rows(lines: Iterator[bytes], opening: re.Pattern[str], name: str) -> It
 
 
 def _rows(text: _Text, name: str) -> Iterator[JsonRow]:
-    """Give the rows; where the document ends before its list does, what is left is one."""
+    """Return the rows; where the document ends before its list does, what is left is one."""
     for row in count():
         text.pass_over(BETWEEN)
         while text.held.startswith("]"):

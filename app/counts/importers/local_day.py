@@ -66,7 +66,7 @@ def read_values(
 
 
 def day_counts(progress: Progress, zone: ZoneInfo, row: DayRow, quality: Quality) -> Iterator[ImportedCount]:
-    """Give the counts of a row, each at its slot."""
+    """Return the counts of a row, each at its slot."""
     placement = place(row.values, row.day, zone)
     for column, value in enumerate(row.values):
         slot = placement.slots[column]

@@ -67,5 +67,5 @@ def occurrences(local: datetime, zone: ZoneInfo, grid: SlotGrid) -> Occurrences:
 
 
 def skipped_rule(zone: ZoneInfo) -> str:
-    """Say the rule by which a local time that the clocks skip is refused."""
+    """Return the rule by which a local time that the clocks skip is refused."""
     return f"must be a local time that exists in {zone.key}: the clocks skip it"

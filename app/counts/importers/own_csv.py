@@ -29,7 +29,7 @@ NEEDS = "link_id, slot_start, count and perhaps quality"
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its columns."""
+    """Return whether a first line has the columns of this layout."""
     try:
         return bool(locate(Columns(), tuple(header_of(first_line))))
     except ColumnError:
@@ -37,7 +37,7 @@ def recognises(first_line: str) -> bool:
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts."""
+    """Return the counts."""
     first_line = next(lines).decode(errors="replace").strip(LINE_ENDS)
     header = header_of(first_line)
     try:

@@ -18,12 +18,12 @@ LIST = re.compile(r'^\s*\[|"counts"\s*:\s*\[')
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by the bracket or the key that opens the list."""
+    """Return whether a bracket or a key opens a list of counts."""
     return START.match(first_line) is not None
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts."""
+    """Return the counts."""
     rows = json_rows(lines, LIST, progress.source)
     if rows is None:
         raise CountFileError(f'{progress.source} has no list of counts: it must be a JSON list or {{"counts": [ … ]}}')

@@ -16,12 +16,12 @@ NEEDS = "an object a line with the keys link_id, slot_start, count and perhaps q
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by a key; the line need not be sound, so that it can be refused by number."""
+    """Return whether a line has a key of this layout; it need not be sound, so that it can be refused by number."""
     return first_line.startswith("{") and f'"{LINK}"' in first_line.lower()
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts."""
+    """Return the counts."""
     for line, text in progress.texts(lines):
         try:
             yield json_count(text, progress)

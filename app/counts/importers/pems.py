@@ -48,13 +48,13 @@ OBSERVED_RULE = "must be a percentage from 0 to 100"
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its first row: a time, and enough fields."""
+    """Return whether the first row has a time and enough fields."""
     fields = header_of(first_line, ",")
     return len(fields) >= FIELDS and TIME.fullmatch(fields[0]) is not None
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts of the rows."""
+    """Return the counts of the rows."""
     zone = progress.zone or zone_named("America/Los_Angeles")
     for line, text in progress.texts(lines):
         try:

@@ -68,7 +68,7 @@ class Progress:
             self.report.notes.append(f"columns that are not read: {', '.join(self._unread)}")
 
     def texts(self, lines: Iterator[bytes], *, first: int = 1, values: int = 1) -> Iterator[tuple[int, str]]:
-        """Give the lines that are text, by number; each stands for so many values, a blank one for none."""
+        """Return the lines that are text, by number; each stands for so many values, a blank one for none."""
         for number, raw in enumerate(lines, first):
             if not (stripped := raw.strip()):
                 continue

@@ -26,7 +26,7 @@ class LinkDay(NamedTuple):
 def link_days(
     progress: Progress, lines: Iterator[bytes], needed: Sequence[str], *, site: str, part: str, day: str
 ) -> Iterator[LinkDay]:
-    """Give the rows by link and day, which stand in the named columns; a row without either is refused whole."""
+    """Return the rows by link and day, which stand in the named columns; a row without either is refused whole."""
     for line, fields in progress.table(lines, needed, values=COLUMNS):
         name, value = site, f"{fields[site]}-{fields[part]}"
         try:

@@ -21,12 +21,12 @@ NEEDED = (SITE, DAY, DETECTOR, *CELLS, RECORDS, TOTAL, ALARMS)
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its columns."""
+    """Return whether a first line has the columns of this layout."""
     return set(NEEDED) <= set(header_of(first_line))
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts; a negative or empty cell is a declared gap, and an unsound row's counts are suspect."""
+    """Return the counts; a negative or empty cell is a declared gap, and an unsound row's counts are suspect."""
     zone = zone_of(progress)
     days = link_days(progress, lines, NEEDED, site=SITE, part=DETECTOR, day=DAY)
     for line, fields, link_id, day in days:

@@ -21,12 +21,12 @@ NEEDED = (SITE, APPROACH, DAY, *TIMES)
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its columns."""
+    """Return whether a first line has the columns of this layout."""
     return set(NEEDED) <= set(header_of(first_line))
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts; an empty cell is a declared gap."""
+    """Return the counts; an empty cell is a declared gap."""
     zone = zone_of(progress)
     days = link_days(progress, lines, NEEDED, site=SITE, part=APPROACH, day=DAY)
     for line, fields, link_id, day in days:

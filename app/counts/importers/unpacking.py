@@ -41,10 +41,10 @@ class Readable(Protocol):
     """What gives unpacked bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Give so many, or fewer at the end."""
+        """Return so many, or fewer at the end."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 class Unpacked(io.RawIOBase):
@@ -54,7 +54,7 @@ class Unpacked(io.RawIOBase):
         self._stream, self._budget, self._name, self._packed = stream, budget, name, packed
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return that it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -120,5 +120,5 @@ def too_many_members(name: str) -> CountFileError:
 
 
 def printable(name: str) -> str:
-    """Give a name that a stranger chose without what a terminal or a log would act upon."""
+    """Return a name that a stranger chose without what a terminal or a log would act upon."""
     return shortened("".join(letter if letter.isprintable() else "\ufffd" for letter in name), 200)

@@ -15,12 +15,12 @@ ROW_MINUTES = SLOT_MINUTES
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its columns."""
+    """Return whether a first line has the columns of this layout."""
     return set(NEEDED) <= set(header_of(first_line))
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts."""
+    """Return the counts."""
     sites = Sites(progress)
     for line, fields in progress.table(lines, NEEDED):
         try:

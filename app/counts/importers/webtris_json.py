@@ -21,12 +21,12 @@ ROW_RULE = "must be a whole JSON object without inner ones, or the bracket that 
 
 
 def recognises(first_line: str) -> bool:
-    """Tell the layout by its first key."""
+    """Return whether the first key is that of this layout."""
     return START.match(first_line) is not None
 
 
 def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
-    """Give the counts."""
+    """Return the counts."""
     sites = Sites(progress)
     rows = json_rows(lines, ROWS, progress.source)
     if rows is None:

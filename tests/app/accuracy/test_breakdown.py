@@ -9,7 +9,7 @@ import pytest
 
 from app.accuracy.breakdown import cut_pieces
 from app.core.slots import SlotGrid
-from app.core.spans import Span
+from app.core.times import Span
 from app.counts.series import LinkSeries, as_count_series
 from app.links.queries import LinkInfo
 

@@ -17,8 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.core.clock import WallClock
 from app.core.database import open_database, reading, writing
-from app.core.months import month_begin, month_name, month_named, month_of, months_of
-from app.core.partitions import ensure_months, months_there
+from app.core.partitions import ensure_months, month_begin, month_name, month_named, month_of, months_of, months_there
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
 from app.counts.import_file import import_file
 from app.counts.importers import open_counts

@@ -5,7 +5,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.http.json_numbers import WHOLE
+from app.http.query_types import WHOLE
 
 NUMBER = TypeAdapter(Annotated[int, Field(ge=1, le=10), WHOLE])
 

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from app.core.database import open_database, reading, writing
-from app.core.months import month_begin, month_of
-from app.core.partitions import ensure_months, months_there
+from app.core.partitions import ensure_months, month_begin, month_of, months_there
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
