@@ -1,9 +1,8 @@
-"""Whether anything was written since: what lets a process serve from memory and never an old answer.
+"""Whether the database was written since: what lets a process serve from memory without serving old data.
 
-SQLite tells by its data version, for a few microseconds a question. PostgreSQL is listened to: every
-write transaction notifies, and whoever listens hears of it when it is committed. Counts and forecasts are
-told link by link, so that what is known of other links stays good. Who listens also asks now and then whether
-the server still answers, for one that hangs sends nothing either.
+SQLite has a data version, which is read in microseconds. On PostgreSQL every write transaction notifies, and each
+process listens. Counts and forecasts are notified with their link keys, so that what is known of other links stays
+current. The listening thread also checks that the server answers, because one that hangs sends nothing either.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ log = logging.getLogger("flowcast.changes")
 
 
 class ChangeFeed(Protocol):
-    """Gives stamps that differ once something was written in between."""
+    """Versions that differ once something was written in between."""
 
     @property
     def away(self) -> bool:
-        """Return whether the database is known not to answer."""
+        """Return whether the database is known to be unreachable."""
 
     def version(self) -> object:
-        """Return the present stamp of what is served, but for what is told link by link."""
+        """Return the version of what is served, except what is notified link by link."""
 
     def served_version(self) -> object:
-        """Return the present stamp of what is served."""
+        """Return the version of what is served."""
 
     def any_version(self) -> object:
-        """Return the present stamp of everything."""
+        """Return the version of everything."""
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Call a listener, from another thread, with what other processes write link by link."""
@@ -61,7 +60,7 @@ def watch_changes(engine: Engine) -> ChangeFeed:
 
 
 class SQLiteChangeFeed:
-    """Asks the file itself, over a connection that never writes."""
+    """Reads the data version of the file, over a connection that never writes."""
 
     def __init__(self, engine: Engine) -> None:
         self._connection = sqlite3.connect(engine.url.database or "", check_same_thread=False)
@@ -73,7 +72,7 @@ class SQLiteChangeFeed:
         return False
 
     def version(self) -> object:
-        """Return SQLite's count of commits by others than this connection, or something new where it cannot be read."""
+        """Return SQLite's data version, or something new where the file cannot be read."""
         try:
             with self._lock:
                 return self._connection.execute("PRAGMA data_version").fetchone()[0]
@@ -81,7 +80,7 @@ class SQLiteChangeFeed:
             return object()
 
     def served_version(self) -> object:
-        """Return the same: the file does not tell what was written."""
+        """Return the same, because the file does not show what was written."""
         return self.version()
 
     def any_version(self) -> object:
@@ -89,7 +88,7 @@ class SQLiteChangeFeed:
         return self.version()
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:
-        """Leave it: a file tells nobody, and whoever asks it hears of everything."""
+        """Do nothing: on SQLite readers detect every change by the data version."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -98,16 +97,16 @@ class SQLiteChangeFeed:
 
 
 class PostgreSQLChangeFeed:
-    """Listens in a thread of its own; while it cannot, every stamp is a new one."""
+    """Listens in a thread of its own; while it cannot, every version is a new one."""
 
     def __init__(self, engine: Engine) -> None:
         # psycopg wants its own form of the address.
         self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._heard = self._heard_served = self._heard_broad = 0
+        self._notices = self._served_notices = self._broad_notices = 0
         self._sender = sender(engine)
         self._listeners: list[Callable[[Notice], None]] = []
         self._listening = False
-        self._line = guard_of(engine)
+        self._guard = guard_of(engine)
         self._closed = threading.Event()
         self._ended, self._end = socket.socketpair()  # to be woken by when it is time to close
         self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
@@ -116,19 +115,19 @@ class PostgreSQLChangeFeed:
     @property
     def away(self) -> bool:
         """Return whether the server cannot be connected to, or hangs."""
-        return self._line.away
+        return self._guard.away
 
     def version(self) -> object:
-        """Return what was heard and written here without saying for which links, or something new when deaf."""
-        return (self._heard_broad, broad_writes_here()) if self._listening else object()
+        """Count notifications and own writes without link keys; return something new while not listening."""
+        return (self._broad_notices, broad_writes_here()) if self._listening else object()
 
     def served_version(self) -> object:
-        """Return what was heard of and what this process wrote itself, or something new when deaf."""
-        return (self._heard_served, writes_here()) if self._listening else object()
+        """Count notifications and own writes that may change a forecast; return something new while not listening."""
+        return (self._served_notices, writes_here()) if self._listening else object()
 
     def any_version(self) -> object:
-        """Return what was heard of at all, or something new when deaf."""
-        return (self._heard, writes_here()) if self._listening else object()
+        """Count all notifications and own writes; return something new while not listening."""
+        return (self._notices, writes_here()) if self._listening else object()
 
     def subscribe(self, listener: Callable[[Notice], None]) -> None:
         """Call a listener, from the listening thread, with what other processes write link by link."""
@@ -142,46 +141,46 @@ class PostgreSQLChangeFeed:
         self._ended.close()
 
     def _listen(self) -> None:
-        import psycopg  # here, for a service on SQLite needs none of it
+        import psycopg  # here, because a service on SQLite does not need it
 
         while not self._closed.is_set():
             try:
                 with closing(self._connected()) as connection:
-                    self._hear(connection)
+                    self._receive(connection)
             except (psycopg.Error, OSError, ValueError) as problem:
                 log.warning("not listening to the database", extra={"reason": type(problem).__name__})
             finally:
                 self._listening = False
             self._closed.wait(RECONNECT_SECONDS)
 
-    def _hear_of(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         if notice.link_keys and notice.sender != self._sender:
             for listener in self._listeners:
                 listener(notice)
-        self._heard_broad += notice.kind is Kind.SERVED
-        self._heard_served += notice.kind is not Kind.OTHER
-        self._heard += 1
+        self._broad_notices += notice.kind is Kind.SERVED
+        self._served_notices += notice.kind is not Kind.OTHER
+        self._notices += 1
 
     def _connected(self) -> Any:
         import psycopg
 
         try:
             connection = psycopg.connect(self._address, autocommit=True, connect_timeout=int(ANSWER_SECONDS))
-            with ExitStack() as unless_heard:
-                unless_heard.callback(connection.close)
+            with ExitStack() as unless_listening:
+                unless_listening.callback(connection.close)
                 connection.execute(f"LISTEN {CHANNEL}")
-                unless_heard.pop_all()
+                unless_listening.pop_all()
         except psycopg.Error as problem:
-            self._line.away = True
+            self._guard.away = True
             if isinstance(problem, psycopg.errors.ConnectionTimeout):  # it hangs, and so do those it was let in to
-                self._line.cut()
+                self._guard.cut()
             raise
-        self._line.away = False
-        self._hear_of(Notice(Kind.SERVED))  # whatever was missed before
+        self._guard.away = False
+        self._on_notice(Notice(Kind.SERVED))  # whatever was missed before
         self._listening = True
         return connection
 
-    def _hear(self, connection: Any) -> None:
+    def _receive(self, connection: Any) -> None:
         with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
             either.register(connection.fileno(), selectors.EVENT_READ)
             either.register(self._ended.fileno(), selectors.EVENT_READ)
@@ -193,8 +192,8 @@ class PostgreSQLChangeFeed:
                     asked = monotonic()
                 connection.pgconn.consume_input()
                 while (notification := connection.pgconn.notifies()) is not None:
-                    self._hear_of(read(notification.extra.decode()))
-                    asked = monotonic()  # what is heard is a sign of life, too
+                    self._on_notice(read(notification.extra.decode()))
+                    asked = monotonic()  # a notification shows that the server answers, too
 
     def _ask(self, connection: Any, either: selectors.BaseSelector) -> None:
         """Check that the server answers; cut all connections to one that does not.
@@ -207,14 +206,14 @@ class PostgreSQLChangeFeed:
         pgconn.flush()
         while pgconn.is_busy() and not self._closed.is_set():
             if not either.select(ANSWER_SECONDS):
-                self._give_up(connection)
+                self._cut_off(connection)
             pgconn.consume_input()
         while not self._closed.is_set() and pgconn.get_result() is not None:
             pass
 
-    def _give_up(self, connection: Any) -> None:
+    def _cut_off(self, connection: Any) -> None:
         log.error("the database does not answer", extra={"seconds": ANSWER_SECONDS})
         self._listening = False
-        self._line.away = True
-        self._line.cut()
+        self._guard.away = True
+        self._guard.cut()
         cut(connection)
