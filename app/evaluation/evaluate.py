@@ -22,6 +22,7 @@ from app.evaluation.protocol import Run, run, run_profile
 from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
 from app.evaluation.span import Span
 from app.training.link_training import data_fingerprint
+from app.training.parallel import run_parallel
 
 Array = NDArray[np.float64]
 
@@ -37,10 +38,8 @@ def evaluate_links(
     links: Iterable[LinkSeries], plan: EvaluationPlan, networks: Mapping[str, InNetwork], *, jobs: int = -1
 ) -> Iterator[Evaluated | NotEvaluated]:
     """Evaluate links in parallel processes and give the outcomes as they come."""
-    # One BLAS thread a process: the processes already use the cores.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from workers(joblib.delayed(evaluate_link)(link, plan, networks.get(link.link_id)) for link in links)
+    calls = (joblib.delayed(evaluate_link)(link, plan, networks.get(link.link_id)) for link in links)
+    yield from run_parallel(calls, jobs=jobs)
 
 
 def evaluate_link(link: LinkSeries, plan: EvaluationPlan, network: InNetwork | None = None) -> Evaluated | NotEvaluated:

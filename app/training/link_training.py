@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from app.counts.series import LinkSeries, as_count_series
 from app.links.folders import folder_name
 from app.training.network_stage import ACTIVE, Phase
+from app.training.parallel import run_parallel
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model, save_model
 from model.error_measures import Measure
@@ -57,12 +58,8 @@ def train_links(
     known = capacities or {}
     output.mkdir(parents=True, exist_ok=True)
     remove_leftovers(output)
-    # One BLAS thread a process: the processes already use the cores.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from workers(
-            joblib.delayed(train_link)(link, output, plan, resume, known.get(link.link_id)) for link in links
-        )
+    calls = (joblib.delayed(train_link)(link, output, plan, resume, known.get(link.link_id)) for link in links)
+    yield from run_parallel(calls, jobs=jobs)
 
 
 class ActiveModel(NamedTuple):

@@ -34,10 +34,10 @@ from app.training.network_stage import (
     phase_folder,
     refresh,
 )
+from app.training.parallel import run_parallel
 from app.training.stage_progress import read_share, write_share
 from app.training.topology import known_whereabouts
 from app.training.work import Work
-from app.training.worker_processes import worker_processes
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
 from model.network_model.plan import NetworkPlan
@@ -180,9 +180,8 @@ def _in_a_process(
     keep_series(place, gathered.series)
     facts = {"run": work.run.id, "links": len(gathered.series.link_ids), "days": gathered.series.days}
     log.info("network begins", extra=facts)
-    with worker_processes(threads=joblib.cpu_count()):
-        # With one job joblib would work in this process, which must go on beating.
-        joblib.Parallel(n_jobs=2)([joblib.delayed(_phase)(kind, place, plan, *given)])
+    # With one job joblib would run the call in this process, where it could not be killed.
+    list(run_parallel([joblib.delayed(_phase)(kind, place, plan, *given)], jobs=2, threads=joblib.cpu_count()))
     phase = Phase.read(place)
     seconds = round(time.perf_counter() - started, 2)
     log.info("network ends", extra=facts | {"seconds": seconds, "reason": phase.failed if phase else "no phase"})

@@ -32,6 +32,7 @@ from app.training.link_training import (
 )
 from app.training.network_options import NetworkTraining
 from app.training.network_stage import PREFIX, Phase, learn, phase_folder
+from app.training.parallel import run_parallel
 from app.training.select import Settling
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model
@@ -102,15 +103,13 @@ def _train_group(
         days = covering_days(group.links, series, how.alone.held_out_days)
         learn(folder, series, replace(how.network, held_out_days=days), {}, report=report)
         del series
-    # One BLAS thread a process: the processes already use the cores.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        workers = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from workers(
-            joblib.delayed(train_in_network)(
-                link, output, how, folder, group.key, whereabouts.get(link.link_id, UNKNOWN).capacity
-            )
-            for link in waiting
+    calls = (
+        joblib.delayed(train_in_network)(
+            link, output, how, folder, group.key, whereabouts.get(link.link_id, UNKNOWN).capacity
         )
+        for link in waiting
+    )
+    yield from run_parallel(calls, jobs=jobs)
 
 
 def train_in_network(

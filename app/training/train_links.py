@@ -4,63 +4,67 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from joblib.externals.loky.process_executor import BrokenProcessPool
+import joblib
 
 from app.core.database import reading
 from app.links.queries import LinkInfo
 from app.settings.dask_address import DaskAway
 from app.training.cluster import ClusterAway, close
 from app.training.heartbeat import Heartbeat
-from app.training.link_training import LinkOutcome
-from app.training.local_processes import killed_when_over, trained_here
+from app.training.link_training import LinkOutcome, train_link
 from app.training.network_stages import carry_out_phases
+from app.training.network_training import train_in_network
 from app.training.on_cluster import note, reached, trained_there
-from app.training.prepare import prepared_links
+from app.training.parallel import processes_killed_when, run_parallel
+from app.training.prepare import Prepared, prepared_links
 from app.training.queries import waiting_links
+from app.training.refresh import refreshed_link
 from app.training.work import Work
 
-MOST_CRASHES = 3  # of processes that train, or of the cluster, without a link trained in between
+MAX_FAILURES = 3  # of training processes or of the cluster, without a link trained in between
 
 log = logging.getLogger("flowcast.retrain")
 
 
 def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
-    """Give the outcomes of links as they come, until none is left or the run should go no further.
+    """Yield the outcomes of links as they complete, until none is left or the run is to stop.
 
-    A process that trains may be killed, for want of memory say; what it and the others had begun is
-    begun again, and after several such ends in a row the run is given up. So it is with a cluster that
-    goes away, but for what the settings say of that.
+    When a training process is killed, for example because memory ran out, the links that were being trained are
+    trained again; after several such failures in a row the run fails. The same holds for a cluster that becomes
+    unavailable, except for what ``FLOWCAST_DASK_AWAY`` says about that.
     """
-    crashes = 0
-    # A refresh learns nothing: to send a link off would take longer than to write its model.
+    failures = 0
+    # A refresh learns nothing: sending a link to the cluster would take longer than writing its model.
     on_cluster = work.cluster is not None and not work.refreshes
-    while not heartbeat.over:
-        try:
-            with closing(_trained_at_once(work, heartbeat, folder, on_cluster)) as trained:
-                for one in trained:
-                    crashes = 0
-                    yield one
-            return
-        except Exception as problem:
-            if heartbeat.over:  # killed by ourselves, for which joblib has several words
+    with processes_killed_when(lambda: heartbeat.over):
+        while not heartbeat.over:
+            try:
+                with closing(_train_open_links(work, heartbeat, folder, on_cluster)) as trained:
+                    for one in trained:
+                        failures = 0
+                        yield one
                 return
-            crashes += 1
-            on_cluster = _goes_on(work, problem, crashes, on_cluster)
+            except Exception as problem:
+                if heartbeat.over:  # killed by ourselves, for which joblib raises several exceptions
+                    return
+                failures += 1
+                on_cluster = _goes_on(work, problem, failures, on_cluster)
 
 
-def _goes_on(work: Work, problem: Exception, crashes: int, on_cluster: bool) -> bool:
+def _goes_on(work: Work, problem: Exception, failures: int, on_cluster: bool) -> bool:
     """Tell whether to go on with the cluster; raise what a run cannot go on after."""
-    often = crashes >= MOST_CRASHES
+    often = failures >= MAX_FAILURES
     if isinstance(problem, ClusterAway):
         log.warning("the cluster went away", extra={"run": work.run.id, "reason": str(problem)})
         if not often:
             return on_cluster
         if work.settings.dask_away == DaskAway.LOCAL:
-            note(work, f"trained in local processes: the cluster went away {crashes} times in a row: {problem}")
+            note(work, f"trained in local processes: the cluster went away {failures} times in a row: {problem}")
             return False
     if often or not isinstance(problem, BrokenProcessPool):
         raise problem
@@ -68,23 +72,41 @@ def _goes_on(work: Work, problem: Exception, crashes: int, on_cluster: bool) -> 
     return on_cluster
 
 
-def _trained_at_once(
+def _train_open_links(
     work: Work, heartbeat: Heartbeat, folder: Path, on_cluster: bool
 ) -> Generator[tuple[LinkOutcome, LinkInfo]]:
     with _client(work, heartbeat, on_cluster) as client:
         with reading(work.engine) as session:
             links = {link.link_id: link for link in waiting_links(session, work.run.id)}
-        with killed_when_over(heartbeat):
-            phases = carry_out_phases(work, heartbeat, list(links.values()), folder)
+        phases = carry_out_phases(work, heartbeat, list(links.values()), folder)
         heartbeat.enter_stage("links")
-        ready = prepared_links(work, heartbeat, links.values(), phases)
-        if client is None:
-            outcomes = trained_here(work, heartbeat, folder, ready)
-        else:
-            outcomes = trained_there(work, heartbeat, folder, ready, phases.values(), client)
+        prepared = prepared_links(work, heartbeat, links.values(), phases)
+        outcomes = (
+            run_parallel((_call(work, link, folder) for link in prepared), jobs=work.settings.retrain_jobs)
+            if client is None
+            else trained_there(work, heartbeat, folder, prepared, phases.values(), client)
+        )
         with closing(outcomes):
             for outcome in outcomes:
                 yield outcome, links[outcome.link_id]
+                if heartbeat.over:
+                    return
+
+
+def _call(work: Work, link: Prepared, folder: Path) -> Any:
+    """Return the call that trains a link in a local process."""
+    series, capacity, active, phase, refused = link
+    if refused:
+        return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, refused)
+    if work.refreshes:
+        plan = work.network_training().as_json()
+        return joblib.delayed(refreshed_link)(series, folder, phase, active, plan, capacity)
+    if work.in_networks:
+        if phase is None:
+            return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, "it has no counts")
+        how = work.network_training()
+        return joblib.delayed(train_in_network)(series, folder, how, phase, "", capacity, active)
+    return joblib.delayed(train_link)(series, folder, work.plan(), False, capacity, active, phase)
 
 
 @contextmanager
