@@ -37,6 +37,7 @@ from app.training.select import Settling
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, network_of
+from model.estimators.descent import OnStep
 
 Report = Callable[[str, int, int], object]
 
@@ -120,6 +121,7 @@ def train_in_network(
     key: str = "",
     capacity: float | None = None,
     active: ActiveModel | None = None,
+    on_step: OnStep | None = None,
 ) -> LinkOutcome:
     """Settle one link of a network and write its artifact; whatever goes wrong becomes its outcome."""
     started = time.perf_counter()
@@ -128,7 +130,8 @@ def train_in_network(
             read = Phase.read(phase)
             if read is None:
                 raise FileNotFoundError(f"there is no network phase in {phase}")
-            about = Settling(link, how, read, capacity, active).settle(output / folder_name(link.link_id), key)
+            settling = Settling(link, how, read, capacity, active, on_step)
+            about = settling.settle(output / folder_name(link.link_id), key)
     except Exception as problem:  # one link's failure must not stop the others
         return failure(link.link_id, started, problem)
     return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)

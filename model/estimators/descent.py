@@ -35,6 +35,10 @@ class Step(NamedTuple):
     objective: float
 
 
+OnStep = Callable[[int, Step], object]
+"""Called with the number of a step and the step; an exception that it raises ends the descent."""
+
+
 class Descent(NamedTuple):
     """Where a descent ended: at its last step, or at the first about as good as the best on held-out rows."""
 
@@ -53,7 +57,7 @@ def descend(
     steps: Iterator[Step],
     max_iter: int,
     held_out_error: Callable[[Array], float] | None = None,
-    report: Callable[[int, Step], None] | None = None,
+    report: OnStep | None = None,
 ) -> Descent:
     """Walk a solver's steps until it ends, ``max_iter`` is reached or held-out error stops falling."""
     taken: list[Step] = []

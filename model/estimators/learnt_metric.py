@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from model.estimators.descent import Descent, Loss, Step, descend, factor
+from model.estimators.descent import Descent, Loss, OnStep, Step, descend, factor
 from model.estimators.examples import Examples, TooFewRows, as_positions
 from model.estimators.kernel import Array, Neighborhood
 from model.estimators.kr import KR
@@ -61,7 +62,9 @@ class LearntMetric(KR):
         self.early_stopping = early_stopping
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, positions: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, positions: ArrayLike | None = None, on_step: OnStep | None = None
+    ) -> Self:
         """Learn the metric, then keep all rows, projected, as the memory.
 
         Parameters
@@ -71,6 +74,8 @@ class LearntMetric(KR):
         positions : (n,) array-like of whole numbers, optional
             Which slot each row belongs to; by default rows are consecutive. ``exclusion`` counts
             in these, and the last rows are the last by these.
+        on_step : callable, optional
+            Called with the number of each step and the step; an exception that it raises ends the fit.
         """
         one_of(self, "solver", ("proximal", "paper"))
         number(self, "alpha", positive=True)
@@ -91,9 +96,9 @@ class LearntMetric(KR):
         if positions is not None:
             examples = examples.take(np.argsort(in_order, kind="stable"))
         if self.early_stopping is None:
-            mu, descent = self._descend(examples, like, candidates)
+            mu, descent = self._descend(examples, like, candidates, on_step)
         else:
-            mu, descent = self._descend_by_held_out(examples, like, candidates)
+            mu, descent = self._descend_by_held_out(examples, like, candidates, on_step)
         components = factor(descent.components.T @ descent.components)
         self._warn(descent, len(components))
         self.mu_ = mu
@@ -107,26 +112,30 @@ class LearntMetric(KR):
     def _steps(self, loss: Loss, start: Array, mu: float) -> Iterator[Step]:
         """Walk from a metric, (d, d), towards the least of loss + mu Tr(M)."""
 
-    def _descend(self, examples: Examples, like: Neighborhood, candidates: Sequence[float]) -> tuple[float, Descent]:
+    def _descend(
+        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_step: OnStep | None
+    ) -> tuple[float, Descent]:
+        report = partial(self._report, on_step)
         loss = examples.loss(like, self.solver == "paper")
         start = np.eye(examples.inputs.shape[1])
         mu = candidates[0]
         if len(candidates) > 1:
             try:
-                choice = choose_mu(examples, like, candidates, self._folds(examples), self._learn_fold(like), self._say)
+                folds, learn = self._folds(examples), self._learn_fold(like, on_step)
+                choice = choose_mu(examples, like, candidates, folds, learn, self._say)
             except TooFewRows:  # the whole has neighbours enough, its folds have not
                 mu = self._mu_for_few_rows(candidates)
             else:
                 mu = choice.mu
                 if not choice.beats_plain_kr:
                     self._say("plain KR has the least error in cross-validation and is kept")
-                    return mu, descend(self._steps(loss, start, mu), 0, report=self._report)._replace(converged=True)
+                    return mu, descend(self._steps(loss, start, mu), 0, report=report)._replace(converged=True)
                 if self.solver == "proximal":
                     start = choice.mean_metric
-        return mu, descend(self._steps(loss, start, mu), self.max_iter, report=self._report)
+        return mu, descend(self._steps(loss, start, mu), self.max_iter, report=report)
 
     def _descend_by_held_out(
-        self, examples: Examples, like: Neighborhood, candidates: Sequence[float]
+        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_step: OnStep | None
     ) -> tuple[float, Descent]:
         held = whole_number(self, "early_stopping", at_least=1)
         n = len(examples)
@@ -139,13 +148,14 @@ class LearntMetric(KR):
         for mu in candidates:
             self._say(f"mu {mu:g}")
             steps = self._steps(loss, np.eye(examples.inputs.shape[1]), mu)
-            tried.append((mu, descend(steps, self.max_iter, error, self._report)))
+            tried.append((mu, descend(steps, self.max_iter, error, partial(self._report, on_step))))
         return min(tried, key=lambda mu_and_descent: mu_and_descent[1].held_out_errors[-1])
 
-    def _learn_fold(self, like: Neighborhood) -> Callable[[Examples, float], Array]:
+    def _learn_fold(self, like: Neighborhood, on_step: OnStep | None) -> Callable[[Examples, float], Array]:
         def learn(examples: Examples, mu: float) -> Array:
             loss = examples.loss(like, self.solver == "paper")
-            return descend(self._steps(loss, np.eye(examples.inputs.shape[1]), mu), self.max_iter).components
+            steps = self._steps(loss, np.eye(examples.inputs.shape[1]), mu)
+            return descend(steps, self.max_iter, report=on_step).components
 
         return learn
 
@@ -193,5 +203,7 @@ class LearntMetric(KR):
         if self.verbose:
             print(f"{type(self).__name__}: {line}")
 
-    def _report(self, number: int, step: Step) -> None:
+    def _report(self, on_step: OnStep | None, number: int, step: Step) -> None:
         self._say(f"step {number}: objective {step.objective:.6f}, rank {len(step.components)}")
+        if on_step is not None:
+            on_step(number, step)

@@ -134,3 +134,19 @@ def test_one_row_is_too_few_to_learn_a_metric(estimator):
 
 def fixed_mu(estimator: type) -> dict[str, float]:
     return {"mu": 1e-3} if estimator is KR_SML else {}
+
+
+@pytest.mark.parametrize("estimator", LEARNT)
+@pytest.mark.parametrize("choice", [{"early_stopping": 30}, {"mu": (1e-2, 1e-3)}, {"mu": 1e-3}])
+def test_an_exception_raised_at_a_step_ends_the_fit(rng, estimator, choice):
+    X, y = walk(rng, 120)
+    numbers = []
+
+    def stop_at_second_step(number, step):
+        numbers.append(number)
+        if number == 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        estimator(n_neighbors=5, max_iter=20, **choice).fit(X, y, on_step=stop_at_second_step)
+    assert numbers[-1] == 1
