@@ -1,46 +1,53 @@
-"""The Dask cluster that the settings name: reached, checked, or found to be away with the reason.
+"""Connect to the Dask cluster that the settings name, and check that it would train as this machine does.
 
-Dask is imported only where there is a scheduler to reach.
+Dask is imported only when there is a scheduler to connect to.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import app
+import model
 from app.settings.dask_address import host_and_port
-from app.training.same_code import difference
 
 PROBE_SECONDS = 2.0
 CONNECT_SECONDS = 5.0
-WORKERS_SECONDS = 5.0  # for the first worker to come
+WORKERS_SECONDS = 5.0  # until the first worker is there
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 SCHEDULER = "the scheduler"
+PACKAGES = ("numpy", "scipy", "scikit-learn", "joblib", "distributed")
 
 log = logging.getLogger("flowcast.retrain")
 
 
-class ClusterAway(Exception):
-    """The cluster cannot train now; says why."""
+class ClusterUnavailable(Exception):
+    """The cluster cannot train now; the message is the reason."""
 
 
-class NoSuchHost(ClusterAway):
+class UnknownHost(ClusterUnavailable):
     """The scheduler's name has no address."""
 
 
 class Cluster:
-    """A scheduler's address, and whether its name was ever known here."""
+    """A scheduler's address, and whether its name ever had an IP address here."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.known = False
 
-    def look(self) -> None:
-        """Find out, when a worker starts, whether there is such a host, and say so in the log."""
+    def log_address(self) -> None:
+        """Resolve the scheduler's name when a worker starts, and log the result."""
         host, port = host_and_port(self.address)
         try:
             socket.getaddrinfo(host, port)
@@ -52,12 +59,12 @@ class Cluster:
             log.info("runs are trained on a cluster", extra={"scheduler": self.address})
 
     def connect(self) -> Any:
-        """Give a client of the scheduler, whose workers were found to train as this machine does.
+        """Return a `distributed.Client` whose scheduler and workers have the same Flowcast as this machine.
 
         Raises
         ------
-        ClusterAway
-            There is nobody, or nobody who could train.
+        ClusterUnavailable
+            There is no scheduler, no worker, or another Flowcast.
         """
         self._probe()
         client = self._client()
@@ -69,64 +76,88 @@ class Cluster:
         return client
 
     def _probe(self) -> None:
-        """Knock first: Dask would try for seconds where nobody answers, and has no short word for it."""
+        """Try a TCP connection first: Dask would retry for seconds, and its error is long."""
         host, port = host_and_port(self.address)
         try:
             socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
         except socket.gaierror as problem:
-            raise NoSuchHost(f"{host} has no address: {problem.strerror}") from None
+            raise UnknownHost(f"{host} has no address: {problem.strerror}") from None
         except OSError as problem:
             self.known = True
-            raise ClusterAway(problem.strerror or str(problem)) from None
+            raise ClusterUnavailable(problem.strerror or str(problem)) from None
         self.known = True
 
     def _client(self) -> Any:
         from distributed import Client
 
-        for name in ("distributed", "distributed.client"):  # what they tell in pages is told here in a line
+        for name in ("distributed", "distributed.client"):  # their long messages are logged here as one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             return Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="flowcast-retrain")
         except Exception as problem:  # of many kinds: TLS alone has several
-            raise ClusterAway(f"no Dask scheduler answers there: {in_short(problem)}") from None
+            raise ClusterUnavailable(f"no Dask scheduler answers there: {one_line(problem)}") from None
 
 
 def close(client: Any) -> None:
-    """Let go of the scheduler, which then ends what it does for us."""
-    with suppress(Exception):  # it may be gone
+    """Close a client; the scheduler then cancels its tasks."""
+    with suppress(Exception):  # the scheduler may be gone
         client.close(timeout=CLOSE_SECONDS)
 
 
-def in_short(problem: BaseException) -> str:
-    """Say in one line what went wrong."""
+def one_line(problem: BaseException) -> str:
+    """Return the type of an exception and the first line of its message."""
     lines = str(problem).splitlines()
     return f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
 
 
+@lru_cache
+def code_facts() -> dict[str, str]:
+    """Return what training depends on here: Flowcast's version and code, Python, and the packages that compute."""
+    digest = hashlib.sha256()
+    for package in (app, model):
+        assert package.__file__ is not None
+        root = Path(package.__file__).parent
+        for file in sorted(root.rglob("*.py")):
+            digest.update(f"{package.__name__}/{file.relative_to(root).as_posix()}\n".encode())
+            digest.update(file.read_bytes())
+    facts = {"flowcast": version("flowcast"), "its code": digest.hexdigest()[:12], "Python": platform.python_version()}
+    return facts | {package: version(package) for package in PACKAGES}
+
+
+def difference(theirs: Mapping[str, str]) -> str:
+    """Return how another machine's `code_facts` differ from these, with both values; empty if they do not."""
+    ours = code_facts()
+    return ", ".join(
+        f"{name} is {theirs.get(name, 'missing')} there and {ours[name]} here"
+        for name in ours
+        if theirs.get(name) != ours[name]
+    )
+
+
 def _check(client: Any) -> None:
-    def facts() -> dict[str, str]:  # in here, so that it is sent as it is: the other side may lack the module
-        from app.training.same_code import code_facts
+    def facts() -> dict[str, str]:  # a nested function is sent as code: the other side may lack the module
+        from app.training.cluster import code_facts
 
         return code_facts()
 
     try:
         client.wait_for_workers(1, timeout=WORKERS_SECONDS)
     except TimeoutError:
-        raise ClusterAway("it has no workers") from None
+        raise ClusterUnavailable("it has no workers") from None
     try:
         answers = {SCHEDULER: _answer(client.run_on_scheduler, facts)}
         answers |= client.run(facts, on_error="return", callback_timeout=ANSWER_SECONDS)
     except (OSError, TimeoutError) as problem:
-        raise ClusterAway(f"it does not answer: {in_short(problem)}") from None
-    answers = {name: answer for name, answer in answers.items() if not isinstance(answer, OSError)}  # on its way out
+        raise ClusterUnavailable(f"it does not answer: {one_line(problem)}") from None
+    answers = {name: answer for name, answer in answers.items() if not isinstance(answer, OSError)}  # workers that left
     if len(answers) < 2:
-        raise ClusterAway("its workers do not answer")
+        raise ClusterUnavailable("its workers do not answer")
     for name, answer in answers.items():
         who = name if name == SCHEDULER else f"the Dask worker {name}"
         if isinstance(answer, BaseException):
-            raise ClusterAway(f"{who} cannot run Flowcast: {in_short(answer)}")
+            raise ClusterUnavailable(f"{who} cannot run Flowcast: {one_line(answer)}")
         if other := difference(answer):
-            raise ClusterAway(f"{who} has another Flowcast: {other}")
+            raise ClusterUnavailable(f"{who} has another Flowcast: {other}")
 
 
 def _answer(ask: Callable[..., Any], facts: Callable[[], dict[str, str]]) -> Any:

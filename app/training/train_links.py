@@ -1,4 +1,4 @@
-"""Train what is left of a run, in parallel: on the cluster that the settings name, or in local processes."""
+"""Train the open links of a run in parallel: on the cluster that the settings name, or in local processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import joblib
 from app.core.database import reading
 from app.links.queries import LinkInfo
 from app.settings.dask_address import DaskAway
-from app.training.cluster import ClusterAway, close
+from app.training.cluster import ClusterUnavailable, close
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import LinkOutcome, train_link
 from app.training.network_stages import carry_out_phases
 from app.training.network_training import train_in_network
-from app.training.on_cluster import note, reached, trained_there
+from app.training.on_cluster import connect_to_cluster, store_detail, train_on_cluster
 from app.training.parallel import processes_killed_when, run_parallel
 from app.training.prepare import Prepared, prepared_links
 from app.training.queries import waiting_links
@@ -57,14 +57,15 @@ def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[t
 
 
 def _goes_on(work: Work, problem: Exception, failures: int, on_cluster: bool) -> bool:
-    """Tell whether to go on with the cluster; raise what a run cannot go on after."""
+    """Return whether to go on with the cluster; raise the exception if the run cannot go on."""
     often = failures >= MAX_FAILURES
-    if isinstance(problem, ClusterAway):
+    if isinstance(problem, ClusterUnavailable):
         log.warning("the cluster went away", extra={"run": work.run.id, "reason": str(problem)})
         if not often:
             return on_cluster
         if work.settings.dask_away == DaskAway.LOCAL:
-            note(work, f"trained in local processes: the cluster went away {failures} times in a row: {problem}")
+            reason = f"the cluster went away {failures} times in a row: {problem}"
+            store_detail(work, f"trained in local processes: {reason}")
             return False
     if often or not isinstance(problem, BrokenProcessPool):
         raise problem
@@ -84,7 +85,7 @@ def _train_open_links(
         outcomes = (
             run_parallel((_call(work, link, folder) for link in prepared), jobs=work.settings.retrain_jobs)
             if client is None
-            else trained_there(work, heartbeat, folder, prepared, phases.values(), client)
+            else train_on_cluster(work, heartbeat, folder, prepared, phases.values(), client)
         )
         with closing(outcomes):
             for outcome in outcomes:
@@ -111,8 +112,8 @@ def _call(work: Work, link: Prepared, folder: Path) -> Any:
 
 @contextmanager
 def _client(work: Work, heartbeat: Heartbeat, on_cluster: bool) -> Iterator[Any | None]:
-    """Give a client of the cluster for as long as links are trained; None for local processes."""
-    client = reached(work, heartbeat) if on_cluster else None
+    """Connect to the cluster while links are trained; None for local processes."""
+    client = connect_to_cluster(work, heartbeat) if on_cluster else None
     try:
         yield client
     finally:

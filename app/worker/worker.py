@@ -58,7 +58,7 @@ class Worker:
         os.nice(NICENESS)
         log.info("worker ready", extra={"worker": self.name})
         if self._cluster is not None:
-            self._cluster.look()
+            self._cluster.log_address()
         delivery = threading.Thread(target=self._deliver, name="deliver", daemon=True)
         schedule = threading.Thread(target=self._scheduler.work, args=[self._stop], name="schedule", daemon=True)
         delivery.start()

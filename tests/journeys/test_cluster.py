@@ -18,9 +18,8 @@ from app.links.queries import links_by_id
 from app.registry.folder_store import FolderStore
 from app.registry.queries import shelved_model
 from app.settings import Settings
-from app.training.cluster import Cluster, ClusterAway
+from app.training.cluster import Cluster, ClusterUnavailable, code_facts
 from app.training.request import Order, cancel_run, request_run
-from app.training.same_code import code_facts
 from app.training.schemas import RunDetail
 from app.training.show import show_run
 from app.worker.worker import Worker
@@ -156,9 +155,9 @@ def test_a_run_gives_the_same_on_the_cluster_as_here(cluster, runs, database_url
     assert not list((tmp_path / "models").glob(".training-*"))
 
     # From here on this side has another Flowcast.
-    monkeypatch.setattr("app.training.same_code.code_facts", lambda: code_facts() | {"its code": "newer"})
+    monkeypatch.setattr("app.training.cluster.code_facts", lambda: code_facts() | {"its code": "newer"})
     with pytest.raises(
-        ClusterAway, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
+        ClusterUnavailable, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
     ):
         Cluster(cluster.address).connect()
 

@@ -10,7 +10,7 @@ import pytest
 from app.core.database import open_database, reading, writing
 from app.training.cluster import Cluster
 from app.training.heartbeat import Heartbeat
-from app.training.on_cluster import reached
+from app.training.on_cluster import connect_to_cluster
 from app.training.queries import run_with
 from app.training.tables import RetrainRun
 from app.training.work import Work
@@ -38,7 +38,7 @@ def detail_of(work: Work, address: str, *, known: bool) -> str | None:
     cluster = Cluster(address)
     cluster.known = known
     with_it = Work(work.engine, work.settings, work.run, work.worker, cluster)
-    assert reached(with_it, Heartbeat(work.engine, work.run.id, "me", threading.Event())) is None
+    assert connect_to_cluster(with_it, Heartbeat(work.engine, work.run.id, "me", threading.Event())) is None
     with reading(work.engine) as session:
         run = run_with(session, work.run.id)
     assert run is not None

@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +9,17 @@ import pytest
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
+from app.training.cluster import code_facts, difference
+from app.training.cluster_task import (
+    MAX_NETWORKS,
+    LinkTraining,
+    NetworkFiles,
+    TrainedLink,
+    store_artifact,
+    train_in_workspace,
+)
 from app.training.link_training import ActiveModel, train_link
-from app.training.parcels import MOST_NETWORKS, Returned, SentNetwork, packed, train_parcel, unpacked
-from app.training.same_code import code_facts, difference
+from app.training.prepare import Prepared
 from model.artifacts.artifact import read_artifact
 from model.artifacts.folder import MANIFEST
 from model.artifacts.link_models import load_model
@@ -28,19 +37,23 @@ def series() -> LinkSeries:
 
 
 @pytest.fixture(scope="module")
-def returned(series: LinkSeries, tmp_path_factory: pytest.TempPathFactory) -> Returned:
-    return train_parcel(packed(series, PLAN, None, None, None), None, tmp_path_factory.mktemp("there") / "room")
+def returned(series: LinkSeries, tmp_path_factory: pytest.TempPathFactory) -> TrainedLink:
+    return train_in_workspace(training_of(series), None, tmp_path_factory.mktemp("there") / "room")
+
+
+def training_of(series: LinkSeries, active: ActiveModel | None = None, plan: TrainingPlan = PLAN) -> LinkTraining:
+    return LinkTraining.of(Prepared(series, None, active, None), plan)
 
 
 def test_what_comes_back_is_what_would_have_been_trained_here(series, returned, tmp_path):
     here = train_link(series, tmp_path, PLAN, False)
     active = ActiveModel(tmp_path / series.link_id, read_artifact(tmp_path / series.link_id).fingerprint)
-    there = train_parcel(packed(series, PLAN, None, active, None), None, tmp_path / "room")
+    there = train_in_workspace(training_of(series, active), None, tmp_path / "room")
     assert list((tmp_path / "room").iterdir()) == []  # nothing is left behind
     assert "active" in there.outcome.about["held_out"]
     assert returned.outcome.about == here.about
     (tmp_path / "came").mkdir()
-    assert unpacked(returned, tmp_path / "came") == returned.outcome
+    assert store_artifact(returned, tmp_path / "came") == returned.outcome
     _, about = load_model(tmp_path / "came" / series.link_id, fingerprint=returned.fingerprint)
     assert about == json.loads(json.dumps(here.about))
 
@@ -55,7 +68,7 @@ def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, 
         "/elsewhere.npy": b"",
     }
     for name, bad in changed.items():
-        outcome = unpacked(returned._replace(files={**returned.files, name: bad}), tmp_path)
+        outcome = store_artifact(returned._replace(files={**returned.files, name: bad}), tmp_path)
         assert (outcome.state, outcome.about) == ("failed", None)
         assert outcome.reason.startswith("its artifact came back damaged: ")
     assert list(tmp_path.iterdir()) == []
@@ -64,27 +77,40 @@ def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, 
 
 def test_a_link_that_cannot_be_trained_brings_the_reason_and_no_files(series, tmp_path):
     short = replace(series, counts=series.counts[:50], suspect=series.suspect[:50])
-    came = train_parcel(packed(short, PLAN, None, None, None), None, tmp_path)
+    came = train_in_workspace(training_of(short), None, tmp_path)
     assert (came.outcome.state, came.files) == ("failed", {})
-    assert unpacked(came, tmp_path) == came.outcome
+    assert store_artifact(came, tmp_path) == came.outcome
     assert came.outcome.reason
+
+
+def test_a_cancelled_training_ends_at_its_next_step_and_leaves_no_file(series, tmp_path):
+    steps = []
+
+    def cancel(number: int, step: object) -> None:
+        steps.append(number)
+        raise CancelledError
+
+    plan = replace(PLAN, algorithm="KR_SML")
+    came = train_in_workspace(training_of(series, plan=plan), None, tmp_path, cancel)
+    assert (steps, came.outcome.state, came.files) == ([0], "failed", {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dask_worker_keeps_few_networks_and_writes_each_once(series, tmp_path):
     kept = tmp_path / NETWORKS
 
     def send(number: int) -> Path:
-        network = SentNetwork(f"{number:064x}", {MANIFEST: b"{}"})
-        train_parcel(packed(series, PLAN, None, None, None), network, tmp_path)
+        network = NetworkFiles(f"{number:064x}", {MANIFEST: b"{}"})
+        train_in_workspace(training_of(series), network, tmp_path)
         return kept / network.fingerprint
 
     first = send(1)
     before = (first / MANIFEST).stat().st_mtime_ns
     assert send(1) == first
     assert (first / MANIFEST).stat().st_mtime_ns == before
-    for number in range(2, MOST_NETWORKS + 2):
+    for number in range(2, MAX_NETWORKS + 2):
         newest = send(number)
-    assert len(list(kept.iterdir())) == MOST_NETWORKS
+    assert len(list(kept.iterdir())) == MAX_NETWORKS
     assert newest.is_dir()
     assert not first.exists()
 
