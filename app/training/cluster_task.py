@@ -32,7 +32,7 @@ from app.training.prepare import Prepared
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import replaced
 from model.artifacts.network_models import NETWORKS, network_of
-from model.estimators.descent import OnStep
+from model.estimators.descent import OnEvaluation
 from model.link_model.training_plan import TrainingPlan
 
 Files = Mapping[str, bytes]
@@ -93,8 +93,8 @@ class TrainedLink(NamedTuple):
 def train_on_worker(training: LinkTraining, network: NetworkFiles | None) -> TrainedLink:
     """Train a link on this Dask worker until it is done or cancelled.
 
-    Dask forgets a cancelled task without ending its thread. So each step of the training checks the task's state,
-    which is also "cancelled" after the process that sent the link was killed.
+    Dask forgets a cancelled task without ending its thread. So each evaluation of a descent's loss checks
+    the task's state, which is also "cancelled" after the process that sent the link was killed.
     """
     from distributed import get_worker
 
@@ -103,7 +103,7 @@ def train_on_worker(training: LinkTraining, network: NetworkFiles | None) -> Tra
     worker = get_worker()
     key = worker.get_current_task()
 
-    def raise_if_cancelled(*_: object) -> None:
+    def raise_if_cancelled() -> None:
         task = worker.state.tasks.get(key)
         if task is None or task.state == "cancelled":
             raise CancelledError
@@ -117,7 +117,7 @@ def train_on_worker(training: LinkTraining, network: NetworkFiles | None) -> Tra
 
 
 def train_in_workspace(
-    training: LinkTraining, network: NetworkFiles | None, workspace: Path, on_step: OnStep | None = None
+    training: LinkTraining, network: NetworkFiles | None, workspace: Path, on_evaluation: OnEvaluation | None = None
 ) -> TrainedLink:
     """Write what was sent into a temporary folder of ``workspace``, train, and return what was made."""
     workspace.mkdir(parents=True, exist_ok=True)
@@ -137,11 +137,11 @@ def train_in_workspace(
         output.mkdir()
         series, plan, capacity = training.series, training.plan, training.capacity
         if isinstance(plan, TrainingPlan):
-            outcome = train_link(series, output, plan, False, capacity, active, stage, on_step)
+            outcome = train_link(series, output, plan, False, capacity, active, stage, on_evaluation)
         elif stage is None:
             outcome = LinkOutcome(series.link_id, "failed", 0.0, "it has no counts")
         else:
-            outcome = train_in_network(series, output, plan, stage, "", capacity, active, on_step)
+            outcome = train_in_network(series, output, plan, stage, "", capacity, active, on_evaluation)
         if outcome.about is None:
             return TrainedLink(outcome, {}, "")
         artifact = output / folder_name(outcome.link_id)

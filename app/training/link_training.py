@@ -20,7 +20,7 @@ from app.training.parallel import run_parallel
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model, save_model
 from model.error_measures import Measure
-from model.estimators.descent import OnStep
+from model.estimators.descent import OnEvaluation
 from model.estimators.kernel import Array
 from model.link_model.detector_health import Health
 from model.link_model.training import Rival, TrainingResult, train
@@ -78,12 +78,12 @@ def train_link(
     capacity: float | None = None,
     active: ActiveModel | None = None,
     phase: Path | None = None,
-    on_step: OnStep | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> LinkOutcome:
     """Train one link and write its artifact; whatever goes wrong becomes its outcome.
 
     ``phase`` is the folder where an active network model has said what it says of the held-out slots. An exception
-    that ``on_step`` raises ends the training.
+    that ``on_evaluation`` raises ends the training.
     """
     started = time.perf_counter()
     folder = output / folder_name(link.link_id)
@@ -93,7 +93,7 @@ def train_link(
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
             rivals, others = rivals_of(link, active), said_by_active(link, phase)
-            result = train(as_count_series(link), plan, capacity, link.suspect, rivals, others, on_step)
+            result = train(as_count_series(link), plan, capacity, link.suspect, rivals, others, on_evaluation)
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
     except Exception as problem:  # one link's failure must not stop the others

@@ -37,7 +37,7 @@ from app.training.select import Settling
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, network_of
-from model.estimators.descent import OnStep
+from model.estimators.descent import OnEvaluation
 
 Report = Callable[[str, int, int], object]
 
@@ -121,7 +121,7 @@ def train_in_network(
     key: str = "",
     capacity: float | None = None,
     active: ActiveModel | None = None,
-    on_step: OnStep | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> LinkOutcome:
     """Settle one link of a network and write its artifact; whatever goes wrong becomes its outcome."""
     started = time.perf_counter()
@@ -130,7 +130,7 @@ def train_in_network(
             read = Phase.read(phase)
             if read is None:
                 raise FileNotFoundError(f"there is no network phase in {phase}")
-            settling = Settling(link, how, read, capacity, active, on_step)
+            settling = Settling(link, how, read, capacity, active, on_evaluation)
             about = settling.settle(output / folder_name(link.link_id), key)
     except Exception as problem:  # one link's failure must not stop the others
         return failure(link.link_id, started, problem)

@@ -25,7 +25,7 @@ from app.training.network_stage import ACTIVE, BASE, NETWORK, Phase
 from model.artifacts.link_models import save_model
 from model.artifacts.network_models import save_network_model
 from model.error_measures import Measure
-from model.estimators.descent import OnStep
+from model.estimators.descent import OnEvaluation
 from model.estimators.kernel import Array
 from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
@@ -55,9 +55,9 @@ class Settling:
         phase: Phase,
         capacity: float | None,
         active: ActiveModel | None,
-        on_step: OnStep | None = None,
+        on_evaluation: OnEvaluation | None = None,
     ) -> None:
-        self._on_step = on_step
+        self._on_evaluation = on_evaluation
         self._link, self._how, self._phase, self._capacity = link, how, phase, capacity
         self._series = as_count_series(link)
         self._health = examined(link, capacity)
@@ -103,7 +103,7 @@ class Settling:
 
     def _alone(self, plan: TrainingPlan, said: Mapping[str, Array]) -> TrainingResult:
         others = {**said, **self._active}
-        return train(self._series, plan, self._capacity, self._link.suspect, self._rivals, others, self._on_step)
+        return train(self._series, plan, self._capacity, self._link.suspect, self._rivals, others, self._on_evaluation)
 
     def _save_winner(self, folder: Path, winner: str, figures: Figures, more: dict[str, Any]) -> dict[str, Any]:
         assert self._draft is not None

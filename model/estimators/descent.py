@@ -13,6 +13,8 @@ from model.estimators.parameters import LARGEST_VALUE
 
 Loss = Callable[[Array], tuple[float, Array]]
 """From A, (r, d), to the loss and its gradient with respect to M = A.T @ A, (d, d)."""
+OnEvaluation = Callable[[], object]
+"""Called before each evaluation of a loss; an exception that it raises ends the descent."""
 
 # Eigenvalues below this share of the largest are rounding, not rank.
 RANK_TOLERANCE = 1e-9
@@ -35,10 +37,6 @@ class Step(NamedTuple):
     objective: float
 
 
-OnStep = Callable[[int, Step], object]
-"""Called with the number of a step and the step; an exception that it raises ends the descent."""
-
-
 class Descent(NamedTuple):
     """Where a descent ended: at its last step, or at the first about as good as the best on held-out rows."""
 
@@ -57,7 +55,7 @@ def descend(
     steps: Iterator[Step],
     max_iter: int,
     held_out_error: Callable[[Array], float] | None = None,
-    report: OnStep | None = None,
+    report: Callable[[int, Step], None] | None = None,
 ) -> Descent:
     """Walk a solver's steps until it ends, ``max_iter`` is reached or held-out error stops falling."""
     taken: list[Step] = []

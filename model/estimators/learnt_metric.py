@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from model.estimators.descent import Descent, Loss, OnStep, Step, descend, factor
+from model.estimators.descent import Descent, Loss, OnEvaluation, Step, descend, factor
 from model.estimators.examples import Examples, TooFewRows, as_positions
 from model.estimators.kernel import Array, Neighborhood
 from model.estimators.kr import KR
@@ -63,7 +62,11 @@ class LearntMetric(KR):
         self.random_state = random_state
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, positions: ArrayLike | None = None, on_step: OnStep | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        positions: ArrayLike | None = None,
+        on_evaluation: OnEvaluation | None = None,
     ) -> Self:
         """Learn the metric, then keep all rows, projected, as the memory.
 
@@ -74,8 +77,8 @@ class LearntMetric(KR):
         positions : (n,) array-like of whole numbers, optional
             Which slot each row belongs to; by default rows are consecutive. ``exclusion`` counts
             in these, and the last rows are the last by these.
-        on_step : callable, optional
-            Called with the number of each step and the step; an exception that it raises ends the fit.
+        on_evaluation : callable, optional
+            Called before each evaluation of the loss; an exception that it raises ends the fit.
         """
         one_of(self, "solver", ("proximal", "paper"))
         number(self, "alpha", positive=True)
@@ -96,9 +99,9 @@ class LearntMetric(KR):
         if positions is not None:
             examples = examples.take(np.argsort(in_order, kind="stable"))
         if self.early_stopping is None:
-            mu, descent = self._descend(examples, like, candidates, on_step)
+            mu, descent = self._descend(examples, like, candidates, on_evaluation)
         else:
-            mu, descent = self._descend_by_held_out(examples, like, candidates, on_step)
+            mu, descent = self._descend_by_held_out(examples, like, candidates, on_evaluation)
         components = factor(descent.components.T @ descent.components)
         self._warn(descent, len(components))
         self.mu_ = mu
@@ -113,15 +116,14 @@ class LearntMetric(KR):
         """Walk from a metric, (d, d), towards the least of loss + mu Tr(M)."""
 
     def _descend(
-        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_step: OnStep | None
+        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_evaluation: OnEvaluation | None
     ) -> tuple[float, Descent]:
-        report = partial(self._report, on_step)
-        loss = examples.loss(like, self.solver == "paper")
+        loss = self._loss(examples, like, on_evaluation)
         start = np.eye(examples.inputs.shape[1])
         mu = candidates[0]
         if len(candidates) > 1:
             try:
-                folds, learn = self._folds(examples), self._learn_fold(like, on_step)
+                folds, learn = self._folds(examples), self._learn_fold(like, on_evaluation)
                 choice = choose_mu(examples, like, candidates, folds, learn, self._say)
             except TooFewRows:  # the whole has neighbours enough, its folds have not
                 mu = self._mu_for_few_rows(candidates)
@@ -129,13 +131,13 @@ class LearntMetric(KR):
                 mu = choice.mu
                 if not choice.beats_plain_kr:
                     self._say("plain KR has the least error in cross-validation and is kept")
-                    return mu, descend(self._steps(loss, start, mu), 0, report=report)._replace(converged=True)
+                    return mu, descend(self._steps(loss, start, mu), 0, report=self._report)._replace(converged=True)
                 if self.solver == "proximal":
                     start = choice.mean_metric
-        return mu, descend(self._steps(loss, start, mu), self.max_iter, report=report)
+        return mu, descend(self._steps(loss, start, mu), self.max_iter, report=self._report)
 
     def _descend_by_held_out(
-        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_step: OnStep | None
+        self, examples: Examples, like: Neighborhood, candidates: Sequence[float], on_evaluation: OnEvaluation | None
     ) -> tuple[float, Descent]:
         held = whole_number(self, "early_stopping", at_least=1)
         n = len(examples)
@@ -143,21 +145,31 @@ class LearntMetric(KR):
             raise refusal(self, "early_stopping", held, f"at most {n - 2}: 2 of {n} rows must be left to learn from")
         learnt_from, held_out = examples.take(slice(0, n - held)), examples.take(slice(n - held, n))
         error = learnt_from.error_on(held_out, like)
-        loss = learnt_from.loss(like, self.solver == "paper")
+        loss = self._loss(learnt_from, like, on_evaluation)
         tried: list[tuple[float, Descent]] = []
         for mu in candidates:
             self._say(f"mu {mu:g}")
             steps = self._steps(loss, np.eye(examples.inputs.shape[1]), mu)
-            tried.append((mu, descend(steps, self.max_iter, error, partial(self._report, on_step))))
+            tried.append((mu, descend(steps, self.max_iter, error, self._report)))
         return min(tried, key=lambda mu_and_descent: mu_and_descent[1].held_out_errors[-1])
 
-    def _learn_fold(self, like: Neighborhood, on_step: OnStep | None) -> Callable[[Examples, float], Array]:
+    def _learn_fold(self, like: Neighborhood, on_evaluation: OnEvaluation | None) -> Callable[[Examples, float], Array]:
         def learn(examples: Examples, mu: float) -> Array:
-            loss = examples.loss(like, self.solver == "paper")
-            steps = self._steps(loss, np.eye(examples.inputs.shape[1]), mu)
-            return descend(steps, self.max_iter, report=on_step).components
+            loss = self._loss(examples, like, on_evaluation)
+            return descend(self._steps(loss, np.eye(examples.inputs.shape[1]), mu), self.max_iter).components
 
         return learn
+
+    def _loss(self, examples: Examples, like: Neighborhood, on_evaluation: OnEvaluation | None) -> Loss:
+        loss = examples.loss(like, self.solver == "paper")
+        if on_evaluation is None:
+            return loss
+
+        def watched(components: Array) -> tuple[float, Array]:
+            on_evaluation()
+            return loss(components)
+
+        return watched
 
     def _folds(self, examples: Examples) -> KFold:
         # Loaded where mu is chosen by folds: it brings all of scikit-learn's measures, a fifth of a second.
@@ -203,7 +215,5 @@ class LearntMetric(KR):
         if self.verbose:
             print(f"{type(self).__name__}: {line}")
 
-    def _report(self, on_step: OnStep | None, number: int, step: Step) -> None:
+    def _report(self, number: int, step: Step) -> None:
         self._say(f"step {number}: objective {step.objective:.6f}, rank {len(step.components)}")
-        if on_step is not None:
-            on_step(number, step)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from model.error_measures import Measure, coverage, geh_pass_share, mare, rmse, skill, wape
-from model.estimators.descent import OnStep
+from model.estimators.descent import OnEvaluation
 from model.estimators.fixed_point import FixedPoint
 from model.estimators.kernel import Array, Neighborhood
 from model.estimators.kr import KR
@@ -64,7 +64,7 @@ def train(
     suspect: NDArray[np.bool_] | None = None,
     rivals: Mapping[str, Rival] | None = None,
     others: Mapping[str, Array] | None = None,
-    on_step: OnStep | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> TrainingResult:
     """Train one link.
 
@@ -85,15 +85,15 @@ def train(
     others : mapping of str to (n,) array, optional
         What other methods say of the slots of the series, one slot ahead, NaN where they say nothing;
         measured on the same held-out slots, by the name their figures get.
-    on_step : callable, optional
-        Called at each step of a descent; an exception that it raises ends the training.
+    on_evaluation : callable, optional
+        Called before each evaluation of a descent's loss; an exception that it raises ends the training.
     """
     plan = plan or TrainingPlan()
     span, health = _prepared(series, plan, capacity, suspect)
     sound, rows, cut = span.sound, span.rows, span.cut
     learnt = int((rows.positions < cut).sum())
     shares = span.level_shares()
-    estimator = span.fit(shares[0], on_step)
+    estimator = span.fit(shares[0], on_evaluation)
     judged = span.model(estimator.components_, shares, until=cut)
     expected = judged.expected_counts(rows.X[learnt:])
     came = continuations(sound.counts, rows.positions[learnt:], plan.horizons)
@@ -194,7 +194,7 @@ class _Span:
             errors.append(np.nanmean((plain.expected_counts(self.rows.X[held]) - came) ** 2, axis=0))
         return np.asarray(np.array(LEVEL_SHARES)[np.argmin(errors, axis=0)])
 
-    def fit(self, share: float, on_step: OnStep | None) -> KR:
+    def fit(self, share: float, on_evaluation: OnEvaluation | None) -> KR:
         """Fit the estimator one slot ahead, choosing by the held-out days where it can."""
         center, scale = self.statistics(self.cut)
         X, y = (self.rows.X - center) / scale, (self.rows.y - center) / scale
@@ -217,7 +217,7 @@ class _Span:
         target = y - share * level_of(X, self.window)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
-            return estimator(**parameters).fit(X, target, positions=self.rows.positions, on_step=on_step)
+            return estimator(**parameters).fit(X, target, positions=self.rows.positions, on_evaluation=on_evaluation)
 
     def compare(
         self, judged: TrainedModel | None, rivals: Mapping[str, Rival], said: Mapping[str, Array]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from model.estimators.descent import Step
 from model.estimators.kr_sml import KR_SML
 
 Array = NDArray[np.float64]
@@ -24,6 +25,15 @@ class MetricRows(NamedTuple):
     columns: Array  # (n, n_columns), standardised
     targets: Array  # (n,), the counts that followed, in units of the links' scales
     slots: Slots  # (n,)
+
+
+class _ReportingKRSML(KR_SML):
+    """KR_SML that calls ``on_step`` after each step."""
+
+    on_step: Callable[[], object]
+
+    def _report(self, number: int, step: Step) -> None:
+        self.on_step()
 
 
 class NetworkMetric(NamedTuple):
@@ -53,7 +63,7 @@ def learn_metric(
     """
     spread = SPREAD / np.sqrt(learning.columns.shape[1])
     rows, targets, slots = (np.concatenate(pair) for pair in zip(learning, judging, strict=True))
-    estimator = KR_SML(
+    estimator = _ReportingKRSML(
         n_neighbors=n_neighbors,
         standardize=False,
         mu=tuple(mu),
@@ -61,9 +71,10 @@ def learn_metric(
         exclusion=exclusion,
         early_stopping=len(judging.slots),
     )
+    estimator.on_step = on_step
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the steps are bounded on purpose
-        estimator.fit(rows * spread, targets, positions=slots, on_step=lambda *_: on_step())
+        estimator.fit(rows * spread, targets, positions=slots)
     return NetworkMetric(
         leading(estimator.components_ * spread, most_rank), getattr(estimator, "mu_", None), int(estimator.n_iter_)
     )

@@ -138,15 +138,15 @@ def fixed_mu(estimator: type) -> dict[str, float]:
 
 @pytest.mark.parametrize("estimator", LEARNT)
 @pytest.mark.parametrize("choice", [{"early_stopping": 30}, {"mu": (1e-2, 1e-3)}, {"mu": 1e-3}])
-def test_an_exception_raised_at_a_step_ends_the_fit(rng, estimator, choice):
+def test_an_exception_before_an_evaluation_ends_the_fit(rng, estimator, choice):
     X, y = walk(rng, 120)
-    numbers = []
+    evaluations = []
 
-    def stop_at_second_step(number, step):
-        numbers.append(number)
-        if number == 1:
+    def stop_at_third() -> None:
+        evaluations.append(1)
+        if len(evaluations) == 3:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        estimator(n_neighbors=5, max_iter=20, **choice).fit(X, y, on_step=stop_at_second_step)
-    assert numbers[-1] == 1
+        estimator(n_neighbors=5, max_iter=20, **choice).fit(X, y, on_evaluation=stop_at_third)
+    assert len(evaluations) == 3
