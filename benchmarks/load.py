@@ -40,7 +40,7 @@ from sqlalchemy import Engine
 from app.core.database import reading
 from app.counts.queries import counts_between
 from benchmarks.load_clients import Ask, Told, in_own_process
-from benchmarks.load_figures import Overload, Phase, Round, mixed_figures, overload_figures
+from benchmarks.load_figures import NetworkStage, Overload, Round, mixed_figures, overload_figures
 from benchmarks.load_report import judge, show
 from benchmarks.load_traffic import LINES, POST, Rates, Traffic, drive, overload, saturate
 from benchmarks.model_city import ModelCity
@@ -136,12 +136,12 @@ class Station:
         self.city.note(told, first)
         self.busy.append(told)
 
-    def found(self) -> Phase:
+    def found(self) -> NetworkStage:
         """Sum the rounds up."""
         return mixed_figures(self.workers, self.rounds, self.busy, self.weights)
 
 
-def overloaded(station: Station, normal: Phase) -> Overload:
+def overloaded(station: Station, normal: NetworkStage) -> Overload:
     """Find out how much can be served, offer twice as much, and see how the service comes back."""
     service, city = station.service, station.city
     usual = city.rates.a_second(city.feeds)
@@ -206,7 +206,7 @@ def take_turns(stations: Sequence[Station], rounds: Sequence[int]) -> None:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything."""
-    phases: list[Phase] = []
+    phases: list[NetworkStage] = []
     over, sent, lost, began = None, 0, 0, time.monotonic()
     compared = [workers for workers in options.workers if workers in (1, 2, options.steady)]
     with city_of(options) as (city, folder):

@@ -46,7 +46,7 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Phase:
+class NetworkStage:
     """The mixed load on some number of workers."""
 
     workers: int
@@ -116,13 +116,13 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
 
 def mixed_figures(
     workers: int, rounds: Sequence[Round], busy: Sequence[Told], weights: list[tuple[float, float]]
-) -> Phase:
+) -> NetworkStage:
     """Sum the rounds of the mixed load up, and the turns of several times as much."""
     mixed = [one.mixed for one in rounds]
     kinds = figures_of([answer for one in mixed for answer in one.answers])
     answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in mixed)
     seconds = sum(one.seconds for one in mixed)
-    return Phase(
+    return NetworkStage(
         workers,
         weights[-1][0],
         statistics.median(one.unloaded_p50 for one in rounds),
@@ -146,7 +146,7 @@ def _a_cpu_second(told: Told) -> float:
     return sum(0 < answer.status < 400 for answer in told.answers) / told.service_cpu_seconds
 
 
-def overload_figures(capacity: float, seconds: float, told: Told, normal: Phase) -> Overload:
+def overload_figures(capacity: float, seconds: float, told: Told, normal: NetworkStage) -> Overload:
     """Sum the overload up, and find the second from which on all is as usual."""
     during = [answer for answer in told.answers if answer.at < seconds]
     refused = [answer for answer in during if answer.status in RETRIED]

@@ -65,7 +65,7 @@ OURS, BASE, REFRESHED, RIDGE, LIGHTGBM = (
 )
 
 
-def gather_network(links: dict[str, LinkSeries]) -> NetworkSeries:
+def align_counts(links: dict[str, LinkSeries]) -> NetworkSeries:
     """Put all links side by side; the part of an id before its last dash is the junction."""
     series = list(links.values())
     first = min(link.first for link in series)
@@ -341,7 +341,7 @@ def measure(
     note: Note,
 ) -> dict[str, Any]:
     """Run everything; ``plain`` are the plain benchmark's figures of the scored links."""
-    whole = gather_network(links)
+    whole = align_counts(links)
     places = tuple(whole.link_ids.index(link_id) for link_id in scored)
     trial = Trial(whole, train_days, places, NetworkPlan())
     started = time.perf_counter()

@@ -13,7 +13,7 @@ from app.commands.console import notes
 from app.core.slots import SlotGrid, zone_named
 from app.counts.importers import Columns, CountFileError, CountReader, ImportReport, open_counts
 from app.counts.series import LinkSeries, gather
-from app.training.aligned_counts import Whereabouts
+from app.training.aligned_counts import LinkTopology
 
 ColumnMap = Annotated[
     str | None,
@@ -52,7 +52,7 @@ class FileOptions:
         )
 
 
-def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, LinkSeries], dict[str, Whereabouts]]:
+def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, LinkSeries], dict[str, LinkTopology]]:
     """Read all files into one series a link, and what they know of where the links are."""
     readers = [options.open(file) for file in files]
     try:
@@ -67,7 +67,7 @@ def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, Link
     if not links:
         raise CountFileError(f"there are no counts in {', '.join(files)}")
     whereabouts = {
-        link_id: Whereabouts({"type": "Point", "coordinates": [link.longitude, link.latitude]})
+        link_id: LinkTopology({"type": "Point", "coordinates": [link.longitude, link.latitude]})
         for reader in readers
         for link_id, link in reader.links.items()
         if link.longitude is not None and link.latitude is not None

@@ -28,7 +28,7 @@ from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
 from app.evaluation.summary import best_of, figures
 from app.evaluation.write import require_folder, write_report
-from app.training.aligned_counts import Whereabouts
+from app.training.aligned_counts import LinkTopology
 
 
 def evaluate_command(
@@ -110,7 +110,7 @@ def say_first(plan: EvaluationPlan, choice: Choice) -> None:
 
 
 def run_with_progress(
-    choice: Choice, plan: EvaluationPlan, whereabouts: Mapping[str, Whereabouts], jobs: int
+    choice: Choice, plan: EvaluationPlan, whereabouts: Mapping[str, LinkTopology], jobs: int
 ) -> tuple[list[Evaluated | NotEvaluated], list[str]]:
     """Evaluate the chosen links, their networks first, under a progress bar or with lines; return notes as well."""
     outcomes: list[Evaluated | NotEvaluated] = []

@@ -16,8 +16,8 @@ from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.register import mismatch
-from app.training.aligned_counts import Whereabouts
-from app.training.topology import known_whereabouts
+from app.training.aligned_counts import LinkTopology
+from app.training.topology import read_topology
 
 SECONDS_A_DAY = 86_400
 
@@ -34,7 +34,7 @@ class TrainingWork:
     n: int
     capacities: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
-    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)
+    whereabouts: dict[str, LinkTopology] = field(default_factory=dict)
     beside: Iterable[LinkSeries] = ()
 
 
@@ -48,7 +48,7 @@ def stored_work(engine: Engine, link_ids: Collection[str] | None, days: int | No
                 raise no_link(missing[0])
             found = {link_id: every[link_id] for link_id in link_ids}
         newest = newest_slots(session, [link.link_key for link in every.values()])
-        whereabouts = known_whereabouts(session, list(every.values()))
+        whereabouts = read_topology(session, list(every.values()))
     links = [link for link in found.values() if link.link_key in newest]
     networks = {(link.zone_name, link.slot_minutes) for link in links}
     beside = [
@@ -74,7 +74,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
     """Keep the links of files that could go onto the shelf, and say why the others could not."""
     with reading(engine) as session:
         known = links_by_id(session, list(series))
-        whereabouts = known_whereabouts(session, list(known.values()))
+        whereabouts = read_topology(session, list(known.values()))
     kept = []
     for one in series.values():
         link = known.get(one.link_id)

@@ -32,7 +32,7 @@ from app.links.store import store_links
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.register import shelve
-from app.training.aligned_counts import Whereabouts
+from app.training.aligned_counts import LinkTopology
 
 if TYPE_CHECKING:
     from app.training.network_training import Report
@@ -74,7 +74,7 @@ def train_city(
     how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
     output, store = folder.root / "training", folder.model_store
     series = [_series(city, link, size.stored_slots(city)) for link in links]
-    whereabouts = {link.link_id: Whereabouts(link.geometry, tuple(link.upstream)) for link in city.links}
+    whereabouts = {link.link_id: LinkTopology(link.geometry, tuple(link.upstream)) for link in city.links}
     failed = []
     note(0, len(waiting))
     with catch_warnings():

@@ -19,11 +19,11 @@ from app.evaluation.protocol import Run, Said, one_ahead
 from app.evaluation.span import Span
 from app.links.folders import folder_name
 from app.settings.retraining import RetrainSettings
-from app.training.aligned_counts import Whereabouts, by_network, covering_days, gather_network
+from app.training.aligned_counts import LinkTopology, align_counts, by_network, covering_days
 from app.training.compare import decide
 from app.training.network_options import NetworkTraining
-from app.training.network_stage import Phase, learn
-from app.training.select import Settling
+from app.training.network_stage import NetworkStage, learn
+from app.training.select import LinkModelSelector
 from model.artifacts.link_models import load_model
 from model.link_model.trained_model import TrainedModel
 from model.network_model.network import NetworkModel, source_of
@@ -52,7 +52,7 @@ class Networks:
 def learn_networks(
     links: Sequence[LinkSeries],
     plan: EvaluationPlan,
-    whereabouts: Mapping[str, Whereabouts],
+    whereabouts: Mapping[str, LinkTopology],
     folder: Path,
     report: Report | None = None,
 ) -> Networks:
@@ -86,15 +86,15 @@ def _learn(
     phase: Path,
     group: Sequence[Days],
     plan: EvaluationPlan,
-    whereabouts: Mapping[str, Whereabouts],
+    whereabouts: Mapping[str, LinkTopology],
     report: Report | None,
 ) -> tuple[dict[str, tuple[Array, Array]], str]:
     """Learn one network; return the context of its links on the test slots, or why there is none."""
     how, learnt = _training(plan), [days.learnt for days in group]
-    series = gather_network(learnt, whereabouts, how.holidays).series
+    series = align_counts(learnt, whereabouts, how.holidays).series
     held_out = covering_days(learnt, series, how.alone.held_out_days)
     learn(phase, series, replace(how.network, held_out_days=held_out), {}, report=report)
-    read = Phase.read(phase)
+    read = NetworkStage.read(phase)
     assert read is not None  # it is written whatever goes wrong
     ids = [days.link.link_id for days in group]
     models = {link_id: model for link_id in ids if (model := read.model(link_id)) is not None}
@@ -115,7 +115,7 @@ def _training(plan: EvaluationPlan) -> NetworkTraining:
 def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
     """Forecast the test slots by a link's network model; none where the link has no network."""
     started = time.perf_counter()
-    phase = Phase.read(place.phase)
+    phase = NetworkStage.read(place.phase)
     model = None if phase is None else phase.model(link_id)
     said = _nothing(len(span.test_slots)) if model is None else _forecast(model, place, span)
     return Run(place.seconds + time.perf_counter() - started, _nothing(span.cut), said)
@@ -124,10 +124,10 @@ def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
 def run_best(place: InNetwork, span: Span, days: Days, plan: EvaluationPlan, profile: Run) -> Run:
     """Forecast the test slots by what `best` chooses on the held-out training days: a model, or the profile."""
     started = time.perf_counter()
-    phase = Phase.read(place.phase)
+    phase = NetworkStage.read(place.phase)
     assert phase is not None
     folder = place.phase.parent / folder_name(days.link.link_id)
-    about = Settling(days.learnt, _training(plan), phase, None, None).settle(folder, "")
+    about = LinkModelSelector(days.learnt, _training(plan), phase, None, None).select(folder, "")
     model, _ = load_model(folder)
     chosen, said = model.algorithm, _forecast(model, place, span)
     if not decide(about["held_out"], "if_better", MARGIN, young=bool(about["young"])).activate:

@@ -30,7 +30,7 @@ from app.forecasts.profile_fallback import (
 )
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
 from app.registry.loaded_models import Loaded, LoadedModels, Looked
-from app.registry.queries import Place, active_models, once_active
+from app.registry.queries import ArtifactRef, active_models, once_active
 from app.registry.store import ArtifactAway
 from model.artifacts.artifact import DamagedArtifact
 from model.link_model.forecast_each import forecast_each
@@ -232,7 +232,7 @@ class Forecaster:
         return ModelForecast(version, PROFILE, reason, 0, LEVEL, values, values.expected)
 
     def choose_model(
-        self, session: Session, link: LinkInfo, place: Place | None, looked: Looked | None = None
+        self, session: Session, link: LinkInfo, place: ArtifactRef | None, looked: Looked | None = None
     ) -> Chosen:
         """Return a sound model: the active one, or the last before it with the reason."""
         if place is None:

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from app.registry.queries import Place
+from app.registry.queries import ArtifactRef
 from app.registry.store import ArtifactAway, ModelStore, StoreAway
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import LinkModel, load_model
@@ -77,7 +77,7 @@ class LoadedModels:
     def __len__(self) -> int:
         return len(self._models)
 
-    def get(self, place: Place, looked: Looked | None = None) -> Loaded:
+    def get(self, place: ArtifactRef, looked: Looked | None = None) -> Loaded:
         """Return a model, or say by ``DamagedArtifact`` what is wrong with its artifact.
 
         Who asks for many models at once gives one ``looked`` for all, so that each network is looked at once.
@@ -110,7 +110,7 @@ class LoadedModels:
         with self._lock:
             return next((kept.loaded for key, kept in self._models.items() if key[:2] == (link_key, version)), None)
 
-    def prepare(self, places: Collection[Place]) -> None:
+    def prepare(self, places: Collection[ArtifactRef]) -> None:
         """Have the artifacts of models that are not in memory fetched side by side, where they lie elsewhere."""
         if not self._store.copies:
             return
@@ -122,7 +122,7 @@ class LoadedModels:
         if len(wanted) > 1:
             self._store.fetch_many(wanted)
 
-    def load_ahead(self, places: Iterable[Place], over: Callable[[], bool]) -> None:
+    def load_ahead(self, places: Iterable[ArtifactRef], over: Callable[[], bool]) -> None:
         """Load models before they are asked for, until no more are kept, and rest for as long as each took.
 
         An artifact that is damaged is taken note of, as if it had been asked for. It ends when it is ``over``, and
@@ -149,7 +149,7 @@ class LoadedModels:
         with self._lock:
             return {key[:2]: damage.reason for key, damage in self._damaged.items()}
 
-    def _load(self, place: Place, key: Key) -> _Kept:
+    def _load(self, place: ArtifactRef, key: Key) -> _Kept:
         try:
             folder = self._store.fetch(place.folder, place.fingerprint)
             try:
@@ -169,11 +169,11 @@ class LoadedModels:
             raise damage.as_problem(self._store.root / place.folder) from None
 
 
-def _key(place: Place) -> Key:
+def _key(place: ArtifactRef) -> Key:
     return place.link_key, place.version, place.fingerprint
 
 
-def _read(folder: Path, place: Place) -> _Kept:
+def _read(folder: Path, place: ArtifactRef) -> _Kept:
     files = [str(file) for file in sorted(folder.iterdir())]
     state = _state(files)  # before reading: what is changed meanwhile is seen next time
     named = network_of(folder)

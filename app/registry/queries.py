@@ -13,7 +13,7 @@ from app.links.tables import Link
 from app.registry.tables import ShelvedModel
 
 
-class Place(NamedTuple):
+class ArtifactRef(NamedTuple):
     """Where the artifact of one version of a link's model lies, and what it must be."""
 
     link_key: int
@@ -25,21 +25,21 @@ class Place(NamedTuple):
 _PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder, ShelvedModel.fingerprint)
 
 
-def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, Place]:
+def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, ArtifactRef]:
     """Return the active version of each link that has one, of some links or all."""
     question = _PLACE.where(ShelvedModel.state == "active")
     if link_keys is not None:
         question = question.where(in_values(ShelvedModel.link_key, link_keys))
-    return {row.link_key: Place(*row) for row in session.execute(question)}
+    return {row.link_key: ArtifactRef(*row) for row in session.execute(question)}
 
 
-def once_active(session: Session, link_key: int) -> list[Place]:
+def once_active(session: Session, link_key: int) -> list[ArtifactRef]:
     """Return the versions that were active before, the latest first."""
     question = _PLACE.where(ShelvedModel.link_key == link_key, ShelvedModel.state == "retired")
     question = question.join(Link, Link.link_key == ShelvedModel.link_key)
     question = question.where(ShelvedModel.about["zone"].as_string() == Link.zone)  # the zone may have changed since
     question = question.where(ShelvedModel.activated_at.is_not(None)).order_by(ShelvedModel.activated_at.desc())
-    return [Place(*row) for row in session.execute(question)]
+    return [ArtifactRef(*row) for row in session.execute(question)]
 
 
 def shelved_model(session: Session, link_key: int, version: int) -> ShelvedModel | None:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.links.queries import LinkInfo
 from app.registry.activate import version_or_404
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import Place, shelved_models
+from app.registry.queries import ArtifactRef, shelved_models
 from app.registry.schemas import ContextWeight, LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
 from app.registry.tables import ShelvedModel
 from model.artifacts.artifact import DamagedArtifact
@@ -39,7 +39,7 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
     row = version_or_404(session, link, version)
     lags, columns, damage = None, None, None
     try:
-        model = models.get(Place(row.link_key, row.version, row.folder, row.fingerprint)).model
+        model = models.get(ArtifactRef(row.link_key, row.version, row.folder, row.fingerprint)).model
         if isinstance(model, NetworkModel):
             lags, columns = [], context_weights(model.network)
         else:

@@ -21,7 +21,7 @@ SAME_SITE = 0.005  # degrees, some 500 m, within which the detectors of a juncti
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class LinkTopology:
     """Where a link lies: where it runs, what runs into it, and what a slot of it can pass; whatever is known."""
 
     geometry: Mapping[str, Any] | None = None
@@ -29,18 +29,18 @@ class Whereabouts:
     capacity: float | None = None
 
 
-UNKNOWN = Whereabouts()
+UNKNOWN = LinkTopology()
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class AlignedCounts:
     """A network's series, and what was found of each link's counts."""
 
     series: NetworkSeries
     health: dict[str, Health] = field(default_factory=dict)
 
     def place(self, link_id: str) -> int:
-        """Give a link's place in the network."""
+        """Return a link's place in the network."""
         return self.series.link_ids.index(link_id)
 
 
@@ -53,9 +53,9 @@ def by_network(links: Iterable[LinkSeries]) -> dict[tuple[str, int], list[LinkSe
     return groups
 
 
-def gather_network(
-    links: Sequence[LinkSeries], whereabouts: Mapping[str, Whereabouts], holidays: str = AUTO
-) -> Gathered:
+def align_counts(
+    links: Sequence[LinkSeries], whereabouts: Mapping[str, LinkTopology], holidays: str = AUTO
+) -> AlignedCounts:
     """Align links of one network from the local midnight before the first count to the last count.
 
     Suspect counts, those marked and those that detector health finds, are left out.
@@ -82,7 +82,7 @@ def gather_network(
         first,
         code,
     )
-    return Gathered(series, health)
+    return AlignedCounts(series, health)
 
 
 def examined(link: LinkSeries, capacity: float | None) -> Health:
@@ -91,8 +91,8 @@ def examined(link: LinkSeries, capacity: float | None) -> Health:
     return found._replace(suspect=found.suspect | link.suspect)
 
 
-def junctions(link_ids: Sequence[str], whereabouts: Mapping[str, Whereabouts]) -> Slots:
-    """Give the junctions at which links end a number each; -1 for a link whose junction nobody knows.
+def junctions(link_ids: Sequence[str], whereabouts: Mapping[str, LinkTopology]) -> Slots:
+    """Return a number for the junction at which each link ends; -1 where it is unknown.
 
     Links whose lines end at the same place share one. The detectors of a site lie some way up each
     approach, so those with the site in their ids, 0970-7 and 0970-1, share one where they lie near each
@@ -109,8 +109,8 @@ def junctions(link_ids: Sequence[str], whereabouts: Mapping[str, Whereabouts]) -
     return found
 
 
-def upstream_places(link_ids: Sequence[str], whereabouts: Mapping[str, Whereabouts]) -> tuple[tuple[int, ...], ...]:
-    """Give the places of the links that run into each; those that are not of the network are left out."""
+def upstream_places(link_ids: Sequence[str], whereabouts: Mapping[str, LinkTopology]) -> tuple[tuple[int, ...], ...]:
+    """Return the places of the links that run into each; those that are not of the network are left out."""
     place = {link_id: i for i, link_id in enumerate(link_ids)}
     return tuple(
         tuple(place[other] for other in whereabouts.get(link_id, UNKNOWN).upstream if other in place)
@@ -127,7 +127,7 @@ class _End(NamedTuple):
 
 
 def _end(geometry: Mapping[str, Any] | None) -> _End | None:
-    """Give where a link ends; of geometries other than lines and points nobody can tell."""
+    """Return where a link ends; None for geometries other than lines and points."""
     if geometry is None or geometry.get("type") not in ("LineString", "Point"):
         return None
     of_line = geometry["type"] == "LineString"
@@ -136,7 +136,7 @@ def _end(geometry: Mapping[str, Any] | None) -> _End | None:
 
 
 def _sites(link_ids: Sequence[str], ends: Sequence[_End | None]) -> dict[str, str]:
-    """Give the site of each link whose id names one, unless its detectors lie too far apart to be one."""
+    """Return the site of each link whose id names one, unless its detectors lie too far apart to be one."""
     members: dict[str, list[int]] = {}
     for place, (link_id, end) in enumerate(zip(link_ids, ends, strict=True)):
         site, dash, _ = link_id.rpartition("-")
@@ -151,7 +151,7 @@ def _sites(link_ids: Sequence[str], ends: Sequence[_End | None]) -> dict[str, st
 
 
 def covering_days(links: Sequence[LinkSeries], series: NetworkSeries, held_out_days: int) -> int:
-    """Give how many last local days of a network hold the last ``held_out_days`` of its links.
+    """Return how many last local days of a network hold the last ``held_out_days`` of its links.
 
     A link's held-out days are counted in slots from its own last count; links that fell silent more than
     a day before the newest count are not waited for.

@@ -26,7 +26,7 @@ from app.links.folders import folder_name
 from app.training.cluster import code_facts
 from app.training.link_training import ActiveModel, LinkOutcome, failure, train_link
 from app.training.network_options import NetworkTraining
-from app.training.network_stage import FACTS, Phase
+from app.training.network_stage import FACTS, NetworkStage
 from app.training.network_training import train_in_network
 from app.training.prepare import Prepared
 from model.artifacts.artifact import DamagedArtifact, read_artifact
@@ -57,7 +57,7 @@ class NetworkFiles:
     @classmethod
     def read(cls, folder: Path) -> NetworkFiles | None:
         """Read the network of a network stage; None if the stage failed or made none."""
-        stage = Phase.read(folder)
+        stage = NetworkStage.read(folder)
         if stage is None or stage.failed or "network" not in stage.facts:
             return None
         return cls(stage.network, _read(folder.parent / NETWORKS / stage.network))
@@ -77,7 +77,7 @@ class LinkTraining:
     @classmethod
     def of(cls, link: Prepared, plan: TrainingPlan | NetworkTraining) -> LinkTraining:
         """Read from files what a Dask worker needs to train a link."""
-        stage = None if link.phase is None else Phase.read(link.phase)
+        stage = None if link.phase is None else NetworkStage.read(link.phase)
         files = None if stage is None else _stage_files(stage, link.series.link_id)
         return cls(link.series, plan, link.capacity, _active_files(link.active), files, code_facts())
 
@@ -168,7 +168,7 @@ def store_artifact(trained: TrainedLink, folder: Path) -> LinkOutcome:
     return LinkOutcome(outcome.link_id, "failed", outcome.seconds, reason)
 
 
-def _stage_files(stage: Phase, link_id: str) -> dict[str, bytes]:
+def _stage_files(stage: NetworkStage, link_id: str) -> dict[str, bytes]:
     """Return the files of a folder that reads as the network stage does, for this link alone."""
     files = {}
     methods = [method for method, ids in stage.facts.get("said", {}).items() if link_id in ids]

@@ -55,7 +55,7 @@ def decide_refreshed(about: dict[str, Any], mode: str) -> Decision:
 
 
 def summary(held_out: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Give the figures of each method as plain numbers."""
+    """Return the figures of each method as plain numbers."""
     return {
         method: {name: measure.get("value") for name, measure in figures.items()}
         for method, figures in held_out.items()

@@ -23,7 +23,7 @@ from app.training.compare import decide, decide_refreshed, summary
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import LinkOutcome
 from app.training.network_options import BEST
-from app.training.queries import OPEN_LINK, close_links, is_open, put_down, set_link, still_mine, tally
+from app.training.queries import OPEN_LINK, close_links, is_open, put_down, renew_lease, set_link, tally
 from app.training.tables import RetrainRun
 from app.training.train_links import trained_links
 from app.training.work import Work
@@ -35,7 +35,7 @@ class RunLost(Exception):
     """The run was given to another worker, because this one was not heard of."""
 
 
-def carry_out(work: Work, heartbeat: Heartbeat) -> str:
+def execute_run(work: Work, heartbeat: Heartbeat) -> str:
     """Train what is left of a run; give the state it ended in."""
     with (
         training_folder(work.store, work.run.id) as folder,
@@ -114,7 +114,7 @@ def _fail(session: Session, work: Work, link: LinkInfo, reason: str, now: dateti
 
 
 def _require_mine(session: Session, work: Work, now: datetime) -> None:
-    if not still_mine(session, work.run.id, work.worker, now):
+    if not renew_lease(session, work.run.id, work.worker, now):
         raise RunLost
 
 

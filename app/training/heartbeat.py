@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.database import database_now, writing
-from app.training.queries import cancel_wanted, set_stage, still_mine
+from app.training.queries import cancel_wanted, renew_lease, set_stage
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0  # of silence, after which another worker may take a run up
@@ -32,7 +32,7 @@ class Heartbeat:
 
     @property
     def over(self) -> bool:
-        """Tell whether the run should go on no further."""
+        """Return whether the run should go on no further."""
         return self.lost or self.cancelled or self._stop.is_set()
 
     def enter_stage(self, name: str, share: Share | None = None) -> None:
@@ -51,7 +51,7 @@ class Heartbeat:
         while not self._ended.wait(BEAT_SECONDS):
             try:
                 with writing(self._engine, derived=True, served=False) as session:
-                    self.lost = not still_mine(session, self._run_id, self._worker, database_now(session))
+                    self.lost = not renew_lease(session, self._run_id, self._worker, database_now(session))
                     self.cancelled = cancel_wanted(session, self._run_id)
                     if self._stage is not None and not self.lost:
                         name, share = self._stage
@@ -71,7 +71,7 @@ class Silence:
         self._heard: dict[int, tuple[object, float]] = {}  # a run's last heartbeat, and when it was first seen
 
     def silent(self, beats: Mapping[int, object], now: float) -> list[int]:
-        """Give the runs that were not heard of for too long, of those under way with their heartbeats."""
+        """Return the runs whose heartbeat is too old, of those that run."""
         before = self._heard
         self._heard = {
             run: before[run] if before.get(run, (None,))[0] == beat else (beat, now) for run, beat in beats.items()

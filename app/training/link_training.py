@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries, as_count_series
 from app.links.folders import folder_name
-from app.training.network_stage import ACTIVE, Phase
+from app.training.network_stage import ACTIVE, NetworkStage
 from app.training.parallel import run_parallel
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model, save_model
@@ -108,13 +108,13 @@ def failure(link_id: str, started: float, problem: Exception) -> LinkOutcome:
 
 
 def said_by_active(link: LinkSeries, phase: Path | None) -> dict[str, Array]:
-    """Give what the link's active network model said of its slots, if a phase let it speak."""
-    read = None if phase is None else Phase.read(phase)
+    """Return the forecasts of the link's active network model, if a stage computed them."""
+    read = None if phase is None else NetworkStage.read(phase)
     return {method: said[:, 0] for method, said in read.said(link).items() if method == ACTIVE} if read else {}
 
 
 def rivals_of(link: LinkSeries, active: ActiveModel | None) -> dict[str, Rival]:
-    """Give the active model as one to compare with; a network model speaks in a phase of its own."""
+    """Return the active model as one to compare with; a network model has a stage of its own."""
     if active is None:
         return {}
     try:
@@ -138,7 +138,7 @@ def data_fingerprint(link: LinkSeries, capacity: float | None = None) -> str:
 
 
 def describe(link: LinkSeries, plan: TrainingPlan, result: TrainingResult, fingerprint: str) -> dict[str, Any]:
-    """Say in JSON what a model was learnt from, how, and how good it was."""
+    """Return as JSON what a model was trained on, how, and how accurate it was."""
     return {
         **learnt_from(link, result.health, fingerprint),
         "plan": plan_as_json(plan),
@@ -150,7 +150,7 @@ def describe(link: LinkSeries, plan: TrainingPlan, result: TrainingResult, finge
 
 
 def learnt_from(link: LinkSeries, health: Health, fingerprint: str) -> dict[str, Any]:
-    """Say in JSON what a model was learnt from."""
+    """Return as JSON what a model was trained on."""
     return {
         "link_id": link.link_id,
         "zone": link.zone.key,
@@ -165,7 +165,7 @@ def learnt_from(link: LinkSeries, health: Health, fingerprint: str) -> dict[str,
 
 
 def figures_as_json(held_out: Mapping[str, Mapping[str, Measure]]) -> dict[str, Any]:
-    """Give held-out figures as they are kept with a model, the model's own first."""
+    """Return held-out figures as they are kept with a model, the model's own first."""
     return {
         method: {name: measure._asdict() for name, measure in held_out[method].items()}
         for method in sorted(held_out, key=lambda method: method != "candidate")
@@ -182,5 +182,5 @@ def _kept(folder: Path, fingerprint: str, plan: TrainingPlan) -> dict[str, Any] 
 
 
 def plan_as_json(plan: TrainingPlan) -> dict[str, Any]:
-    """Give a plan as it is kept with a model."""
+    """Return a plan as it is kept with a model."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}

@@ -52,7 +52,7 @@ class NetworkTraining:
         return cls(algorithm, NetworkPlan(**shared), TrainingPlan(**alone), holidays)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the network's plan as it is kept with a model."""
+        """Return the network's plan as it is kept with a model."""
         given = asdict(self.network) | {"parts": self.network.parts.names, "algorithm": NETWORK}
         given["held_out_days"] = self.alone.held_out_days
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}

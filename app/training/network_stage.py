@@ -40,14 +40,14 @@ NETWORK, BASE, ACTIVE = "NETWORK", "base", "active"
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
+class NetworkStage:
     """A phase that is over, for whoever settles a link."""
 
     folder: Path
     facts: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path) -> Phase | None:
+    def read(cls, folder: Path) -> NetworkStage | None:
         """Read a phase; None where there is none, or one that did not come to its end."""
         try:
             return cls(folder, json.loads((folder / FACTS).read_text(encoding="utf-8")))
@@ -65,7 +65,7 @@ class Phase:
         return str(self.facts["network"])
 
     def model(self, link_id: str) -> NetworkModel | None:
-        """Give the draft of a link's model; None for one that has none."""
+        """Return the draft of a link's model; None for one that has none."""
         folder = self.folder / folder_name(link_id)
         if self.failed or not folder.is_dir():
             return None
@@ -74,7 +74,7 @@ class Phase:
         return model
 
     def said(self, link: LinkSeries) -> dict[str, Array]:
-        """Give what was said of a link's slots, (n, n_horizons) by method; NaN where nothing was."""
+        """Return the forecasts of a link's slots, (n, n_horizons) by method; NaN where there is none."""
         found = {}
         for method, ids in self.facts.get("said", {}).items():
             if link.link_id not in ids:
@@ -89,8 +89,8 @@ class Phase:
         return found
 
 
-def phase_folder(output: Path, key: str) -> Path:
-    """Give the folder of a phase among the artifacts it makes."""
+def stage_folder(output: Path, key: str) -> Path:
+    """Return the folder of a phase among the artifacts it makes."""
     return output / f"{PREFIX}{key[:16]}"
 
 
@@ -157,7 +157,7 @@ def learn(
 
 
 def judge_active(folder: Path, series: NetworkSeries, plan: NetworkPlan, active: Mapping[str, Artifact]) -> None:
-    """Let the active network models speak of the held-out days, for links that are trained by themselves."""
+    """Forecast the held-out days by the active network models, for links that are trained by themselves."""
 
     def work() -> dict[str, Any]:
         said = _judged(folder, series, plan, active)
@@ -169,7 +169,7 @@ def judge_active(folder: Path, series: NetworkSeries, plan: NetworkPlan, active:
 def refresh(
     folder: Path, series: NetworkSeries, plan: NetworkPlan, active: Mapping[str, Artifact], new: Sequence[str]
 ) -> None:
-    """Let newer counts join profiles and memories of one network's models, and take new links in."""
+    """Add newer counts to profiles and memories of one network's models, and take new links in."""
 
     def work() -> dict[str, Any]:
         models = _network_models(active)

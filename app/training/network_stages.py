@@ -22,21 +22,21 @@ from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
-from app.training.aligned_counts import Gathered, covering_days, gather_network
+from app.training.aligned_counts import AlignedCounts, align_counts, covering_days
 from app.training.heartbeat import Heartbeat
 from app.training.network_stage import (
     Artifact,
-    Phase,
+    NetworkStage,
     judge_active,
     keep_series,
     kept_series,
     learn,
-    phase_folder,
     refresh,
+    stage_folder,
 )
 from app.training.parallel import run_parallel
 from app.training.stage_progress import read_share, write_share
-from app.training.topology import known_whereabouts
+from app.training.topology import read_topology
 from app.training.work import Work
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
@@ -56,8 +56,8 @@ class _Zone(NamedTuple):
     networks: dict[str, str]  # by link, the network that its active model refers to
 
 
-def carry_out_phases(work: Work, heartbeat: Heartbeat, asked: Sequence[LinkInfo], folder: Path) -> dict[str, Path]:
-    """Let links learn together what they can, network by network; give the folder where each finds it.
+def execute_stages(work: Work, heartbeat: Heartbeat, asked: Sequence[LinkInfo], folder: Path) -> dict[str, Path]:
+    """Train the models of networks, network by network; return the folder of each link's network.
 
     A network is learnt from all links of a time zone and slot length, whichever were asked for. Links that
     are trained by themselves need it only to hear what their active network models would have said.
@@ -71,7 +71,7 @@ def carry_out_phases(work: Work, heartbeat: Heartbeat, asked: Sequence[LinkInfo]
             place = _place(folder, zone, "")
             if work.in_networks:
                 heartbeat.enter_stage("network", partial(_share, place, number, len(zones)))
-            if Phase.read(place) is None and not _learnt(work, zone, place):
+            if NetworkStage.read(place) is None and not _learnt(work, zone, place):
                 continue
             found |= {link.link_id: place for link in zone.asked}
     return found
@@ -105,13 +105,13 @@ def _refreshed(work: Work, zone: _Zone, folder: Path) -> dict[str, Path]:
     networks = sorted(set(zone.networks.values()), key=lambda one: -list(zone.networks.values()).count(one))
     new = sorted(asked - set(zone.active))
     found: dict[str, Path] = {}
-    gathered: Gathered | None = None
+    gathered: AlignedCounts | None = None
     for network in networks:
         place = _place(folder, zone, network)
         models = {link_id: zone.active[link_id] for link_id, its in zone.networks.items() if its == network}
         taken = new if network == networks[0] else []
         concerned = asked & {*models, *taken}
-        if concerned and Phase.read(place) is None:
+        if concerned and NetworkStage.read(place) is None:
             gathered = gathered or _gathered(work, zone.every)[0]
             if gathered is None:
                 break
@@ -148,17 +148,17 @@ def _networks(active: Mapping[str, Artifact]) -> dict[str, str]:
     return found
 
 
-def _gathered(work: Work, links: Sequence[LinkInfo]) -> tuple[Gathered | None, list[LinkSeries]]:
+def _gathered(work: Work, links: Sequence[LinkInfo]) -> tuple[AlignedCounts | None, list[LinkSeries]]:
     """Read the last days up to the newest count of any link."""
     with reading(work.engine) as session:
         newest = newest_slots(session, [link.link_key for link in links])
         if not newest:
             return None, []
-        whereabouts = known_whereabouts(session, links)
+        whereabouts = read_topology(session, links)
         first = max(newest.values()) - work.days * SECONDS_A_DAY + links[0].slot_seconds
         series = [stored_from(session, link, first) for link in links if newest.get(link.link_key, first - 1) >= first]
     series = [link for link in series if not np.isnan(link.counts).all()]
-    return gather_network(series, whereabouts, work.settings.holidays), series
+    return align_counts(series, whereabouts, work.settings.holidays), series
 
 
 def stored_from(session: Session, link: LinkInfo, first: int | None) -> LinkSeries:
@@ -169,11 +169,11 @@ def stored_from(session: Session, link: LinkInfo, first: int | None) -> LinkSeri
 
 def _place(folder: Path, zone: _Zone, network: str) -> Path:
     name = f"{zone.every[0].zone_name} {zone.every[0].slot_minutes} {network}"
-    return phase_folder(folder, hashlib.sha256(name.encode()).hexdigest())
+    return stage_folder(folder, hashlib.sha256(name.encode()).hexdigest())
 
 
 def _in_a_process(
-    work: Work, kind: Callable[..., None], place: Path, gathered: Gathered, plan: NetworkPlan, *given: Any
+    work: Work, kind: Callable[..., None], place: Path, gathered: AlignedCounts, plan: NetworkPlan, *given: Any
 ) -> None:
     """Carry out a phase in a process that can be killed; it alone uses the cores, links wait for it."""
     started = time.perf_counter()
@@ -182,7 +182,7 @@ def _in_a_process(
     log.info("network begins", extra=facts)
     # With one job joblib would run the call in this process, where it could not be killed.
     list(run_parallel([joblib.delayed(_phase)(kind, place, plan, *given)], jobs=2, threads=joblib.cpu_count()))
-    phase = Phase.read(place)
+    phase = NetworkStage.read(place)
     seconds = round(time.perf_counter() - started, 2)
     log.info("network ends", extra=facts | {"seconds": seconds, "reason": phase.failed if phase else "no phase"})
 

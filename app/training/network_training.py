@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from app.core.network_calendar import holidays_of
 from app.counts.series import LinkSeries
 from app.links.folders import folder_name
-from app.training.aligned_counts import UNKNOWN, Whereabouts, by_network, covering_days, gather_network
+from app.training.aligned_counts import UNKNOWN, LinkTopology, align_counts, by_network, covering_days
 from app.training.link_training import (
     ActiveModel,
     LinkOutcome,
@@ -31,9 +31,9 @@ from app.training.link_training import (
     plan_as_json,
 )
 from app.training.network_options import NetworkTraining
-from app.training.network_stage import PREFIX, Phase, learn, phase_folder
+from app.training.network_stage import PREFIX, NetworkStage, learn, stage_folder
 from app.training.parallel import run_parallel
-from app.training.select import Settling
+from app.training.select import LinkModelSelector
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, network_of
@@ -53,7 +53,7 @@ def train_networks(
     links: Sequence[LinkSeries],
     output: Path,
     how: NetworkTraining,
-    whereabouts: Mapping[str, Whereabouts],
+    whereabouts: Mapping[str, LinkTopology],
     *,
     asked: Collection[str] | None = None,
     jobs: int = -1,
@@ -83,7 +83,7 @@ def _train_group(
     group: _Group,
     output: Path,
     how: NetworkTraining,
-    whereabouts: Mapping[str, Whereabouts],
+    whereabouts: Mapping[str, LinkTopology],
     wanted: Collection[str],
     jobs: int,
     resume: bool,
@@ -97,10 +97,10 @@ def _train_group(
         waiting = [link for link in waiting if link.link_id not in kept]
     if not waiting:
         return
-    folder = phase_folder(output, group.key)
-    if not resume or Phase.read(folder) is None:
+    folder = stage_folder(output, group.key)
+    if not resume or NetworkStage.read(folder) is None:
         shutil.rmtree(folder, ignore_errors=True)
-        series = gather_network(group.links, whereabouts, how.holidays).series
+        series = align_counts(group.links, whereabouts, how.holidays).series
         days = covering_days(group.links, series, how.alone.held_out_days)
         learn(folder, series, replace(how.network, held_out_days=days), {}, report=report)
         del series
@@ -127,17 +127,17 @@ def train_in_network(
     started = time.perf_counter()
     try:
         with threadpool_limits(limits=1):
-            read = Phase.read(phase)
+            read = NetworkStage.read(phase)
             if read is None:
                 raise FileNotFoundError(f"there is no network phase in {phase}")
-            settling = Settling(link, how, read, capacity, active, on_evaluation)
-            about = settling.settle(output / folder_name(link.link_id), key)
+            selector = LinkModelSelector(link, how, read, capacity, active, on_evaluation)
+            about = selector.select(output / folder_name(link.link_id), key)
     except Exception as problem:  # one link's failure must not stop the others
         return failure(link.link_id, started, problem)
     return LinkOutcome(link.link_id, "trained", time.perf_counter() - started, about=about)
 
 
-def training_key(links: Sequence[LinkSeries], whereabouts: Mapping[str, Whereabouts], how: NetworkTraining) -> str:
+def training_key(links: Sequence[LinkSeries], whereabouts: Mapping[str, LinkTopology], how: NetworkTraining) -> str:
     """Return a hash of everything that a network and its links are learnt from, and of how."""
     digest = hashlib.sha256(how.algorithm.encode())
     digest.update(json.dumps([how.as_json(), plan_as_json(how.alone)], sort_keys=True).encode())

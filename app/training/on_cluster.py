@@ -23,7 +23,7 @@ from app.training.cluster_task import (
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import LinkOutcome
 from app.training.prepare import Prepared
-from app.training.queries import set_detail, still_mine
+from app.training.queries import renew_lease, set_detail
 from app.training.work import Work
 
 POLL_SECONDS = 0.2
@@ -65,7 +65,7 @@ def connect_to_cluster(work: Work, heartbeat: Heartbeat) -> Any | None:
 def store_detail(work: Work, detail: str | None) -> None:
     """Store with a run how it is trained if that is not as set; None removes it."""
     with writing(work.engine, derived=True, served=False) as session:
-        if still_mine(session, work.run.id, work.worker, database_now(session)):
+        if renew_lease(session, work.run.id, work.worker, database_now(session)):
             set_detail(session, work.run.id, detail)
 
 

@@ -15,7 +15,7 @@ from app.registry.store import StoreAway
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import ActiveModel
 from app.training.network_stages import SECONDS_A_DAY, stored_from
-from app.training.queries import set_link, still_mine
+from app.training.queries import renew_lease, set_link
 from app.training.work import Work
 
 
@@ -43,7 +43,7 @@ def mark_training(work: Work, link: LinkInfo) -> bool:
     """Mark a link as training; False when the run is another worker's, who may have settled it long since."""
     with writing(work.engine, derived=True, served=False) as session:
         now = database_now(session)
-        if not still_mine(session, work.run.id, work.worker, now):
+        if not renew_lease(session, work.run.id, work.worker, now):
             return False
         set_link(session, work.run.id, link.link_key, state="training", started_at=now)
         return True

@@ -18,24 +18,24 @@ REQUESTS_LOCK = 7_240_601  # a number of our own among PostgreSQL's advisory loc
 
 
 def lock_requests(session: Session) -> None:
-    """Let others who ask for a run wait, to see what this one takes; in SQLite there is only one writer anyway."""
+    """Lock requests for runs, so that the next one sees what this one takes; SQLite has only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(REQUESTS_LOCK)))
 
 
 def open_links(session: Session, link_keys: Sequence[int]) -> dict[int, int]:
-    """Give the links that are open in a run, and which."""
+    """Return the links that are open in a run, and which."""
     question = select(RetrainLink.link_key, RetrainLink.run_id).where(RetrainLink.state.in_(OPEN_LINK))
     return dict(session.execute(question.where(in_values(RetrainLink.link_key, link_keys))).all())
 
 
 def run_with(session: Session, run_id: int) -> RetrainRun | None:
-    """Give a run as it is now."""
+    """Return a run as it is now."""
     return session.get(RetrainRun, run_id, populate_existing=True)
 
 
 def runs_before(session: Session, cursor: int | None, limit: int) -> list[RetrainRun]:
-    """Give runs, the newest first."""
+    """Return runs, the newest first."""
     question = select(RetrainRun).order_by(RetrainRun.id.desc()).limit(limit)
     if cursor is not None:
         question = question.where(RetrainRun.id < cursor)
@@ -52,14 +52,14 @@ def tally(session: Session, run_ids: Sequence[int]) -> dict[int, dict[str, int]]
 
 
 def links_of(session: Session, run_id: int) -> list[tuple[RetrainLink, str]]:
-    """Give the links of a run with their ids, by id."""
+    """Return the links of a run with their ids, by id."""
     question = select(RetrainLink, Link.link_id).join(Link, Link.link_key == RetrainLink.link_key)
     rows = session.execute(question.where(RetrainLink.run_id == run_id).order_by(Link.link_id))
     return [(row, link_id) for row, link_id in rows]
 
 
 def waiting_links(session: Session, run_id: int) -> list[LinkInfo]:
-    """Give the links of a run that are still to be trained, by id."""
+    """Return the links of a run that are still to be trained, by id."""
     question = (
         LINK_INFO.join(RetrainLink, RetrainLink.link_key == Link.link_key)
         .where(RetrainLink.run_id == run_id, RetrainLink.state.in_(OPEN_LINK))
@@ -69,7 +69,7 @@ def waiting_links(session: Session, run_id: int) -> list[LinkInfo]:
 
 
 def beats(session: Session) -> dict[int, tuple[str | None, datetime | None]]:
-    """Give the runs under way, with who carries them out and when they were last heard of."""
+    """Return the running runs, with their workers and latest heartbeats."""
     question = select(RetrainRun.id, RetrainRun.worker, RetrainRun.heartbeat_at).where(RetrainRun.state == "running")
     return {run_id: (worker, heartbeat) for run_id, worker, heartbeat in session.execute(question)}
 
@@ -105,7 +105,7 @@ def claim_run(
     return None
 
 
-def still_mine(session: Session, run_id: int, worker: str, now: datetime) -> bool:
+def renew_lease(session: Session, run_id: int, worker: str, now: datetime) -> bool:
     """Beat the heart of a run; False when it was given to somebody else meanwhile, or is over."""
     mine = update(RetrainRun).where(RetrainRun.id == run_id, RetrainRun.worker == worker, RetrainRun.state == "running")
     done = session.execute(mine.values(heartbeat_at=now).execution_options(synchronize_session=False))
@@ -113,7 +113,7 @@ def still_mine(session: Session, run_id: int, worker: str, now: datetime) -> boo
 
 
 def cancel_wanted(session: Session, run_id: int) -> bool:
-    """Tell whether somebody asked to stop a run."""
+    """Return whether somebody asked to stop a run."""
     return bool(session.execute(select(RetrainRun.cancel_requested).where(RetrainRun.id == run_id)).scalar())
 
 
@@ -138,13 +138,13 @@ def set_link(session: Session, run_id: int, link_key: int, **values: object) -> 
 
 
 def is_open(session: Session, run_id: int, link_key: int) -> bool:
-    """Tell whether a link of a run is still to be settled."""
+    """Return whether a link of a run is still to be settled."""
     question = select(RetrainLink.state).where(RetrainLink.run_id == run_id, RetrainLink.link_key == link_key)
     return session.scalar(question) in OPEN_LINK
 
 
 def put_down(session: Session, run_id: int) -> None:
-    """Give a run back, with the links that are left, to whoever claims it next."""
+    """Release a run with the links that are left, so that the next worker claims it."""
     begun = update(RetrainLink).where(RetrainLink.run_id == run_id, RetrainLink.state == "training")
     session.execute(begun.values(state="waiting", started_at=None).execution_options(synchronize_session=False))
     mine = update(RetrainRun).where(RetrainRun.id == run_id)

@@ -13,7 +13,7 @@ from app.counts.series import LinkSeries
 from app.links.folders import folder_name
 from app.training.aligned_counts import examined
 from app.training.link_training import ActiveModel, LinkOutcome, data_fingerprint, failure, figures_as_json, learnt_from
-from app.training.network_stage import Phase
+from app.training.network_stage import NetworkStage
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network_model
 from model.error_measures import Measure
@@ -31,7 +31,7 @@ def refreshed_link(
     """Write the artifact of a model that newer counts joined; its held-out figures are those it had before."""
     started = time.perf_counter()
     try:
-        read = None if phase is None else Phase.read(phase)
+        read = None if phase is None else NetworkStage.read(phase)
         model = None if read is None else read.model(link.link_id)
         if read is None or model is None:
             raise NotEnoughCounts(

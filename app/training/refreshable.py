@@ -15,7 +15,7 @@ from model.network_model.network import ALGORITHM as NETWORK
 
 
 def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = False) -> list[LinkInfo]:
-    """Give the links that a refresh concerns: those with an active network model, and those with counts alone.
+    """Return the links that a refresh concerns: those with an active network model, and those with counts alone.
 
     What another algorithm won on held-out slots stays; a link that was named and is served by such a model
     is refused. A link whose profile won, or whose model was withdrawn, gets a model only where it was named.

@@ -34,7 +34,7 @@ class Order:
 
 
 def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> dict[str, Any]:
-    """Give the parameters that a run is stored with; what does not concern its algorithm is refused by name."""
+    """Return the parameters that a run is stored with; what does not concern its algorithm is refused by name."""
     if refresh and algorithm != "NETWORK":
         raise Invalid.field(
             "refresh", "true", "needs the algorithm NETWORK: others have nothing that could be refreshed"
@@ -98,7 +98,7 @@ def cancel_run(session: Session, run_id: int) -> RetrainRun:
 
 
 def run_or_404(session: Session, run_id: int) -> RetrainRun:
-    """Give a run, or the problem that it does not exist."""
+    """Return a run, or the problem that it does not exist."""
     run = run_with(session, run_id)
     if run is None:
         raise NotFound(f"there is no retrain run {run_id}", [FieldError("run_id", str(run_id), "must name a run")])

@@ -195,7 +195,7 @@ class RunOut(BaseModel):
 
     @classmethod
     def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
-        """Give the fields of a run as it is stored."""
+        """Return the fields of a run as it is stored."""
         progress = Progress(total=sum(states.values()), **states)
         given = {"run_id": run.id, "progress": progress, "stage": Stage.of(run, progress)}
         return {name: getattr(run, name) for name in RunOut.model_fields if name not in given} | given

@@ -21,7 +21,7 @@ from app.training.link_training import (
     rivals_of,
 )
 from app.training.network_options import BEST, NetworkTraining
-from app.training.network_stage import ACTIVE, BASE, NETWORK, Phase
+from app.training.network_stage import ACTIVE, BASE, NETWORK, NetworkStage
 from model.artifacts.link_models import save_model
 from model.artifacts.network_models import save_network_model
 from model.error_measures import Measure
@@ -45,14 +45,14 @@ from model.network_model.network import NetworkModel
 Figures = dict[str, dict[str, Measure]]
 
 
-class Settling:
+class LinkModelSelector:
     """One link of a network, about to get its model."""
 
     def __init__(
         self,
         link: LinkSeries,
         how: NetworkTraining,
-        phase: Phase,
+        phase: NetworkStage,
         capacity: float | None,
         active: ActiveModel | None,
         on_evaluation: OnEvaluation | None = None,
@@ -66,7 +66,7 @@ class Settling:
         self._said = phase.said(link)
         self._active = {ACTIVE: self._said[ACTIVE][:, 0]} if ACTIVE in self._said else {}
 
-    def settle(self, folder: Path, key: str) -> dict[str, Any]:
+    def select(self, folder: Path, key: str) -> dict[str, Any]:
         """Choose, save, and give what is known about what was chosen."""
         if self._how.algorithm == BEST:
             return self._best(folder, key)
@@ -137,7 +137,7 @@ class Settling:
         return about
 
     def _more(self, key: str, young: bool, reason: str = "") -> dict[str, Any]:
-        """Say what only training in a network knows."""
+        """Return what only training in a network knows."""
         found: dict[str, Any] = {"training": key, "young": young}
         return found | ({"chosen": reason} if reason else {})
 
@@ -196,7 +196,7 @@ def _daily_profile(sound: CountSeries, link: LinkSeries) -> Array:
 
 
 def _winner(figures: Figures, methods: Sequence[str]) -> tuple[str, str]:
-    """Give the method with the smallest RMSE, and say so; of equals the first, and the first where none has any."""
+    """Return the method with the smallest RMSE and the reason; the first of equals, or where none has an error."""
     errors = {method: figures[method]["rmse"].value for method in methods}
     known = {method: error for method, error in errors.items() if error is not None}
     if not known:

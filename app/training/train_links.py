@@ -17,7 +17,7 @@ from app.settings.dask_address import DaskAway
 from app.training.cluster import ClusterUnavailable, close
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import LinkOutcome, train_link
-from app.training.network_stages import carry_out_phases
+from app.training.network_stages import execute_stages
 from app.training.network_training import train_in_network
 from app.training.on_cluster import connect_to_cluster, store_detail, train_on_cluster
 from app.training.parallel import processes_killed_when, run_parallel
@@ -79,7 +79,7 @@ def _train_open_links(
     with _client(work, heartbeat, on_cluster) as client:
         with reading(work.engine) as session:
             links = {link.link_id: link for link in waiting_links(session, work.run.id)}
-        phases = carry_out_phases(work, heartbeat, list(links.values()), folder)
+        phases = execute_stages(work, heartbeat, list(links.values()), folder)
         heartbeat.enter_stage("links")
         prepared = prepared_links(work, heartbeat, links.values(), phases)
         outcomes = (

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from app.registry.open_store import open_store
-from app.registry.queries import Place
+from app.registry.queries import ArtifactRef
 from app.registry.store import ModelStore
 from app.settings import Settings
 from app.training.cluster import Cluster
@@ -35,8 +35,8 @@ class Work:
         """The artifacts' store."""
         return open_store(self.settings)
 
-    def artifact(self, place: Place) -> Path:
-        """Give the folder of a model's artifact on this machine; one that is damaged is found so by who reads it."""
+    def artifact(self, place: ArtifactRef) -> Path:
+        """Return the folder of a model's artifact on this machine; one that is damaged is found so by who reads it."""
         try:
             return self.store.fetch(place.folder, place.fingerprint)
         except DamagedArtifact:
@@ -58,11 +58,11 @@ class Work:
         return int(self.run.parameters.get("days", DEFAULT_DAYS))
 
     def plan(self) -> TrainingPlan:
-        """Say how to train links by themselves."""
+        """Return the plan of training links by themselves."""
         return TrainingPlan(algorithm=self.run.algorithm, **self._given())
 
     def network_training(self) -> NetworkTraining:
-        """Say how to train links in their networks."""
+        """Return the options of training links in their networks."""
         return NetworkTraining.of(self.run.algorithm, self._given() | {"days": self.days}, self.settings.holidays)
 
     def _given(self) -> dict[str, Any]:

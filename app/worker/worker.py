@@ -22,7 +22,7 @@ from app.registry.store import StoreAway
 from app.settings import Settings
 from app.training.cluster import Cluster
 from app.training.heartbeat import LOST_SECONDS, Heartbeat, Silence
-from app.training.queries import beats, claim_run, close_links, still_mine
+from app.training.queries import beats, claim_run, close_links, renew_lease
 from app.training.tables import RetrainRun
 from app.worker.scheduler import Scheduler
 
@@ -92,14 +92,14 @@ class Worker:
         if run is None:
             return False
         # Loaded with the first run: what training needs takes a second and much memory, and most hours bring no run.
-        from app.training.execute_run import RunLost, carry_out
+        from app.training.execute_run import RunLost, execute_run
         from app.training.work import Work
 
         log.info("run begins", extra={"run": run.id, "algorithm": run.algorithm})
         work = Work(self._engine, self._settings, run, self.name, self._cluster)
         with Heartbeat(self._engine, run.id, self.name, self._stop) as heartbeat:
             try:
-                state = carry_out(work, heartbeat)
+                state = execute_run(work, heartbeat)
                 log.info("run ended", extra={"run": run.id, "state": state})
             except RunLost:
                 log.warning("run lost to another worker", extra={"run": run.id})
@@ -116,7 +116,7 @@ class Worker:
     def _fail(self, run_id: int, reason: str) -> None:
         with writing(self._engine) as session:
             now = database_now(session)
-            if still_mine(session, run_id, self.name, now):
+            if renew_lease(session, run_id, self.name, now):
                 run = session.get_one(RetrainRun, run_id)
                 run.state, run.detail, run.finished_at = "failed", reason, now
                 close_links(session, run_id, "failed", reason, now)

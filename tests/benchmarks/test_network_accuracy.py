@@ -10,8 +10,8 @@ from benchmarks.network_accuracy import (
     BASE_ONLY,
     SETTINGS,
     Trial,
+    align_counts,
     asking_rows,
-    gather_network,
     groups_of,
     learning_rows,
     refreshed_nightly,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.journey
 def trial(real_file):
     with open_counts(real_file) as reader:
         links = gather(reader)
-    whole = gather_network(links)
+    whole = align_counts(links)
     places = tuple(whole.link_ids.index(link.link_id) for link in chosen(links, None))
     return Trial(whole, 22, places, replace(NetworkPlan(), horizons=1, **BASE_ONLY))
 

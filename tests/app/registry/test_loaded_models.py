@@ -5,7 +5,7 @@ import pytest
 from app.core.database import writing
 from app.registry.activate import activate
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import Place
+from app.registry.queries import ArtifactRef
 from app.registry.register import shelve
 from model.artifacts.artifact import read_artifact
 from tests.support.databases import on_sqlite
@@ -20,7 +20,7 @@ def places(artifact, store):
     fingerprint = read_artifact(artifact).fingerprint
     for key in range(LINKS):
         store.add(artifact, f"{key}/1", fingerprint)
-    return [Place(key, 1, f"{key}/1", fingerprint) for key in range(LINKS)]
+    return [ArtifactRef(key, 1, f"{key}/1", fingerprint) for key in range(LINKS)]
 
 
 def never() -> bool:

@@ -23,7 +23,7 @@ from app.registry.cleanup import sweep_store, tidy_shelf
 from app.registry.folder_store import FolderStore
 from app.registry.loaded_models import LoadedModels
 from app.registry.object_store import MEGABYTE, ObjectStore
-from app.registry.queries import Place
+from app.registry.queries import ArtifactRef
 from app.registry.register import shelve
 from app.registry.store import ArtifactAway, StoreAway
 from app.training.network_options import NetworkTraining
@@ -122,7 +122,7 @@ class TestRoundTrip:
 
 class TestDamage:
     def place(self, fingerprint):
-        return Place(1, 1, "Ba/1", fingerprint)
+        return ArtifactRef(1, 1, "Ba/1", fingerprint)
 
     @pytest.mark.parametrize("how", ["flipped", "cut short", "gone"])
     def test_a_damaged_copy_is_fetched_again(self, artifact, fingerprint, open_at, how):
@@ -185,12 +185,12 @@ class TestAway:
         store = open_at()
         FolderStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
         models = LoadedModels(store, most=10)
-        assert models.get(Place(1, 1, "Ba/1", fingerprint)).version == 1
+        assert models.get(ArtifactRef(1, 1, "Ba/1", fingerprint)).version == 1
         with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
-            models.get(Place(1, 2, "Ba/2", fingerprint))
+            models.get(ArtifactRef(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
-            loaded, reason = Forecaster(models).choose_model(session, link, Place(1, 2, "Ba/2", fingerprint))
+            loaded, reason = Forecaster(models).choose_model(session, link, ArtifactRef(1, 2, "Ba/2", fingerprint))
         assert loaded is None
         assert reason.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
@@ -302,7 +302,7 @@ class TestNetworks:
         assert network_folder(two.path("L0/1"), network) == two.network(network)
         (two.network(network) / "memory.npy").write_bytes(b"")
         models = LoadedModels(two, most=10)
-        assert models.get(Place(1, 1, "L0/1", prints[0])).version == 1
+        assert models.get(ArtifactRef(1, 1, "L0/1", prints[0])).version == 1
         assert not one.network_is_old(network, 60.0)
         assert one.network_is_old(network, -60.0)
         one.remove_network(network)

@@ -17,7 +17,7 @@ from app.counts.series import LinkSeries
 from app.demo.city import links_geojson, sample_city, write_csv
 from app.links.folders import folder_name
 from app.registry.folder_store import FolderStore
-from app.training.aligned_counts import Whereabouts, covering_days, gather_network, junctions
+from app.training.aligned_counts import LinkTopology, align_counts, covering_days, junctions
 from app.training.network_options import NetworkTraining
 from app.training.network_stage import keep_series, kept_series
 from app.training.network_training import train_networks
@@ -54,7 +54,7 @@ def city_series(days=DAYS, n=4, young=True):
         cut = (days - YOUNG) * SLOTS
         one = links[-1]
         links[-1] = replace(one, first=one.first + cut, counts=one.counts[cut:], suspect=one.suspect[cut:])
-    whereabouts = {link.link_id: Whereabouts(link.geometry, tuple(link.upstream)) for link in city.links}
+    whereabouts = {link.link_id: LinkTopology(link.geometry, tuple(link.upstream)) for link in city.links}
     return links, whereabouts
 
 
@@ -68,11 +68,11 @@ def plain_link(link_id, first, counts, grid=None, zone=BERLIN):
 
 
 def point(longitude, latitude):
-    return Whereabouts({"type": "Point", "coordinates": [longitude, latitude]})
+    return LinkTopology({"type": "Point", "coordinates": [longitude, latitude]})
 
 
 def line(*positions):
-    return Whereabouts({"type": "LineString", "coordinates": [list(position) for position in positions]})
+    return LinkTopology({"type": "LineString", "coordinates": [list(position) for position in positions]})
 
 
 class TestGather:
@@ -82,7 +82,7 @@ class TestGather:
         one = plain_link("A", midnight + 5, np.arange(100.0) % 7)
         one.suspect[3] = True
         two = plain_link("B", midnight + 40, [*np.arange(50.0) % 5, 9999.0])
-        series = gather_network([one, two], {"B": Whereabouts(capacity=100.0)}).series
+        series = align_counts([one, two], {"B": LinkTopology(capacity=100.0)}).series
         assert (series.first, series.counts.shape) == (midnight, (2, 105))
         assert series.calendar.slot_of_day[0] == 0
         assert np.isnan(series.counts[0, :5]).all()
@@ -96,14 +96,14 @@ class TestGather:
         grid = SlotGrid()
         first = grid.local_day(date(2025, 10, 1), BERLIN).start
         link = plain_link("A", first, np.arange(26 * SLOTS + 4.0) % 11)
-        series = gather_network([link], {}).series
+        series = align_counts([link], {}).series
         assert (series.holidays, series.days) == ("DE", 26)
         lengths = np.bincount(series.calendar.day - series.calendar.day[0])
         assert lengths[25] == 100  # the clocks go back on 26 October
         assert set(lengths[:25]) == {96}
         third = series.calendar.day == series.calendar.day[0] + 2
         assert set(series.calendar.weekday[third]) == {6}  # 3 October, a Friday
-        ordinary = gather_network([link], {}, "off").series
+        ordinary = align_counts([link], {}, "off").series
         assert set(ordinary.calendar.weekday[third]) == {4}
         # The day has four slots more than others: 7 times 96 slots from its end begin at one o'clock, a week before.
         assert covering_days([plain_link("A", first, link.counts[:-4])], series, 7) == 7
@@ -112,7 +112,7 @@ class TestGather:
     def test_held_out_days_of_links_that_end_within_a_day_are_covered(self):
         first = SlotGrid().local_day(date(2025, 9, 1), BERLIN).start
         links = [plain_link("A", first, np.ones(10 * SLOTS)), plain_link("B", first, np.ones(9 * SLOTS + 50))]
-        series = gather_network(links, {}).series
+        series = align_counts(links, {}).series
         assert covering_days(links[:1], series, 4) == 4
         assert covering_days(links, series, 4) == 5
         silent = plain_link("C", first, np.ones(5 * SLOTS))
@@ -133,11 +133,11 @@ class TestGather:
     def test_upstream_links_are_places_and_strangers_are_left_out(self):
         first = SlotGrid().local_day(date(2025, 9, 1), BERLIN).start
         links = [plain_link(link_id, first, np.ones(SLOTS)) for link_id in "AB"]
-        series = gather_network(links, {"B": Whereabouts(upstream=("A", "Z"))}).series
+        series = align_counts(links, {"B": LinkTopology(upstream=("A", "Z"))}).series
         assert series.upstream == ((), (0,))
 
     def test_what_is_kept_for_another_process_is_the_same(self, tmp_path):
-        series = gather_network(*city_series()).series
+        series = align_counts(*city_series()).series
         keep_series(tmp_path / "phase", series)
         kept = kept_series(tmp_path / "phase")
         np.testing.assert_array_equal(kept.counts, series.counts)
@@ -199,7 +199,7 @@ class TestNetwork:
 
     def test_a_model_that_learnt_the_held_out_days_is_judged_without_them(self, network):
         folder, links, whereabouts, _, _ = network
-        series = gather_network(links, whereabouts).series
+        series = align_counts(links, whereabouts).series
         plan = replace(SMALL, held_out_days=HELD_OUT)
         link_id = links[0].link_id
         model, _ = load_model(folder / link_id)
@@ -224,7 +224,7 @@ class TestNetwork:
         cut = (DAYS - 1) * SLOTS
         one = links[0]
         links[0] = replace(one, first=one.first + cut, counts=one.counts[cut:], suspect=one.suspect[cut:])
-        result = train_network(gather_network(links, whereabouts).series, replace(SMALL, held_out_days=HELD_OUT))
+        result = train_network(align_counts(links, whereabouts).series, replace(SMALL, held_out_days=HELD_OUT))
         model = result.models[0]
         assert model is not None
         assert not model.own.any()

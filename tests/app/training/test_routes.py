@@ -5,9 +5,9 @@ import pytest
 from sqlalchemy import text
 
 from app.core.database import database_now, writing
-from app.training import execute_run as carry_out
+from app.training import execute_run as execute_run
 from app.training import prepare as prepare_links
-from app.training.queries import claim_run, still_mine, waiting_links
+from app.training.queries import claim_run, renew_lease, waiting_links
 from app.training.work import Work
 from app.worker.worker import Worker
 from tests.support.city import PLAN
@@ -176,7 +176,7 @@ class TestWorker:
         assert not worker.work_once()
         monkeypatch.undo()
         with writing(engine) as session:
-            assert still_mine(session, run, "alive", database_now(session))
+            assert renew_lease(session, run, "alive", database_now(session))
 
     @pytest.mark.journey
     @on_sqlite
@@ -222,13 +222,13 @@ class TestWorker:
         self, client, city, worker, open_worker, monkeypatch
     ):
         run = retrain(client, activate="never").json()["run_id"]
-        settle = carry_out.settle
+        settle = execute_run.settle
 
         def settle_and_stop(*given):
             settle(*given)
             worker.stop()
 
-        monkeypatch.setattr(carry_out, "settle", settle_and_stop)
+        monkeypatch.setattr(execute_run, "settle", settle_and_stop)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert (shown["state"], shown["progress"]["done"]) == ("queued", 1)
@@ -252,13 +252,13 @@ class TestWorker:
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):
         gone, *others = sorted(city.counts)
         run = retrain(client, activate="never").json()["run_id"]
-        settle = carry_out.settle
+        settle = execute_run.settle
 
         def delete_and_settle(*given):
             client.delete(f"/v1/links/{gone}", params={"force": True})
             settle(*given)
 
-        monkeypatch.setattr(carry_out, "settle", delete_and_settle)
+        monkeypatch.setattr(execute_run, "settle", delete_and_settle)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert shown["state"] == "succeeded"
@@ -267,14 +267,14 @@ class TestWorker:
     @on_sqlite
     def test_what_cannot_be_shelved_is_its_links_failure_alone(self, client, city, worker, monkeypatch):
         first = sorted(city.counts)[0]
-        shelve = carry_out.shelve
+        shelve = execute_run.shelve
 
         def full_disk(session, store, link, folder):
             if link.link_id == first:
                 raise OSError(28, "No space left on device")
             return shelve(session, store, link, folder)
 
-        monkeypatch.setattr(carry_out, "shelve", full_disk)
+        monkeypatch.setattr(execute_run, "shelve", full_disk)
         run = retrain(client, activate="never").json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
