@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from time import perf_counter
 
 from anyio import CapacityLimiter
@@ -48,7 +49,9 @@ HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 class RequestContext:
     """One request, and what is known of its answer."""
 
-    def __init__(self, scope: Scope, send: Send, audit: Callable[[RequestContext], Awaitable[None]]) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, new_id: str, audit: Callable[[RequestContext], Awaitable[None]]
+    ) -> None:
         headers = Headers(scope=scope)
         self._send, self._audit = send, audit
         self.status = self.sent = 0
@@ -56,7 +59,7 @@ class RequestContext:
         self.path = route_path(scope)
         self.client = scope["client"][0] if scope["client"] else ""
         given_id = headers.get("x-request-id", "")
-        self.request_id = given_id if SANE_ID.fullmatch(given_id) else secrets.token_hex(9)
+        self.request_id = given_id if SANE_ID.fullmatch(given_id) else new_id
         scope[REQUEST_ID] = self.request_id
         if NO_GZIP.search(headers.get("accept-encoding", "")):  # GZipMiddleware does not read qualities
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"accept-encoding"]
@@ -97,6 +100,7 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
         self._app, self._shedding = app, shedding
         self._root_path = settings.root_path.rstrip("/")
+        self._id_prefix, self._ids = secrets.token_hex(6), count(1)
         self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +111,7 @@ class RequestMiddleware:
         began = perf_counter()
         if self._root_path:  # here, and not only in the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
-        context = RequestContext(scope, send, self._audit)
+        context = RequestContext(scope, send, f"{self._id_prefix}{next(self._ids):06x}", self._audit)
         try:
             self._shedding.check(context.method, context.path, scope["query_string"])
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
