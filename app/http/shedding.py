@@ -96,7 +96,6 @@ class Shedding:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
 
-    apart = run_in_lane  # its former name, until no route uses it
 
     @contextmanager
     def place(self, kind: str) -> Iterator[None]:
