@@ -1,20 +1,15 @@
 """The service under load: 1,000 links post each slot as it closes while readers ask for forecasts and accuracy.
 
-Time is compressed: a slot lasts ``--slot-seconds`` instead of 15 minutes, ten seconds by default, which is
-90 times as many counts as a city of that size sends. Its counts come in ``--feeds`` batches, each over a
-connection of its own, spread over half of the slot; readers ask at random moments. Answers are timed from
-when the question was meant to be sent.
+A realistic pace is 1,000 counts every 15 minutes and 50 forecasts a second. Here forecasts are read ten times as
+often, and a slot lasts ``--slot-seconds`` instead of 15 minutes. Its counts come in ``--feeds`` batches, each over a
+connection of its own, spread over half of the slot; readers ask at random moments. Responses are timed from when
+their request was due.
 
-- For each of ``--workers`` a service is started on a database of its own. In every round forecasts are asked for
-  alone, then the mixed load follows for a slot: ``--seconds`` in all for ``--steady`` workers, at most a minute for
-  one, at most twenty seconds for the others.
-- One worker, two and ``--steady`` take turns, round by round: what they are compared by was measured in the same
-  minutes, and bars are judged by the median of the rounds, for the speed of many a machine changes by the minute.
-  After each of their rounds they take shorter turns, of a slot each at four times the mix: requests a CPU second are
-  compared while the processes are at work, for under the mix itself they sleep most of the time.
+- For each of ``--workers`` a service is started on a database of its own and gets rounds of mixed load, a slot each:
+  ``--seconds`` in all for ``--steady`` workers, at most a minute for one, at most twenty seconds for the others.
 - With ``--steady`` workers it is then asked as much as it can serve, and after that twice as much.
 
-With ``--seconds 60`` all of it takes some eight minutes. Exit code 1 if a bar that could be judged does not hold.
+Exit code 1 if a bar that could be judged does not hold.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -40,7 +35,7 @@ from sqlalchemy import Engine
 from app.core.database import reading
 from app.counts.queries import counts_between
 from benchmarks.load_clients import Ask, Told, in_own_process
-from benchmarks.load_figures import NetworkStage, Overload, Round, mixed_figures, overload_figures
+from benchmarks.load_figures import Overload, Phase, mixed_figures, overload_figures
 from benchmarks.load_report import judge, show
 from benchmarks.load_traffic import LINES, POST, Rates, Traffic, drive, overload, saturate
 from benchmarks.model_city import ModelCity
@@ -49,10 +44,8 @@ from benchmarks.running_service import Running, running
 
 FIRST_SLOT = 100  # the city comes with a day of counts
 WARM_SLOTS = 2
-UNLOADED_SECONDS = 2.0  # of every round
-BUSY_TIMES, BUSY_TURNS = 4, 4  # as fast as the mix, and how often after a round
 FULL_SECONDS, OVERLOAD_SECONDS, RECOVERY_SECONDS = 8.0, 10.0, 20.0
-COMPARED_SECONDS, SHORT_SECONDS = 60.0, 20.0  # of mixed load at most, for one worker and for other numbers of them
+ONE_WORKER_SECONDS, SHORT_SECONDS = 60.0, 20.0  # of mixed load at most, for one worker and for other numbers
 
 notes = Console(stderr=True, highlight=False)
 
@@ -105,8 +98,7 @@ class Station:
     workers: int
     service: Running
     city: City
-    rounds: list[Round] = field(default_factory=list)
-    busy: list[Told] = field(default_factory=list)  # turns of several times the mix
+    rounds: list[Told] = field(default_factory=list)
     weights: list[tuple[float, float]] = field(default_factory=list)  # seconds of mixed load so far, and megabytes
 
     def warm_up(self) -> None:
@@ -119,29 +111,20 @@ class Station:
         self.weights.append((0.0, self.service.pss_megabytes()))
 
     def go_round(self) -> None:
-        """Ask for forecasts alone, then send the mix for a slot, over the same connections."""
-        seed, seconds = len(self.rounds), self.city.rates.slot_seconds
+        """Send the mix for a slot."""
+        seconds = self.city.rates.slot_seconds
         traffic, first = self.city.traffic(1)
-        plans = [traffic.unloaded(UNLOADED_SECONDS, seed), traffic.mixed(seconds, seed)]
-        alone, mixed = in_own_process(drive, self.service, traffic, plans, LINES)
+        (mixed,) = in_own_process(drive, self.service, traffic, [traffic.mixed(seconds, len(self.rounds))], LINES)
         self.city.note(mixed, first)
-        self.rounds.append(Round(alone, mixed))
+        self.rounds.append(mixed)
         self.weights.append((self.weights[-1][0] + seconds, self.service.pss_megabytes()))
 
-    def be_busy(self) -> None:
-        """Send several times the mix for a slot, which then is as much shorter."""
-        traffic, first = self.city.traffic(1)
-        plan = traffic.mixed(self.city.rates.slot_seconds / BUSY_TIMES, len(self.busy), times=BUSY_TIMES)
-        (told,) = in_own_process(drive, self.service, traffic, [plan], LINES)
-        self.city.note(told, first)
-        self.busy.append(told)
-
-    def found(self) -> NetworkStage:
+    def found(self) -> Phase:
         """Sum the rounds up."""
-        return mixed_figures(self.workers, self.rounds, self.busy, self.weights)
+        return mixed_figures(self.workers, self.rounds, self.weights)
 
 
-def overloaded(station: Station, normal: NetworkStage) -> Overload:
+def overloaded(station: Station, normal: Phase) -> Overload:
     """Find out how much can be served, offer twice as much, and see how the service comes back."""
     service, city = station.service, station.city
     usual = city.rates.a_second(city.feeds)
@@ -189,37 +172,20 @@ def station(workers: int, city: City, folder: Path) -> Iterator[Station]:
             yield started
 
 
-def take_turns(stations: Sequence[Station], rounds: Sequence[int]) -> None:
-    """Give each service as many rounds as it is to have, in turn while several have any left."""
-    with Progress(console=notes, transient=True) as progress:
-        compared = min(rounds) if len(stations) > 1 else 0
-        task = progress.add_task("mixed load", total=sum(rounds) + compared * BUSY_TURNS * len(stations))
-        for number in range(max(rounds)):
-            for one, most in zip(stations, rounds, strict=True):
-                if number < most:
-                    one.go_round()
-                    progress.advance(task)
-            for one in [*stations] * BUSY_TURNS * (number < compared):
-                one.be_busy()
-                progress.advance(task)
-
-
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything."""
-    phases: list[NetworkStage] = []
+    phases: list[Phase] = []
     over, sent, lost, began = None, 0, 0, time.monotonic()
-    compared = [workers for workers in options.workers if workers in (1, 2, options.steady)]
     with city_of(options) as (city, folder):
-        for group in (compared, *([workers] for workers in options.workers if workers not in compared)):
-            with ExitStack() as stack:
-                stations = [stack.enter_context(station(workers, city, folder)) for workers in group]
-                take_turns(stations, [_rounds(workers, options) for workers in group])
-                for one in stations:
-                    phases.append(one.found())
-                    if one.workers == options.steady and not options.no_overload:
-                        over = overloaded(one, phases[-1])
-                    more_sent, more_lost = one.city.lost()
-                    sent, lost = sent + more_sent, lost + more_lost
+        for workers in options.workers:
+            with station(workers, city, folder) as started, Progress(console=notes, transient=True) as progress:
+                for _ in progress.track(range(_rounds(workers, options)), description="mixed load"):
+                    started.go_round()
+                phases.append(started.found())
+                if workers == options.steady and not options.no_overload:
+                    over = overloaded(started, phases[-1])
+                more_sent, more_lost = started.city.lost()
+                sent, lost = sent + more_sent, lost + more_lost
     phases.sort(key=lambda phase: phase.workers)
     return {
         "links": options.links,
@@ -240,13 +206,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="length of the steady mixed load (60)")
-    parser.add_argument("--workers", type=_numbers, default=[1, 2, 3, 4], help="worker counts, in turn (1,2,3,4)")
+    parser.add_argument("--workers", type=_numbers, default=[1, 2], help="worker counts, in turn (1,2)")
     parser.add_argument("--steady", type=int, default=2, help="worker count of the long run and of the overload (2)")
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql", help="(postgresql)")
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--feeds", type=int, default=20, help="batches that a slot of all links comes in (20)")
     parser.add_argument("--slot-seconds", type=float, default=10.0, help="how long a slot lasts here (10)")
-    parser.add_argument("--forecasts", type=float, default=200.0, help="GET …/forecast a second (200)")
+    parser.add_argument("--forecasts", type=float, default=500.0, help="GET …/forecast a second (500)")
     parser.add_argument("--accuracy", type=float, default=5.0, help="GET …/accuracy a second (5)")
     parser.add_argument("--network-reads", type=float, default=1.0, help="GET /v1/forecasts of all links a second (1)")
     parser.add_argument("--network", action="store_true", help="models of one network instead of models on lags")
@@ -270,8 +236,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _rounds(workers: int, options: argparse.Namespace) -> int:
-    """Give the rounds of a service: of a slot each, so that the mixes are alike."""
-    most: float = math.inf if workers == options.steady else COMPARED_SECONDS if workers == 1 else SHORT_SECONDS
+    """Return how many rounds a service gets, of a slot each."""
+    most: float = math.inf if workers == options.steady else ONE_WORKER_SECONDS if workers == 1 else SHORT_SECONDS
     rounds: int = max(1, round(min(options.seconds, most) / options.slot_seconds))
     return rounds
 

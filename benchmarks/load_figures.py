@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from benchmarks.load_clients import GIVEN_UP, RETRIED, Answer, Told
 from benchmarks.load_traffic import FORECAST, KINDS
@@ -27,40 +25,18 @@ class Figures:
     p99: float
 
 
-class Round(NamedTuple):
-    """Forecasts asked for alone, then the mixed load for a slot."""
-
-    alone: Told
-    mixed: Told
-
-    @property
-    def unloaded_p50(self) -> float:
-        """Milliseconds of GET …/forecast, asked for alone."""
-        return 1000 * quantile([answer.took for answer in self.alone.answers if answer.status == 200], 0.5)
-
-    @property
-    def latency(self) -> float:
-        """The p99 of GET …/forecast under the mixed load to its unloaded p50."""
-        forecasts = next(one for one in figures_of(self.mixed.answers) if one.kind == FORECAST)
-        return forecasts.p99 / self.unloaded_p50
-
-
 @dataclass(frozen=True)
-class NetworkStage:
+class Phase:
     """The mixed load on some number of workers."""
 
     workers: int
     seconds: float
-    unloaded_p50: float  # ms, of GET …/forecast
     kinds: list[Figures]
     a_second: float
     cpu_seconds: float
     a_cpu_second: float
-    latencies: list[float]  # of each round: the p99 of GET …/forecast to its unloaded p50
-    efficiencies: list[float]  # of each round: requests a CPU second
-    busy_efficiencies: list[float]  # the same of turns of several times the mix, as far as there were any
-    busy_refused: int  # or failed, of several times the mix
-    busy_cores: float  # that the service had under it
+    cores: float  # that the service used
+    forecast_p99s: list[float]  # ms, of GET …/forecast in each round
     weights: list[tuple[float, float]]  # seconds of mixed load, and megabytes
     clients_busy: float  # cores
     clients_lag_p99: float  # ms
@@ -114,39 +90,27 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
     return found
 
 
-def mixed_figures(
-    workers: int, rounds: Sequence[Round], busy: Sequence[Told], weights: list[tuple[float, float]]
-) -> NetworkStage:
-    """Sum the rounds of the mixed load up, and the turns of several times as much."""
-    mixed = [one.mixed for one in rounds]
-    kinds = figures_of([answer for one in mixed for answer in one.answers])
-    answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in mixed)
-    seconds = sum(one.seconds for one in mixed)
-    return NetworkStage(
+def mixed_figures(workers: int, rounds: Sequence[Told], weights: list[tuple[float, float]]) -> Phase:
+    """Sum up the rounds of the mixed load."""
+    kinds = figures_of([answer for one in rounds for answer in one.answers])
+    answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in rounds)
+    seconds = sum(one.seconds for one in rounds)
+    return Phase(
         workers,
         weights[-1][0],
-        statistics.median(one.unloaded_p50 for one in rounds),
         kinds,
         answered / seconds,
         cpu_seconds,
         answered / cpu_seconds,
-        [one.latency for one in rounds],
-        [_a_cpu_second(one.mixed) for one in rounds],
-        [_a_cpu_second(one) for one in busy],
-        sum(not 0 < answer.status < 400 for one in busy for answer in one.answers),
-        sum(one.service_cpu_seconds for one in busy) / (sum(one.seconds for one in busy) or 1.0),
+        cpu_seconds / seconds,
+        [one.p99 for told in rounds for one in figures_of(told.answers) if one.kind == FORECAST],
         weights,
-        sum(one.cpu_seconds for one in mixed) / seconds,
-        1000 * quantile([lag for one in mixed for lag in one.lags], 0.99),
+        sum(one.cpu_seconds for one in rounds) / seconds,
+        1000 * quantile([lag for one in rounds for lag in one.lags], 0.99),
     )
 
 
-def _a_cpu_second(told: Told) -> float:
-    """Give the requests answered for a second of the service's CPU."""
-    return sum(0 < answer.status < 400 for answer in told.answers) / told.service_cpu_seconds
-
-
-def overload_figures(capacity: float, seconds: float, told: Told, normal: NetworkStage) -> Overload:
+def overload_figures(capacity: float, seconds: float, told: Told, normal: Phase) -> Overload:
     """Sum the overload up, and find the second from which on all is as usual."""
     during = [answer for answer in told.answers if answer.at < seconds]
     refused = [answer for answer in during if answer.status in RETRIED]

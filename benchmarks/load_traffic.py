@@ -63,10 +63,6 @@ class Traffic:
         chance = random.Random(0)
         return [*links, *(Ask(0.0, kind, self._question(kind, chance)) for kind, n in WARMING for _ in range(n))]
 
-    def unloaded(self, seconds: float, seed: int) -> list[Ask]:
-        """Plan forecasts alone, as often as in the mixed load."""
-        return list(self._reads(FORECAST, self.rates.forecasts, seconds, random.Random(seed)))
-
     def endless(self, seed: int) -> Iterator[Ask]:
         """Give the mix in its proportions, without times."""
         chance, rates, place = random.Random(seed), self.rates, 0

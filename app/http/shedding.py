@@ -96,7 +96,6 @@ class Shedding:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
 
-
     @contextmanager
     def place(self, kind: str) -> Iterator[None]:
         """Take one of the places for streams of events or for imports; refuse where all are taken."""
