@@ -73,7 +73,7 @@ def test_conditions_are_waited_for_and_no_time_is_measured():
     assert not wrong
 
 
-def test_tests_run_on_the_postgresql_that_compose_ships_and_the_readme_names_the_versions():
+def test_tests_run_on_the_postgresql_that_compose_ships():
     assert f"supports PostgreSQL {VERSION} to {NEWEST_VERSION}" in (ROOT / "README.md").read_text()
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     assert services["database"]["image"] == f"postgres:{VERSION}"

@@ -32,7 +32,7 @@ def test_a_process_that_serves_carries_no_library_that_only_others_need():
 
 
 @on_sqlite
-def test_a_service_that_ends_waits_for_its_upkeep_before_it_closes_the_database(settings, monkeypatch):
+def test_a_service_that_ends_waits_for_its_upkeep(settings, monkeypatch):
     monkeypatch.setattr(main, "UPKEEP_SECONDS", 0.01)
     begun, ending, closed, order = threading.Event(), threading.Event(), threading.Event(), []
     service = main.create_app(settings)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.journey
 KILLS = sorted(set(PLANNED))
 
 
-def test_kills_in_the_middle_of_batches_swaps_and_runs_lose_nothing_and_double_nothing(tmp_path):
+def test_kills_in_the_middle_lose_nothing_and_double_nothing(tmp_path):
     killer, found, feeds = run(len(KILLS), 3, tmp_path, fsync=False, notes=Console(stderr=True), planned=KILLS)
     assert sorted(killer.landed) == KILLS
     assert (found.lost, found.doubled, found.corrected) == ([], [], [])

@@ -50,7 +50,7 @@ class TestFigures:
         assert [quantile(range(1, 101), share) for share in (0.5, 0.95, 0.99, 1.0)] == [50, 95, 99, 100]
         assert math.isnan(quantile([], 0.5))
 
-    def test_recovery_is_over_with_the_last_second_that_was_slow_or_refused_somebody(self) -> None:
+    def test_recovery_ends_with_the_last_slow_or_refusing_second(self) -> None:
         calm = [answer(10 + i / 10, 0.004) for i in range(150)]
         slow = [answer(12.5, 1.0)] * 20
         overload = overload_figures(100.0, 10.0, told([*calm, *slow], 25.0), phase())

@@ -44,7 +44,7 @@ def errors(trial, said):
     return np.array([figure["rmse"] for figure in trial.figures(said)])
 
 
-def test_real_links_are_ahead_of_their_profiles_and_of_ridge_on_the_same_context(trial, result):
+def test_real_links_are_ahead_of_their_profiles_and_of_ridge(trial, result):
     ours = errors(trial, said_by(trial, result, corrected=False)[:, :, 0])
     calendar, cut = trial.whole.calendar, trial.cut
     usual = np.full(trial.actual.shape, np.nan)

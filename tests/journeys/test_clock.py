@@ -17,7 +17,7 @@ SLOW = {"lags": 45, "n_neighbors": 20, "max_iter": 60, "held_out_days": 4, "mu":
 
 
 @on_sqlite
-def test_a_clock_set_back_loses_no_count_doubles_none_and_leaves_no_run_or_key_behind(database_url, tmp_path):
+def test_a_clock_set_back_loses_and_doubles_nothing(database_url, tmp_path):
     offset, log = tmp_path / "offset", tmp_path / "worker.log"
     offset.write_text("0")
     program = (sys.executable, "-m", "tests.support.stepped_clock", str(offset))

@@ -60,7 +60,7 @@ def database():
         yield server
 
 
-def test_forecasts_go_on_marked_stale_while_counts_are_refused_and_none_is_lost(database: PostgreSQL, tmp_path):
+def test_forecasts_are_stale_while_counts_are_refused_and_none_is_lost(database: PostgreSQL, tmp_path):
     url = database.create("away")
     with running_service(url, tmp_path, FLOWCAST_LOG_LEVEL="debug") as service:
         for link_id in "ABC":

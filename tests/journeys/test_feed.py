@@ -39,7 +39,7 @@ def post(service: Service, city: City, link_id: str, slots) -> dict:
 
 
 @on_sqlite
-def test_a_day_twice_out_of_order_or_a_week_late_is_stored_once_and_forecast_once(database_url, tmp_path):
+def test_a_day_sent_twice_or_late_is_stored_and_forecast_once(database_url, tmp_path):
     city, rng = sample_city(links=3, days=2, seed=4), random.Random(7)
     twice, shuffled, late = sorted(city.counts)
     engine = open_database(database_url)
@@ -95,7 +95,7 @@ def make_newer(folder: Path) -> None:
 
 
 @on_sqlite
-def test_a_damaged_artifact_is_noticed_named_and_stood_in_for_by_the_last_sound_one(database_url, tmp_path):
+def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database_url, tmp_path):
     city = sample_city(links=3, days=12, seed=4)
     harm = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
     engine, store = open_database(database_url), FolderStore(tmp_path / "models")

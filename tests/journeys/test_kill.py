@@ -55,7 +55,7 @@ def test_counts_are_there_after_a_kill_right_after_the_answer(kept):
     assert kept.running().counts("A") == {slot_start(i): i for i in range(500)}
 
 
-def test_a_kill_in_the_middle_of_batches_loses_nothing_acknowledged_and_stores_none_by_half(kept):
+def test_a_kill_in_the_middle_of_batches_loses_nothing_acknowledged(kept):
     acknowledged = []
     service = kept.running()
     assert service.ask("PUT", "/v1/links/B", {"zone": "UTC"})[0] == 201

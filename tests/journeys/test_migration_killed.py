@@ -46,7 +46,7 @@ def state(url: str) -> tuple[str | None, list[tuple[object, ...]], bool]:
 
 
 @pytest.mark.parametrize("version", [VERSION, NEWEST_VERSION])
-def test_a_migration_killed_in_the_middle_changed_nothing_and_the_next_goes_through(version):
+def test_a_killed_migration_changed_nothing_and_the_next_succeeds(version):
     with own_postgresql(fsync=False, version=version) as database:
         url = database.create("upgraded")
         engine = open_database(Settings(database_url=url).database_url)

@@ -43,9 +43,7 @@ class Post(threading.Thread):
             self.refused.set()
 
 
-def test_an_overloaded_service_refuses_with_retry_after_stores_what_it_acknowledged_and_recovers(
-    sqlite_template: Path, tmp_path: Path
-) -> None:
+def test_an_overloaded_service_refuses_loses_nothing_and_recovers(sqlite_template: Path, tmp_path: Path) -> None:
     file = tmp_path / "flowcast.db"
     shutil.copy(sqlite_template, file)
     with running_service(f"sqlite:///{file}", tmp_path, "--no-worker", FLOWCAST_MAX_WAITING="1") as service:

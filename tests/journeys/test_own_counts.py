@@ -23,7 +23,7 @@ def five_minute_file(*detectors: str, hours: int) -> str:
 
 
 @on_sqlite
-def test_shell_and_rest_sum_the_same_file_alike_and_refuse_what_is_off_the_grid(database_url: str, tmp_path: Path):
+def test_shell_and_rest_sum_the_same_file_alike(database_url: str, tmp_path: Path):
     file, hourly, off = tmp_path / "counts.csv", tmp_path / "hourly.csv", tmp_path / "off.csv"
     file.write_text(five_minute_file("north", hours=24))
     off.write_text(five_minute_file("south", hours=3).replace("02:55", "02:54"))

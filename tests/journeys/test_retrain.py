@@ -222,9 +222,7 @@ def children_of(process: int) -> list[int]:
 
 
 @on_sqlite
-def test_a_worker_killed_while_a_network_is_learnt_takes_its_processes_along_and_the_next_begins_anew(
-    database_url, tmp_path, city
-):
+def test_a_worker_killed_during_network_training_leaves_no_process(database_url, tmp_path, city):
     with running_service(database_url, tmp_path) as service:
         put_city(service, city)
         quick = {"held_out_days": 4, "max_iter": 2, "mu": [1e-3]}

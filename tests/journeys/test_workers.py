@@ -16,7 +16,7 @@ SLOW = {"lags": 45, "n_neighbors": 20, "max_iter": 15, "held_out_days": 4, "mu":
 
 
 @on_postgresql
-def test_one_run_and_two_workers_each_link_once_also_when_one_falls_asleep_or_its_disk_is_full(database_url, tmp_path):
+def test_two_workers_train_each_link_of_a_run_once(database_url, tmp_path):
     engine = open_database(Settings(database_url=database_url).database_url)
     city, log = sample_city(links=3, days=10, seed=4), tmp_path / "worker.log"
     store_city(engine, city)

@@ -34,7 +34,7 @@ def second(year, month, day, hour=0):
     ],
 )
 @pytest.mark.parametrize("minutes", [1, 15, 60, 120])
-def test_a_slot_is_compared_with_the_one_that_the_series_of_counts_has_a_week_before(zone, change, minutes):
+def test_a_slot_is_compared_with_that_of_a_week_before(zone, change, minutes):
     step = 60 * minutes
     span = Span(change - 9 * DAY, change + 16 * DAY)
     first = (span.begin - 9 * DAY) // step

@@ -31,7 +31,7 @@ def test_texts_are_found_whatever_they_hold(engine, wanted):
     assert sorted(found) == sorted(set(wanted) & set(NAMES))
 
 
-def test_numbers_are_found_also_when_there_are_more_than_a_database_takes_parameters(engine):
+def test_more_numbers_are_found_than_a_database_takes_parameters(engine):
     with reading(engine) as session:
         keys = session.scalars(select(Link.link_key)).all()
         many = [*keys[1:], *range(10**9, 10**9 + 100_000), 2**40]

@@ -103,7 +103,7 @@ class TestEffects:
         assert city.counts[event.link_id][rows].mean() < 0.7 * usual(city, event.link_id, rows)
         assert city.counts[parallel][rows].mean() > 1.1 * usual(city, parallel, rows)
 
-    def test_an_incident_collapses_the_flow_then_a_queue_discharges_and_upstream_backs_up(self, seed):
+    def test_an_incident_collapses_the_flow_and_backs_up_upstream(self, seed):
         city = city_of(12, 28, seed)
         event = event_of(city, "incident")
         rows = rows_of(city, event)

@@ -32,7 +32,7 @@ def test_a_sample_depends_on_its_seed_alone():
     assert all(names == sorted(names) for names in drawn)
 
 
-def test_a_sample_is_drawn_among_links_that_can_be_evaluated_and_the_others_are_listed():
+def test_a_sample_is_drawn_among_links_that_can_be_evaluated():
     dead = steady_link("Aa").counts.copy()
     dead[96 : 3 * 96] = np.nan
     odd = {"Aa": with_counts(steady_link("Aa"), dead), "Zz": with_counts(steady_link("Zz"), np.zeros(960))}

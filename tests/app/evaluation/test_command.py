@@ -54,7 +54,7 @@ def test_json_is_the_report(city_file, tmp_path):
 
 
 @pytest.mark.journey
-def test_links_that_cannot_be_evaluated_are_listed_and_one_with_a_missing_day_is_kept(tmp_path):
+def test_links_that_cannot_be_evaluated_are_listed(tmp_path):
     city, file = sample_city(links=3, days=11), tmp_path / "counts.csv"
     city.counts["Ba"][9 * 96 :] = float("nan")
     city.counts["Cf"][:] = 0

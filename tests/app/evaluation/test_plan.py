@@ -31,7 +31,7 @@ def test_a_short_span_holds_out_a_third_of_it_at_most(train_days, held_out):
     assert plan.held_out_reduced == (held_out < TrainingPlan().held_out_days)
 
 
-def test_the_paper_protocol_sets_the_siblings_neighbours_and_leaves_kr_sml_the_products():
+def test_the_paper_protocol_sets_neighbours_of_all_but_kr_sml():
     plan = EvaluationPlan(first_day=date(2006, 10, 1))
     assert [plan.neighbors_of(method) for method in METHODS] == [8, 8, 8, TrainingPlan().n_neighbors]
     assert [plan.under_the_paper(method) for method in METHODS] == [True, True, True, False]

@@ -43,7 +43,7 @@ def test_where_a_day_bars_everything_nothing_is_said():
 @pytest.mark.journey
 @pytest.mark.parametrize("protocol", ["paper", "product"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_speaks_of_every_test_slot_and_every_whole_training_window(span, method, protocol):
+def test_every_method_forecasts_every_test_slot_and_training_window(span, method, protocol):
     plan = EvaluationPlan(8, 2, protocol=protocol, lags=12)
     done = run(method, span, plan)
     assert done.neighbors == plan.neighbors_of(method)

@@ -6,7 +6,7 @@ from model.link_model.training import NotEnoughCounts
 from tests.support.evaluation import steady_link, with_counts
 
 
-def test_a_gap_in_a_test_window_is_filled_with_the_profile_of_the_training_days():
+def test_a_gap_in_a_test_window_is_filled_with_the_profile():
     link = steady_link()
     counts = link.counts.copy()
     counts[800] = np.nan

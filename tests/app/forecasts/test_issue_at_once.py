@@ -16,7 +16,7 @@ LINKS, ROUNDS = 150, 25
 
 
 @on_postgresql
-def test_in_whatever_order_they_name_the_links_none_waits_for_another_in_a_circle(database_url):
+def test_batches_that_name_links_in_other_orders_do_not_deadlock(database_url):
     engine = open_database(database_url.replace("postgresql://", "postgresql+psycopg://"))
     now = datetime.now(UTC)
     with writing(engine) as session:

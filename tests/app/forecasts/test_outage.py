@@ -18,7 +18,7 @@ from tests.support.databases import on_postgresql
 
 
 @on_postgresql
-def test_past_the_limit_the_profile_in_memory_answers_for_the_slots_from_now_on(client, monkeypatch):
+def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     city = small_city()
     put_city(client, city)
     ids = sorted(city.counts)

@@ -133,7 +133,7 @@ class TestManyLinks:
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
-    def test_the_first_counts_of_many_links_are_forecast_with_as_many_queries_as_of_one(self, client, engine):
+    def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine):
         usual = client.app.state.forecast_cache.forecaster.usual
         reads, queries = Reads(engine), []
         for i, link_ids in enumerate(("A", "ABCDE")):

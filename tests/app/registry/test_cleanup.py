@@ -153,7 +153,7 @@ class TestSweepStore:
         assert not stale.exists()
         assert fresh.exists()
 
-    def test_a_training_folder_whose_run_is_under_way_however_long_it_writes_nothing(self, engine, store):
+    def test_a_training_folder_of_a_running_run_stays(self, engine, store):
         with training_folder(store, 7) as folder:
             age(folder)
             assert sweep_store(engine, store) == []

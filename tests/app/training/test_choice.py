@@ -135,7 +135,7 @@ def test_a_chosen_profile_without_enough_counts_is_degraded(client, trained, set
     )
 
 
-def test_a_refresh_gives_no_model_to_a_link_whose_profile_won_unless_it_is_named(client, trained, settled, link_id):
+def test_a_refresh_gives_no_model_to_a_link_whose_profile_won(client, trained, settled, link_id):
     settled(candidate=10.0, profile=9.0)
     engine, city = client.app.state.engine, trained[0]
     other = sorted(city.counts)[1]

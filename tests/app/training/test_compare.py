@@ -38,7 +38,7 @@ def test_always_and_never_do_not_look():
     assert not decide(figures(candidate=1.0, active=9.0, profile=9.0), "never", 0.01).activate
 
 
-def test_a_link_too_young_to_be_measured_gets_its_networks_model_if_it_has_none():
+def test_a_link_too_young_to_be_measured_gets_its_networks_model():
     assert decide(figures(candidate=None, profile=None), "if_better", 0.01, young=True).activate
     assert not decide(figures(candidate=None, profile=None, active=3.0), "if_better", 0.01, young=True).activate
     assert not decide(figures(candidate=9.0, profile=5.0), "if_better", 0.01, young=True).activate

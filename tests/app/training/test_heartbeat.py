@@ -3,7 +3,7 @@
 from app.training.heartbeat import LOST_SECONDS, Silence
 
 
-def test_a_run_is_silent_when_its_heartbeat_stands_still_whatever_the_clock_says():
+def test_a_run_is_silent_when_its_heartbeat_stands_still():
     silence = Silence()
     ahead = ("a worker", "an hour from now")
     assert silence.silent({1: ahead, 2: "first"}, 100.0) == []

@@ -218,9 +218,7 @@ class TestWorker:
         assert sum(run is not None for run in got) == 1
 
     @on_sqlite
-    def test_told_to_stop_it_puts_the_run_down_and_the_next_one_takes_it_up_at_once(
-        self, client, city, worker, open_worker, monkeypatch
-    ):
+    def test_a_stopped_worker_releases_its_run_to_the_next(self, client, city, worker, open_worker, monkeypatch):
         run = retrain(client, activate="never").json()["run_id"]
         settle = execute_run.settle
 

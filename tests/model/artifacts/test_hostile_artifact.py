@@ -66,7 +66,7 @@ class TestArrays:
          "(2305843009213693952, 8)", "(-1,)", "(0, 1000000000000)", "(1e9,)", "(True,)", "(1,) * 70", "((1,),)", "[1]",
          "None"],
     )  # fmt: skip
-    def test_a_header_that_promises_more_than_there_is_is_refused_before_anything_is_made(self, tmp_path, shape):
+    def test_a_header_that_promises_too_much_is_refused_before_allocating(self, tmp_path, shape):
         promised = [int(side) for side in shape.strip("()").split(",") if side.strip().isdigit()]
         for told in (promised, [1]):
             folder = vouched(tmp_path / "a", {}, {"x": header(shape) + bytes(8)}, x={"shape": told})

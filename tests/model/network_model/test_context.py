@@ -75,7 +75,7 @@ def test_columns_say_what_their_names_say():
     assert set(column(rows, "Monday to Friday").ravel()) <= {0.0, 1.0}
 
 
-def test_a_missing_count_is_taken_to_deviate_as_the_network_does_and_is_counted():
+def test_a_missing_count_is_taken_to_deviate_as_the_network_does():
     gaps = SERIES.counts.copy()
     gaps[2, ROWS[5] - 1] = np.nan
     rows = source(gaps).rows(ROWS, 1)

@@ -21,7 +21,7 @@ def at(hour: int, minute: int, day: date = SPRING) -> int:
 
 class TestSpring:
     @pytest.mark.parametrize("first", [7, 8, 9])  # 1:45, 2:00, 2:15
-    def test_a_run_of_zeros_as_long_as_the_skipped_hour_and_within_a_slot_of_it_is_padding(self, first):
+    def test_zeros_as_long_as_the_skipped_hour_and_near_it_are_padding(self, first):
         hole = range(first, first + 4)
         placement = place(zeros(*hole), SPRING, MELBOURNE)
         assert placement.hole == hole

@@ -157,7 +157,7 @@ class TestOrder:
 
     @pytest.mark.journey
     @given(st.data())
-    def test_whatever_the_order_and_the_rows_left_out_a_count_is_the_sum_of_its_three(self, data):
+    def test_in_any_order_a_count_is_the_sum_of_its_three_rows(self, data):
         flows = data.draw(st.lists(st.integers(-1, 50), min_size=1, max_size=24))
         rows = list(enumerate(quarter(*("" if flow < 0 else flow for flow in flows))))
         kept = data.draw(st.lists(st.sampled_from(rows), max_size=30))

@@ -33,7 +33,7 @@ def test_a_position_of_zero_is_unknown():
     assert reader.links["0970-7"].latitude is None
 
 
-def test_a_cell_that_is_no_count_is_refused_by_column_and_an_empty_one_is_a_gap():
+def test_a_cell_that_is_no_count_is_refused_by_column():
     cells = [-1, "", "x", "1.5", "NaN", *TRAFFIC[5:]]
     counts, reader = read_all(SURVEY_HEADER, survey_row("2/10/2006", cells))
     assert refusals(reader) == [(2, "0:00", "-1"), (2, "0:30", "x"), (2, "0:45", "1.5"), (2, "1:00", "NaN")]

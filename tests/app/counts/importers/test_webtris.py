@@ -130,7 +130,7 @@ class TestSites:
 
 
 class TestChangingClocks:
-    def test_a_spring_day_has_92_slots_and_blank_rows_for_the_skipped_hour_are_gaps(self, read):
+    def test_a_spring_day_has_92_slots_and_gaps_for_the_skipped_hour(self, read):
         cells = [("2019-03-31", end, "" if end.startswith("01:") else str(i)) for i, end in enumerate(webtris_ends())]
         counts, reader = read(cells)
         assert [count.slot for count in counts] == list(GRID.local_day(SPRING, LONDON))
