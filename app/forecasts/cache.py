@@ -97,7 +97,7 @@ class ForecastCache:
         self._refreshed: object = None  # the version of the last refresh
         self._links: frozenset[str] = frozenset()  # that existed then
         self._lock = threading.Lock()
-        self.revision = 0  # rises whenever an entry is replaced
+        self.revision = 0  # rises whenever a link gets another forecast
         changes.subscribe(self._on_notice)
 
     def now(self) -> int:
@@ -295,7 +295,7 @@ class ForecastCache:
             for link_id, entry in entries.items():
                 old, link_key = self._entries.get(link_id), entry.key.link.link_key
                 if old is None or old.version != entry.version or (old.key.as_of or 0) <= (entry.key.as_of or 0):
-                    self.revision += 1
+                    self.revision += old is None or old.issued != entry.issued
                     self._entries[link_id] = entry
                 if link_key in self._noticed and self._noticed[link_key].at < began:
                     del self._noticed[link_key]
