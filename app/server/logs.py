@@ -52,6 +52,10 @@ def logging_config(level: str) -> dict[str, Any]:
 class _DroppingQueueHandler(QueueHandler):
     """Drops records while many wait: without a reader of the log, memory must stay bounded."""
 
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """Return a record as it is: it stays in this process, so that the thread that writes can format it."""
+        return record
+
     def enqueue(self, record: logging.LogRecord) -> None:
         """Store a record for the thread that writes."""
         if cast("SimpleQueue[Any]", self.queue).qsize() < MOST_WAITING:
