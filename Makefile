@@ -1,6 +1,6 @@
 # make demo   the sample city, its models, the service and a replay (DEMO_SECONDS=60 stops by itself, DEMO_PORT=8001)
 # make test   environment, checks and all tests
-# make quick  ruff, mypy and most of the tests that start no process, server or browser (about a minute)
+# make quick  ruff, mypy and most of the tests that start no process, server or browser (less than two minutes)
 # make check  ruff, mypy, bandit, hadolint and the compose schema only
 # make audit  known advisories about the packages Flowcast runs on (needs a network)
 # make bench  accuracy, the speed ratios, load, history and the paper's table (an hour)
