@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.support.databases import SPENT, create_database
+from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.services import Service, listens, running_service, slot_start
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
@@ -93,8 +94,7 @@ def test_sigterm_finishes_what_is_under_way(kept):
     with psycopg.connect(kept.database_url) as busy, psycopg.connect(kept.database_url, autocommit=True) as looking:
         busy.execute("LOCK TABLE counts IN EXCLUSIVE MODE")
         sender.start()
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'counts'::regclass"
-        wait_until(lambda: looking.execute(waiting).fetchone())
+        wait_until(lambda: looking.execute(WAITING_SESSIONS).fetchone() != (0,))
         service.process.terminate()
         wait_until(lambda: not listens(service.port))
         assert answers == []

@@ -11,10 +11,8 @@ import pytest
 from app.core.database import open_database
 from app.core.schema import newest_step, schema_step, upgrade_schema
 from app.settings import Settings
-from tests.support.postgresql import NEWEST_VERSION, VERSION, asked, own_postgresql
+from tests.support.postgresql import NEWEST_VERSION, VERSION, WAITING_SESSIONS, asked, own_postgresql
 from tests.support.waiting import WAIT_SECONDS, wait_until
-
-WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'trained_models'::regclass"
 
 
 def upgrading(url: str) -> subprocess.Popen[bytes]:
@@ -31,7 +29,7 @@ def held_up(url: str) -> tuple[psycopg.Connection, subprocess.Popen[bytes]]:
 
     def waits() -> bool:
         assert process.poll() is None, process.stdout and process.stdout.read()
-        return bool(asked(url, WAITING))
+        return bool(asked(url, WAITING_SESSIONS) != [(0,)])
 
     wait_until(waits)
     return reader, process

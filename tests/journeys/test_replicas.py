@@ -171,9 +171,11 @@ def test_replicas_are_one_service(new_database, tmp_path):
         scheduled = "SELECT occasion, state FROM retrain_runs WHERE requested_by = 'schedule' ORDER BY id"
         assert town.rows(scheduled) == []
         # By the lock: a worker that only tries to get it is connected for a moment, too.
+        # Other tests' schedulers hold the same lock in other databases of this server.
         holder = (
             "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) "
-            "WHERE application_name LIKE 'flowcast scheduler%' AND locktype = 'advisory' AND granted"
+            "WHERE datname = current_database() AND application_name LIKE 'flowcast scheduler%' "
+            "AND locktype = 'advisory' AND granted"
         )
         town.post(0, SLOTS)
         [(first, _)] = wait_for(lambda: (runs := town.rows(scheduled)) and runs[0][1] == "succeeded" and runs)

@@ -23,6 +23,13 @@ NEWEST_VERSION = 18  # the newest in the wheel; migrations are tested on both
 SERVER_USER = "pgserver"  # PostgreSQL refuses to run as root
 MAX_CONNECTIONS = 300  # all processes of a test run share one server
 
+# How many sessions wait for a lock in this database. The view has those of the server's other databases, too, which
+# are copies of one template with the same object ids. pg_stat_activity does not change within a transaction.
+WAITING_SESSIONS: LiteralString = (
+    "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND pid IN "
+    "(SELECT pid FROM pg_locks JOIN pg_database ON oid = database WHERE datname = current_database())"
+)
+
 
 class PostgreSQL:
     """A server on a socket of its own, in a folder of its own."""

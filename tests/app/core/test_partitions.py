@@ -31,6 +31,7 @@ from app.links.queries import all_links
 from app.links.tables import Link
 from app.settings import Settings
 from tests.support.databases import on_postgresql
+from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import put_rows
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
@@ -178,8 +179,7 @@ class TestWriting:
                 subprocess.Popen([sys.executable, "-c", WRITE, link], env=environment, stderr=subprocess.PIPE)
                 for link in ("L1", "L2")
             ]
-            waiting = text("SELECT count(*) FROM pg_locks WHERE relation = 'links'::regclass AND NOT granted")
-            wait_until(lambda: connection.execute(waiting).scalar_one() == len(writers))
+            wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == len(writers))
             connection.rollback()  # and both go
         said = [writer.communicate(timeout=WAIT_SECONDS)[1] for writer in writers]
         assert [writer.returncode for writer in writers] == [0, 0], said

@@ -25,6 +25,7 @@ from app.links.store import store_links
 from app.main import create_app
 from app.maintenance.old_rows import all_keys, remove_slots
 from tests.support.databases import on_postgresql
+from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import select_rows
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
@@ -75,7 +76,7 @@ def held(engine: Engine, statement: str) -> Iterator[None]:
 
 
 def waiting(engine: Engine) -> int:
-    [[n]] = select_rows(engine, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    [[n]] = select_rows(engine, WAITING_SESSIONS)
     return int(n)
 
 

@@ -28,6 +28,7 @@ from app.settings import Settings, settings_from_environment
 from app.training.request import DEFAULT_DAYS
 from app.training.tables import RetrainRun
 from tests.support.databases import on_sqlite
+from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.services import running_worker
 from tests.support.stored import put_rows
 from tests.support.waiting import wait_until
@@ -215,8 +216,7 @@ class TestSchedule:
             threads = [threading.Thread(target=keeper.step) for keeper in keepers]
             for thread in threads:
                 thread.start()
-            waiting = text("SELECT count(*) FROM pg_locks WHERE relation = 'upkeep'::regclass AND NOT granted")
-            wait_until(lambda: connection.execute(waiting).scalar_one() == len(keepers))
+            wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == len(keepers))
             with writing(engine) as session:
                 session.execute(text("CREATE TABLE begun (worker text)"))
                 session.execute(

@@ -24,7 +24,7 @@ def test_one_has_the_turn_until_it_ends_or_its_connection_does(engine, database_
     with psycopg.connect(database_url, autocommit=True) as connection:
         ended = connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE application_name = 'flowcast scheduler host:2:b'"
+            "WHERE datname = current_database() AND application_name = 'flowcast scheduler host:2:b'"
         ).fetchall()
     assert ended == [(True,)]
     assert [two.held(), one.held(), two.held()] == [False, True, False]
