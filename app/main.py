@@ -43,7 +43,7 @@ from app.server import routes as operations
 from app.server.bodies import BodyLimitMiddleware
 from app.server.database_metrics import DatabaseMetrics
 from app.server.documentation import DESCRIPTION, TAGS, document
-from app.server.logs import requests_logged_in_thread
+from app.server.logs import flush_request_log
 from app.server.middleware import RequestMiddleware
 from app.server.readiness import Readiness
 from app.server.resources import Resources, open_resources
@@ -74,6 +74,7 @@ ROUTERS = (
 # RequestMiddleware logs and counts requests. Checking for a tracer costs 3 µs a request.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 LEAST_GZIP_BYTES, GZIP_LEVEL = 1024, 4  # level 4 takes half the time of 6, for a twentieth more bytes
+GC_THRESHOLD = 20_000  # new objects before the collector looks at them; 700 by default
 UPKEEP_SECONDS = 5.0
 REFRESH_SECONDS = 15.0  # between two refreshes of the forecast cache
 AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a bucket may take longer, and is left to it
@@ -97,7 +98,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ahead = threading.Thread(target=_load_ahead, args=(resources, over.is_set), name="ahead", daemon=True)
         ahead.start()
         try:
-            with streams_end_on_signals(), requests_logged_in_thread():
+            with streams_end_on_signals():
                 yield
         finally:
             watch.cancel()
@@ -105,6 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await upkeep  # not cancelled: a thread of it would go on at a database that is closed
             ahead.join(timeout=AHEAD_SECONDS)
             await run_in_threadpool(_close, resources)
+            flush_request_log()
 
     app = FastAPI(
         title="Flowcast",
@@ -153,6 +155,7 @@ def create_service() -> FastAPI:
     # have it look through all of it: 100 ms for nothing.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)  # models are loaded later; to look through a thousand of them takes 70 ms
     threadpool_limits(limits=1)  # matrices are small here, and threads that wait for each other lose their turn
     return app
 

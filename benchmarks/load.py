@@ -1,9 +1,9 @@
 """The service under load: 1,000 links post each slot as it closes while readers ask for forecasts and accuracy.
 
 A realistic pace is 1,000 counts every 15 minutes and 50 forecasts a second. Here forecasts are read ten times as
-often, and a slot lasts ``--slot-seconds`` instead of 15 minutes. Its counts come in ``--feeds`` batches, each over a
-connection of its own, spread over half of the slot; readers ask at random moments. Responses are timed from when
-their request was due.
+often, and a slot lasts ``--slot-seconds``, a minute, instead of 15 minutes. Its counts come in ``--feeds`` batches,
+each over a connection of its own, spread over half of the slot; readers ask at random moments. Responses are timed
+from when their request was due.
 
 - For each of ``--workers`` a service is started on a database of its own and gets rounds of mixed load, a slot each:
   ``--seconds`` in all for ``--steady`` workers, at most a minute for one, at most twenty seconds for the others.
@@ -213,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql", help="(postgresql)")
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--feeds", type=int, default=20, help="batches that a slot of all links comes in (20)")
-    parser.add_argument("--slot-seconds", type=float, default=10.0, help="how long a slot lasts here (10)")
+    parser.add_argument("--slot-seconds", type=float, default=60.0, help="how long a slot lasts here (60)")
     parser.add_argument("--forecasts", type=float, default=500.0, help="GET …/forecast a second (500)")
     parser.add_argument("--accuracy", type=float, default=5.0, help="GET …/accuracy a second (5)")
     parser.add_argument("--network-reads", type=float, default=1.0, help="GET /v1/forecasts of all links a second (1)")

@@ -25,10 +25,10 @@ FULL_LINES = {FORECAST: 16, ACCURACY: 8, NETWORK: 4}
 class Rates:
     """How much is asked a second, and how long a slot lasts here."""
 
-    forecasts: float = 200.0
+    forecasts: float = 500.0
     accuracy: float = 5.0
     network: float = 1.0
-    slot_seconds: float = 10.0
+    slot_seconds: float = 60.0
     spread: float = 0.5  # part of a slot's length in which its counts come, one feed after another
 
     def a_second(self, feeds: int) -> float:

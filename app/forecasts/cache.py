@@ -88,7 +88,7 @@ class ForecastCache:
     def __init__(
         self, engine: Engine, changes: ChangeFeed, clock: Clock, models: LoadedModels, settings: Settings
     ) -> None:
-        self._engine, self._changes, self._clock = engine, changes, clock
+        self.engine, self._changes, self._clock = engine, changes, clock
         self._late_after = 60 * settings.stale_after_minutes
         self.forecaster = Forecaster(models)
         self._entries: dict[str, CacheEntry] = {}
@@ -127,7 +127,7 @@ class ForecastCache:
         version, began = self._changes.version(), monotonic()  # before reading, so that later writes are seen next time
         if link_ids is None and (entries := self._all_current(version)) is not None:
             return entries
-        with reading(self._engine) as session:
+        with reading(self.engine) as session:
             links = all_links(session) if link_ids is None else links_by_id(session, list(link_ids)).values()
             entries = self._read(session, list(links), version, issue=True)
             for entry in entries.values():
@@ -168,12 +168,12 @@ class ForecastCache:
         served, version = self._changes.served_version(), self._changes.version()
         if served == self._refreshed:
             return
-        with reading(self._engine) as session:
+        with reading(self.engine) as session:
             links = all_links(session)
         missing = [link for link in links if self.get(link.link_id) is None]
         for begin in range(0, len(missing), READ_AT_ONCE):
             began = monotonic()
-            with reading(self._engine) as session:
+            with reading(self.engine) as session:
                 entries = self._read(session, missing[begin : begin + READ_AT_ONCE], version, issue=False)
             read = {name: entry for name, entry in entries.items() if entry.issued or entry.key.as_of is None}
             self._put(read, began)
@@ -188,7 +188,7 @@ class ForecastCache:
         """
         version, began = self._changes.version(), monotonic()
         try:
-            with reading(self._engine) as session:
+            with reading(self.engine) as session:
                 newest = newest_slots(session, [link.link_key for link in links])
                 forecasts = self.forecaster.compute(session, links, newest, stored)
             forecasts = self._store(forecasts)
@@ -261,7 +261,7 @@ class ForecastCache:
 
     def _store(self, forecasts: list[IssuedForecast]) -> list[IssuedForecast]:
         """Store forecasts and return them as they are stored: one that another process issued first stays."""
-        with writing(self._engine, derived=True) as session:
+        with writing(self.engine, derived=True) as session:
             _notify(session, forecasts)
             if not save_forecasts(session, forecasts):
                 as_of = {one.link.link_key: one.as_of for one in forecasts}

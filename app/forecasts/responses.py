@@ -40,13 +40,13 @@ def _missing(entry: CacheEntry, *, stale: bool = False) -> Problem:
 
 
 def explained(
-    engine: Engine, cache: ForecastCache, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool
+    cache: ForecastCache, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool
 ) -> Document:
     """Return one link's forecast with its reasons, or as of a past slot, which is computed and not stored."""
     entry = cache.look_up([link_id]).get(link_id)
     if entry is None:
         raise no_link(link_id)
-    with reading(engine) as session:
+    with reading(cache.engine) as session:
         if as_of is None:
             forecast, age = cache.current(entry)
         else:

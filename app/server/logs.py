@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
-from collections.abc import Iterator
+import threading
+from collections import deque
 from datetime import UTC, datetime
-from logging.handlers import QueueHandler, QueueListener
-from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any, TextIO
 
 MOST_WAITING = 100_000  # lines of requests that wait to be written; more are dropped
+WRITE_SECONDS = 0.1
 _OWN_FIELDS = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
 _OWN_FIELDS.add("taskName")  # from Python 3.12 on
+_ENCODER = json.JSONEncoder(default=str)
 _KEY = re.compile(r"fc_([0-9A-Za-z]+)_[\w-]+")
 
 request_log = logging.getLogger("flowcast.requests")
@@ -34,46 +34,68 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _KEY.sub(r"fc_\1_\\u2026", json.dumps(line, default=str))
+        return _KEY.sub(r"fc_\1_\\u2026", _ENCODER.encode(line))
 
 
 def logging_config(level: str) -> dict[str, Any]:
     """Return the configuration of Python's logging, uvicorn's loggers included."""
+    stdout = {"formatter": "json", "stream": "ext://sys.stdout"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"json": {"()": "app.server.logs.JsonFormatter"}},
-        "handlers": {"stdout": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stdout"}},
-        "loggers": {"uvicorn": {"level": level.upper()}, "flowcast": {"level": level.upper()}},
+        "handlers": {
+            "stdout": {"class": "logging.StreamHandler", **stdout},
+            "requests": {"class": "app.server.logs.BackgroundHandler", **stdout},
+        },
+        "loggers": {
+            "uvicorn": {"level": level.upper()},
+            "flowcast": {"level": level.upper()},
+            request_log.name: {"handlers": ["requests"], "propagate": False},
+        },
         "root": {"handlers": ["stdout"], "level": "WARNING"},
     }
 
 
-class _DroppingQueueHandler(QueueHandler):
-    """Drops records while many wait: without a reader of the log, memory must stay bounded."""
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread, some times a second: while a pipe is full, the event loop would wait for its reader.
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Return a record as it is: it stays in this process, so that the thread that writes can format it."""
-        return record
+    Lines are formatted where they are logged. A thread that formats them, or wakes up for each, competes with the event
+    loop for the interpreter, which takes several times as long.
+    """
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Store a record for the thread that writes."""
-        if cast("SimpleQueue[Any]", self.queue).qsize() < MOST_WAITING:
-            super().enqueue(record)
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream, self._writing = stream, threading.Lock()
+        self._lines: deque[str] = deque()
+        self._closed = threading.Event()
+        threading.Thread(target=self._write_until_closed, name="request-log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line for the thread; drop it while many wait, because without a reader memory must stay bounded."""
+        if len(self._lines) < MOST_WAITING:
+            self._lines.append(self.format(record) + "\n")
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self._writing:
+            lines = "".join(self._lines.popleft() for _ in range(len(self._lines)))
+            if lines:
+                self._stream.write(lines)
+                self._stream.flush()
+
+    def close(self) -> None:
+        """Write the lines that wait, and end the thread."""
+        self._closed.set()
+        self.flush()
+        super().close()
+
+    def _write_until_closed(self) -> None:
+        while not self._closed.wait(WRITE_SECONDS):
+            self.flush()
 
 
-@contextlib.contextmanager
-def requests_logged_in_thread() -> Iterator[None]:
-    """Write the lines of requests in a thread: while a pipe is full, the event loop would wait for its reader."""
-    waiting: SimpleQueue[logging.LogRecord] = SimpleQueue()
-    handler = _DroppingQueueHandler(waiting)
-    listener = QueueListener(waiting, *logging.getLogger().handlers)
-    request_log.addHandler(handler)
-    request_log.propagate = False
-    listener.start()
-    try:
-        yield
-    finally:
-        request_log.propagate = True
-        request_log.removeHandler(handler)
-        listener.stop()
+def flush_request_log() -> None:
+    """Write the lines of requests that wait: uvicorn ends its process by a signal, after which nothing is written."""
+    for handler in request_log.handlers:
+        handler.flush()

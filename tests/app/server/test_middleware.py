@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import io
 import json
 import logging
 import logging.config
@@ -22,7 +23,7 @@ from starlette.testclient import TestClient
 from app.keys.dependencies import ReadKey
 from app.main import create_app
 from app.server.bodies import LEAST_RATE, Body, TooSlow
-from app.server.logs import logging_config
+from app.server.logs import BackgroundHandler, logging_config, request_log
 from app.settings import Settings
 from tests.support.services import ADMIN_KEY
 from tests.support.virtual_time import run_in_virtual_time
@@ -96,29 +97,31 @@ class TestRequestId:
 
 
 @pytest.fixture
-def root_logger() -> Iterator[logging.Logger]:
-    """The root logger, whose handlers and levels are as before after the test."""
-    root, flowcast = logging.getLogger(), logging.getLogger("flowcast")
-    kept = root.handlers[:], root.level, flowcast.level
-    yield root
-    root.handlers[:] = kept[0]
-    root.setLevel(kept[1])
-    flowcast.setLevel(kept[2])
+def own_logging() -> Iterator[None]:
+    """Keep the configuration of logging as it was before the test."""
+    loggers = [logging.getLogger(), logging.getLogger("flowcast"), request_log]
+    kept = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, handlers, level, propagate in kept:
+        for handler in set(logger.handlers) - set(handlers):
+            handler.close()
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
-class BlockedHandler(logging.Handler):
-    """A handler whose reader does not read until it is released."""
+class BlockedStream(io.StringIO):
+    """A stream whose reader does not read until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.released, self.written = threading.Event(), []
+        self.released = threading.Event()
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def write(self, text: str) -> int:
         self.released.wait(WAIT_SECONDS)
-        self.written.append(record.path)
+        return super().write(text)
 
 
-@pytest.mark.usefixtures("root_logger")
+@pytest.mark.usefixtures("own_logging")
 class TestLog:
     def lines(self, settings, capsys, *paths: str, level="info", **options):
         logging.config.dictConfig(logging_config(level))
@@ -155,15 +158,16 @@ class TestLog:
         [line] = self.lines(settings, capsys, '/a"b\\c')
         assert line["path"] == '/a"b\\c'
 
-    def test_requests_are_answered_while_nothing_reads_the_log(self, settings, root_logger, monkeypatch):
+    def test_requests_are_answered_while_nothing_reads_the_log(self, settings, monkeypatch):
         monkeypatch.setattr("app.server.logs.MOST_WAITING", 2)
-        handler = BlockedHandler()
-        root_logger.handlers[:] = [handler]
+        stream = BlockedStream()
         logging.getLogger("flowcast").setLevel(logging.INFO)
+        request_log.addHandler(BackgroundHandler(stream))
         with TestClient(create_app(settings)) as client:
             assert {client.get(f"/nowhere/{n}").status_code for n in range(10)} == {404}
-            handler.released.set()
-        assert 2 <= len(handler.written) <= 3  # those that waited, and the one that was being written
+            stream.released.set()
+        # Those that waited, and those that were being written.
+        assert 2 <= len(stream.getvalue().splitlines()) <= 4
 
 
 class TestHeaders:
