@@ -1,4 +1,4 @@
-"""Times in a query string: RFC 3339 with an offset, and nothing else."""
+"""Times as text, which are RFC 3339, and spans of time."""
 
 from __future__ import annotations
 
@@ -12,27 +12,35 @@ from app.core.errors import Invalid
 from app.core.slots import EPOCH
 
 RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:00:00Z or 2025-09-01T10:00:00+02:00"
-RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 # In a query string a plus sign that was not escaped arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)")
 # Counts lie in these years; what a caller asks for beyond them is empty.
 FIRST_SECOND, LAST_SECOND = 0, 4_102_444_800
 
 
+def parse_rfc_3339(text: str) -> datetime | None:
+    """Return a time, naive where it has no offset; None if the text is not an RFC 3339 time."""
+    if not RFC_3339.fullmatch(text.upper()):
+        return None
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:  # such as the 30th of February
+        return None
+
+
 def read_instant(value: object) -> datetime:
-    """Read a time with an offset, or refuse it with the rule."""
+    """Return a time of a query string, which must have an offset; raise a ``ValueError`` with the rule otherwise."""
     if isinstance(value, datetime):
         text = value.isoformat()
     else:
         text = str(value)
         if len(text) > 16:  # a space that stands for the T comes before the sixteenth character
             text = text[:16] + LOST_PLUS.sub("+", text[16:])
-    if not RFC_3339.fullmatch(text.upper()):
+    instant = parse_rfc_3339(text)
+    if instant is None or instant.tzinfo is None:
         raise ValueError(f"it {RULE}")
-    try:
-        return datetime.fromisoformat(text.upper())
-    except ValueError:
-        raise ValueError(f"it {RULE}") from None
+    return instant
 
 
 def unix_seconds(instant: datetime) -> int:

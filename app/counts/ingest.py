@@ -15,7 +15,8 @@ from app.core.clock import Clock
 from app.core.errors import FieldError
 from app.core.partitions import ensure_months
 from app.core.slots import EPOCH
-from app.counts.importers.own_row import OFFSET_RULE, RFC_3339, SLOT_RULE
+from app.core.times import parse_rfc_3339
+from app.counts.importers.own_row import OFFSET_RULE, SLOT_RULE
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
 from app.counts.queries import newest_slots
 from app.counts.store import existing_counts, keep_corrections, lock_links, upsert_counts
@@ -186,7 +187,7 @@ def _refused(batch: Batch, row: int, rules: list[tuple[NDArray[np.bool_], str, s
     name, rule = next((name, rule) for broken, name, rule in rules if broken[row])
     link_id, slot_start = batch.link_ids[row], batch.slot_starts[row]
     value = link_id if name == "link_id" else slot_start
-    reason = rule or _time_rule(slot_start)
+    reason = rule or _broken_rule(parse_rfc_3339(slot_start))
     if name == "link_id" and not LINK_ID.fullmatch(link_id):
         reason = LINK_ID_RULE
     return Refused(
@@ -195,24 +196,19 @@ def _refused(batch: Batch, row: int, rules: list[tuple[NDArray[np.bool_], str, s
 
 
 def _unix_seconds(text: str) -> int:
-    """Read an RFC 3339 time; what is none becomes ``NOT_A_TIME``."""
-    if _time_rule(text):
+    """Return a posted time in Unix seconds; ``NOT_A_TIME`` if it breaks a rule."""
+    moment = parse_rfc_3339(text)
+    if moment is None or _broken_rule(moment):
         return NOT_A_TIME
-    moment = datetime.fromisoformat(text.upper())
     rest = (moment - EPOCH).total_seconds()
     # A fraction of a second is off every grid; half a slot further it cannot be mistaken for another.
     return int(rest) if rest == int(rest) else int(rest) | 1
 
 
-def _time_rule(text: str) -> str:
-    """Return the rule that a time breaks; empty when it breaks none."""
-    match = RFC_3339.fullmatch(text.upper())
-    if not match:
+def _broken_rule(moment: datetime | None) -> str:
+    """Return the rule that a posted time breaks; empty if it breaks none."""
+    if moment is None:
         return SLOT_RULE
-    if not match[3]:
+    if moment.tzinfo is None:
         return OFFSET_RULE
-    try:
-        moment = datetime.fromisoformat(text.upper())
-    except ValueError:
-        return SLOT_RULE
     return "" if (moment - EPOCH) // timedelta(seconds=1) in SECONDS else YEAR_RULE

@@ -12,6 +12,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from app.core.slots import EPOCH, NonexistentTime, SlotGrid
+from app.core.times import parse_rfc_3339
 from app.counts.importers.columns import COUNT, LINK, QUALITY, SLOT
 from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
 from app.counts.importers.progress import Progress
@@ -36,7 +37,6 @@ SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+1
 OFFSET_RULE = "must carry an offset, such as Z or +10:00"
 START_RULE = f"{SLOT_RULE}, or seconds since 1970"
 ZONE_RULE = f"{OFFSET_RULE}, unless the option zone names the zone of local times"
-RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 UNIX_TIME = re.compile(r"(\d{9,10}|\d{13})(?:\.0+)?", re.ASCII)
 MINUTES = SlotGrid(1)
 
@@ -87,11 +87,7 @@ def _starts(text: str, zone: ZoneInfo | None) -> Occurrences:
     """Return the minutes that a start can mean, counted from 1970 in UTC."""
     if match := UNIX_TIME.fullmatch(text):
         return _minute(int(match[1]) / (1000 if len(match[1]) == 13 else 1), text)
-    match = RFC_3339.fullmatch(text.upper())
-    try:
-        start = datetime.fromisoformat(text.upper()) if match else None
-    except ValueError:
-        start = None
+    start = parse_rfc_3339(text)
     if start is None:
         raise Refused(SLOT, text, START_RULE)
     if start.tzinfo is not None:
