@@ -15,7 +15,6 @@ from app.commands.console import refuse
 from app.commands.service import service_database, settings_or_refuse
 from app.core.parent_process import end_with
 from app.core.schema import newest_step, schema_step
-from app.maintenance.scheduler import MaintenanceScheduler
 from app.server.logs import logging_config
 from app.worker.worker import Worker
 
@@ -33,8 +32,7 @@ def worker_command(
         on_signals(worker.stop)
         if parent is not None:
             end_with(parent, worker.stop)
-        with MaintenanceScheduler(engine, settings, worker.name).beside():
-            worker.work()
+        worker.work()
 
 
 def on_signals(act: Callable[[], None]) -> None:

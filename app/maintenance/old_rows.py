@@ -15,8 +15,8 @@ from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.keys.tables import AuditEntry
 from app.links.tables import Link
+from app.training.request import SCHEDULE, TRIGGER
 from app.training.tables import RetrainLink, RetrainRun
-from app.worker.triggers import SCHEDULE, TRIGGER
 
 BySlot = type[Count] | type[CountCorrection] | type[Forecast]
 

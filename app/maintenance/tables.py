@@ -14,8 +14,8 @@ from app.core.database import Table, UtcDateTime
 class Upkeep(Table):
     """The latest time that something was done by schedule; one row for each kind.
 
-    ``moment`` is the one that the schedule named. ``heartbeat_at`` says that whoever does it is alive;
-    ``detail`` is why nothing was done.
+    ``moment`` is the one that the schedule named, ``heartbeat_at`` when the row was last written, ``detail`` why
+    nothing was done.
     """
 
     __tablename__ = "upkeep"

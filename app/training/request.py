@@ -16,6 +16,8 @@ from app.training.queries import close_links, lock_requests, open_links, run_wit
 from app.training.tables import RetrainLink, RetrainRun
 
 Activate = Literal["if_better", "always", "never"]
+# Who requested a run that no person did.
+SCHEDULE, TRIGGER = "schedule", "trigger"
 REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
 DEFAULT_DAYS = 56  # of counts that a run reads unless told otherwise
 OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")

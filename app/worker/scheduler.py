@@ -1,4 +1,7 @@
-"""Periodic work: the runs that are due, and the sweep of the model store; of all workers, one sees to it at a time."""
+"""Periodic work: runs that are due, maintenance of the database, the sweep of the model store.
+
+Of all workers, one does it at a time.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.clock import Clock
 from app.core.database import CONNECTING, is_sqlite
+from app.maintenance.scheduled import Maintenance
 from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.open_store import open_store
 from app.registry.training_folder import sweep_training
@@ -30,8 +34,8 @@ log = logging.getLogger("flowcast.scheduler")
 class Turn:
     """The right to do periodic work: a lock in PostgreSQL, which ends with its connection, and so with its holder.
 
-    In SQLite every worker has it. Its workers share a machine, and what must be done once is done once by
-    constraints of the tables, here as there.
+    On SQLite every worker has it. A run is queued once even so, by a constraint of its table, and to prune or to
+    sweep twice does no harm.
     """
 
     def __init__(self, engine: Engine, worker: str) -> None:
@@ -45,7 +49,7 @@ class Turn:
         """Return whether it is this worker's turn; nobody's is taken."""
         if self._address is None:
             return True
-        import psycopg  # here, for a worker on SQLite needs none of it
+        import psycopg  # here, because a worker on SQLite does not need it
 
         try:
             if self._connection is None:
@@ -76,34 +80,42 @@ class Turn:
 class Scheduler:
     """Does periodic work in a thread of its own, so that it goes on while a long run is carried out."""
 
-    def __init__(self, engine: Engine, settings: Settings, clock: Clock, worker: str) -> None:
-        self._engine, self._settings, self._clock = engine, settings, clock
+    def __init__(self, engine: Engine, settings: Settings, clock: Clock, worker: str, stop: threading.Event) -> None:
+        self._engine, self._settings, self._clock, self._stop = engine, settings, clock, stop
         self._turn = Turn(engine, worker)
+        self._maintenance = Maintenance(engine, settings, worker, stop)
         self._sweep_at = 0.0
 
-    def work(self, stop: threading.Event) -> None:
-        """Look every few seconds what is due, until told to stop."""
-        while not stop.is_set():
-            try:
-                self.step()
-            except SQLAlchemyError as problem:
-                log.warning("the database is away", extra={"reason": type(problem).__name__})
-            except Exception:  # the thread must live on
-                log.exception("periodic work failed")
-            stop.wait(LOOK_SECONDS)
+    def work(self) -> None:
+        """Look every few seconds what is due, until stopped."""
+        while not self._stop.is_set():
+            mine = self._turn.held()
+            tasks = [self._queue_due_runs, self._maintenance.step, self._sweep] if mine else [self._sweep_own]
+            for task in tasks:
+                try:
+                    task()
+                except SQLAlchemyError as problem:
+                    log.warning("the database is unreachable", extra={"reason": type(problem).__name__})
+                except Exception:  # the thread must go on
+                    log.exception("periodic work failed")
+            self._stop.wait(LOOK_SECONDS)
         self._turn.end()
 
-    def step(self) -> None:
-        """Queue what is due, and sweep once an hour, if it is this worker's turn."""
-        mine = self._turn.held()
-        if mine:
-            for run_id in make_due_runs(self._engine, self._settings, self._clock):
-                log.info("run queued by itself", extra={"run": run_id})
+    def _queue_due_runs(self) -> None:
+        for run_id in make_due_runs(self._engine, self._settings, self._clock):
+            log.info("run queued by itself", extra={"run": run_id})
+
+    def _sweep(self) -> None:
+        if self._is_sweep_due():
+            sweep_store(self._engine, open_store(self._settings))
+
+    def _sweep_own(self) -> None:
+        """Sweep this machine's training folders, which no other worker sees."""
+        if self._is_sweep_due():
+            sweep_training(open_store(self._settings), LEFT_AFTER_SECONDS)
+
+    def _is_sweep_due(self) -> bool:
         if time.monotonic() < self._sweep_at:
-            return
+            return False
         self._sweep_at = time.monotonic() + SWEEP_SECONDS
-        store = open_store(self._settings)
-        if mine:
-            sweep_store(self._engine, store)
-        else:  # nobody else sees this machine's
-            sweep_training(store, LEFT_AFTER_SECONDS)
+        return True

@@ -26,7 +26,7 @@ from app.registry.tables import ShelvedModel
 from app.settings import Settings
 from app.training.queries import OPEN_LINK
 from app.training.refreshable import refreshable
-from app.training.request import REFRESH, Order, request_run
+from app.training.request import REFRESH, SCHEDULE, TRIGGER, Order, request_run
 from app.training.tables import RetrainLink, RetrainRun
 from model.network_model.network import ALGORITHM as NETWORK
 
@@ -105,7 +105,6 @@ def resting_links(session: Session, since: datetime) -> set[int]:
     return set(session.scalars(question.distinct()))
 
 
-SCHEDULE, TRIGGER = "schedule", "trigger"
 MEASURE_SECONDS = 300.0  # accuracy moves with the slots; measuring all links takes about a second
 
 log = logging.getLogger("flowcast.triggers")

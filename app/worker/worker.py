@@ -41,7 +41,7 @@ class Worker:
         self._stop = threading.Event()
         self._changes = watch_changes(engine)
         self._clock = open_clock(engine, self._changes, settings)
-        self._scheduler = Scheduler(engine, settings, self._clock, self.name)
+        self._scheduler = Scheduler(engine, settings, self._clock, self.name, self._stop)
         self._cluster = Cluster(settings.dask_scheduler) if settings.dask_scheduler else None
         self._silence = Silence()
 
@@ -60,7 +60,7 @@ class Worker:
         if self._cluster is not None:
             self._cluster.log_address()
         delivery = threading.Thread(target=self._deliver, name="deliver", daemon=True)
-        schedule = threading.Thread(target=self._scheduler.work, args=[self._stop], name="schedule", daemon=True)
+        schedule = threading.Thread(target=self._scheduler.work, name="schedule", daemon=True)
         delivery.start()
         schedule.start()
         seen = object()

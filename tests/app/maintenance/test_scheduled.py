@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, insert, select, text
+from sqlalchemy import Engine, func, insert, select
 from typer.testing import CliRunner
 
 from app.cli import cli
@@ -22,13 +22,12 @@ from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import old_months as dropping
 from app.maintenance.prune import Old, prune
-from app.maintenance.scheduler import MaintenanceScheduler
+from app.maintenance.scheduled import Maintenance
 from app.maintenance.tables import Upkeep
 from app.settings import Settings, settings_from_environment
 from app.training.request import DEFAULT_DAYS
 from app.training.tables import RetrainRun
 from tests.support.databases import on_sqlite
-from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.services import running_worker
 from tests.support.stored import put_rows
 from tests.support.waiting import wait_until
@@ -153,11 +152,15 @@ def put_upkeep(engine: Engine, **more: Any) -> None:
         session.add(Upkeep(**(row | {"finished_at": NOW} | more)))
 
 
+def maintenance(engine: Engine, settings: Settings, stop: threading.Event | None = None) -> Maintenance:
+    return Maintenance(engine, settings, "w", stop or threading.Event())
+
+
 class TestSchedule:
     def test_a_new_schedule_is_not_behind_with_what_came_before_it(self, engine, database_url):
         fill(engine)
         before = rows_of(engine, Count)
-        keeper = MaintenanceScheduler(engine, settings_for(database_url, prune_schedule="0 0 1 1 *"), "w")
+        keeper = maintenance(engine, settings_for(database_url, prune_schedule="0 0 1 1 *"))
         keeper.step()
         assert upkeep_row(engine) is None
         assert rows_of(engine, Count) == before
@@ -183,7 +186,7 @@ class TestSchedule:
                 )
             )  # fmt: skip
         before = rows_of(engine, Count)
-        MaintenanceScheduler(engine, settings_for(database_url), "w").step()
+        maintenance(engine, settings_for(database_url)).step()
         assert rows_of(engine, Count) == before
         row = upkeep_row(engine)
         assert row is not None
@@ -191,55 +194,26 @@ class TestSchedule:
         assert "FLOWCAST_PRUNE_DAYS=60 is refused; it must be at least 90 (a retrain run" in row.detail
         assert "nothing was pruned" in caplog.text
 
-    def test_one_at_a_time_and_a_dead_one_is_replaced(self, engine, database_url):
+    def test_what_a_worker_did_not_finish_is_finished(self, engine, database_url):
         fill(engine)
         before = rows_of(engine, Count)
         put_upkeep(engine, worker="other", finished_at=None)
-        MaintenanceScheduler(engine, settings_for(database_url), "w").step()  # the other is at it
-        assert rows_of(engine, Count) == before
-        with writing(engine) as session:
-            session.get_one(Upkeep, "prune").heartbeat_at = NOW - timedelta(minutes=6)
-        MaintenanceScheduler(engine, settings_for(database_url), "w").step()
+        maintenance(engine, settings_for(database_url)).step()
         assert rows_of(engine, Count) < before
         row = upkeep_row(engine)
         assert row is not None
-        assert row.worker == "w"
+        assert (row.worker, row.finished_at is None) == ("w", False)
 
-    @ONLY_POSTGRESQL
-    def test_of_several_that_notice_the_same_moment_one_does_it(self, engine, database_url):
+    @on_sqlite
+    def test_a_worker_that_is_stopped_leaves_the_rest_for_later(self, engine, database_url):
         fill(engine)
-        put_upkeep(engine)
-        settings = settings_for(database_url, prune_schedule=f"{NOW:%M %H %d %m} *")
-        keepers = [MaintenanceScheduler(engine, settings, f"w{i}") for i in range(4)]
-        with engine.connect() as connection:
-            connection.execute(text("LOCK TABLE upkeep IN EXCLUSIVE MODE"))
-            threads = [threading.Thread(target=keeper.step) for keeper in keepers]
-            for thread in threads:
-                thread.start()
-            wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == len(keepers))
-            with writing(engine) as session:
-                session.execute(text("CREATE TABLE begun (worker text)"))
-                session.execute(
-                    text(
-                        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
-                        "'BEGIN INSERT INTO begun VALUES (NEW.worker); RETURN NEW; END'"
-                    )
-                )
-            connection.execute(
-                text(
-                    "CREATE TRIGGER note AFTER UPDATE ON upkeep FOR EACH ROW "
-                    "WHEN (OLD.started_at IS DISTINCT FROM NEW.started_at) EXECUTE FUNCTION note()"
-                )
-            )
-            connection.commit()
-        for thread in threads:
-            thread.join()
-        with engine.connect() as connection:
-            begun = connection.execute(text("SELECT worker FROM begun")).scalars().all()
+        put_upkeep(engine, finished_at=None)
+        stop = threading.Event()
+        stop.set()
+        maintenance(engine, settings_for(database_url), stop).step()
         row = upkeep_row(engine)
         assert row is not None
-        assert begun == [row.worker]
-        assert row.finished_at is not None
+        assert row.finished_at is None
 
 
 @ONLY_POSTGRESQL
