@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Response
 
-from app.keys.authentication import AuthenticationMiddleware
-from app.keys.dependencies import ReadKey
+from app.keys.authentication import AuthenticationMiddleware, ReadKey
 from app.server.resources import open_resources
 from app.settings import Settings
 

@@ -16,7 +16,7 @@ from app.http.media_types import CSV, JSON, chosen_type
 from app.http.pagination import next_page
 from app.http.problems import problem_responses
 from app.http.query_types import From, To
-from app.keys.dependencies import ReadKey
+from app.keys.authentication import ReadKey
 from app.links.schemas import LinkPath
 
 router = APIRouter(prefix="/v1", tags=["accuracy"])

@@ -9,8 +9,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from app.commands.console import out, refuse
-from app.commands.current_schema import current_database
-from app.commands.service import settings_or_refuse
+from app.commands.service import current_database, settings_or_refuse
 from app.core.database import reading, writing
 from app.core.times import read_instant, read_span
 from app.counts.delete import LONGEST_REASON, Reason, delete_counts

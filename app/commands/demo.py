@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from types import FrameType
@@ -18,18 +20,107 @@ from rich.markup import escape
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, refuse
-from app.commands.demo_elsewhere import replay_elsewhere
-from app.commands.demo_prepare import store_with_note, train_with_progress
+from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.demo_watch import replay_watched, stay
 from app.commands.heartbeat import Heartbeat
-from app.core.database import open_database
+from app.commands.network_progress import WORDS, NetworkProgress
+from app.commands.service import current_database, settings_or_refuse
+from app.core.database import open_database, reading
 from app.core.schema import upgrade_schema
-from app.demo.city import City
+from app.core.slots import zone_named
+from app.counts.queries import stored_span
+from app.demo.city import MONDAY, ZONE, City
 from app.demo.folder import DemoFolder, DemoSize
-from app.demo.prepare import demo_key, next_slot
+from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed
 from app.demo.service_process import ServiceGone, ServiceProcess, free_port, running_service
+from app.links.queries import all_links
+from app.registry.open_store import open_store
+from app.settings import ClockKind, Settings
+
+CATCH_UP = 6000.0  # slots a minute, of those that are over
+
+
+def replay_elsewhere(address: str, size: DemoSize, speed: float, seconds: float | None, data: Path) -> None:
+    """Store and train the city in the database of the settings, then send its slots to the service.
+
+    A service whose clock is the feed has them at ``speed``. One whose clock is the wall's has each when it is over,
+    in a city whose first days end today.
+    """
+    settings = settings_or_refuse("demo")
+    key = _key(settings)
+    live = settings.clock is ClockKind.WALL
+    folder = DemoFolder(data, models=open_store(settings))
+    with Heartbeat() as heart:
+        with folder.held(size), current_database("demo", settings) as engine:
+            size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
+            city = store_with_note(engine, size, heart)
+            train_with_progress(engine, folder, size, city, heart)
+            first = next_slot(engine, city)
+        feed = Feed(address, key)
+        until = None if seconds is None else time.monotonic() + seconds
+        pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
+        notes.print(f"replaying to {address}, {pace}")
+        used_up = replay_watched(feed, city, first, heart, speed=CATCH_UP if live else speed, until=until, live=live)
+    if used_up:
+        notes.print("the city's counts are used up; the service goes on")
+
+
+def _key(settings: Settings) -> str:
+    if settings.admin_key is None:
+        refuse("demo", "FLOWCAST_ADMIN_KEY is not set; it must be the service's, for the replay to post counts")
+    return settings.admin_key.get_secret_value()
+
+
+def _first_day(size: DemoSize, *, live: bool) -> date:
+    """Move the stored days of a new city to end yesterday where the clock is wall time."""
+    if not live:
+        return MONDAY
+    return datetime.now(zone_named(ZONE)).date() - timedelta(days=size.stored_days)
+
+
+def _stored_first_day(engine: Engine, size: DemoSize) -> date | None:
+    """Return the day that a stored city began on; None where there is none yet."""
+    ids = {link.link_id for link in size.city().links}
+    with reading(engine) as session:
+        spans = [stored_span(session, link.link_key) for link in all_links(session) if link.link_id in ids]
+    oldest = min((first for first, _ in spans if first is not None), default=None)
+    return None if oldest is None else datetime.fromtimestamp(oldest, zone_named(ZONE)).date()
+
+
+def store_with_note(engine: Engine, size: DemoSize, heart: Heartbeat) -> City:
+    """Generate the city and store its links and first days."""
+    said = f"{size.links} links, {size.stored_days} days of synthetic counts"
+    heart.begin(f"storing {said}")
+    with notes.status("the sample city comes in"):
+        city = size.city()
+        store_city(engine, size, city)
+    if notes.is_terminal:
+        notes.print(said)
+    return city
+
+
+def train_with_progress(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, heart: Heartbeat) -> None:
+    """Train and activate what is not yet, and say what could not be trained."""
+    heart.begin("training")
+    with progress_bar() as progress:
+        bar = progress.add_task("training", total=None)
+
+        def note(done: int, of: int) -> None:
+            progress.update(bar, completed=done, total=of)
+            heart.update(f"training: {done} of {of} models")
+
+        bars = NetworkProgress(progress)
+
+        def report(part: str, done: int, of: int) -> None:
+            bars.report(part, done, of)
+            heart.update(f"network: {WORDS.get(part, part)}, {done + 1} of {of}")
+
+        failed = train_city(engine, folder, size, city, note, report)
+    for reason in failed:
+        notes.print(escape(f"not trained: {reason}"), style="red", soft_wrap=True)
+    notes.print(f"{size.links - len(failed)} models are trained and active")
+
 
 FASTEST = 6000.0  # slots a minute
 NEEDED_MEGABYTES = 100

@@ -24,10 +24,10 @@ from app.evaluation.choice import Choice, choose
 from app.evaluation.evaluate import Evaluated, evaluate_links
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.in_network import learn_networks
+from app.evaluation.pages import require_folder, write_report
 from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
 from app.evaluation.summary import best_of, figures
-from app.evaluation.write import require_folder, write_report
 from app.training.aligned_counts import LinkTopology
 
 

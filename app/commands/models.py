@@ -13,8 +13,7 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, notes, out, refuse
-from app.commands.current_schema import current_database
-from app.commands.service import settings_or_refuse
+from app.commands.service import current_database, settings_or_refuse
 from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
 from app.core.database import reading, writing
 from app.core.errors import NotYet, Problem

@@ -18,9 +18,8 @@ from sqlalchemy import Engine
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
-from app.commands.current_schema import current_database
 from app.commands.network_progress import NetworkProgress
-from app.commands.service import settings_or_refuse
+from app.commands.service import current_database, settings_or_refuse
 from app.commands.shelving import ShelvingOutcome, shelve_one, tell
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError

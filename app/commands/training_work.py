@@ -17,7 +17,7 @@ from app.counts.stored_series import stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.register import mismatch
 from app.training.aligned_counts import LinkTopology
-from app.training.topology import read_topology
+from app.training.network_stages import read_topology
 
 SECONDS_A_DAY = 86_400
 

@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 
 from app.core.database import UtcDateTime
 from app.core.times import read_span
-from app.counts.queries import number_of_counts, slots_in
+from app.counts.queries import lock_links, number_of_counts, slots_in
 from app.counts.schemas import DeletedCounts
-from app.counts.store import lock_links
 from app.counts.tables import Count, CountCorrection
 from app.links.queries import link_or_404, stored_link
 from app.links.queries import lock_links as lock_link_table

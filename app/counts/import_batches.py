@@ -22,8 +22,8 @@ from app.counts.import_spool import CountSource, LinkRows
 from app.counts.importers import ImportedLink, Refusal
 from app.counts.importers.slot_sums import Rows
 from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
+from app.counts.queries import lock_links
 from app.counts.schemas import ImportedFile, RefusedEntry
-from app.counts.store import lock_links
 from app.counts.tables import QUALITIES, Count
 from app.links.queries import LinkInfo, links_by_id
 from app.links.schemas import LinkIn

@@ -25,8 +25,8 @@ from app.counts.ingest_context import IngestContext, IngestContextDep
 from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
+from app.keys.authentication import IngestKey
 from app.keys.caller import Scope
-from app.keys.dependencies import IngestKey
 from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
 
 router = APIRouter(prefix="/v1", tags=["counts"])

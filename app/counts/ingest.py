@@ -18,8 +18,7 @@ from app.core.slots import EPOCH
 from app.core.times import parse_rfc_3339
 from app.counts.importers.own_row import OFFSET_RULE, SLOT_RULE
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
-from app.counts.queries import newest_slots
-from app.counts.store import existing_counts, keep_corrections, lock_links, upsert_counts
+from app.counts.queries import existing_counts, keep_corrections, lock_links, newest_slots, upsert_counts
 from app.counts.tables import Count
 from app.links.queries import LinkInfo, links_by_id
 

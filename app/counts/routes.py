@@ -21,7 +21,7 @@ from app.counts.parsing import CSV, JSON, JSON_LINES, batch_schema, read_batch, 
 from app.counts.schemas import IngestReport, RefusedCount
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
-from app.keys.dependencies import IngestKey
+from app.keys.authentication import IngestKey
 from app.settings import ClockKind
 
 log = logging.getLogger("flowcast.counts")

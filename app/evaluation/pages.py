@@ -2,16 +2,94 @@
 
 from __future__ import annotations
 
+import tempfile
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from app.evaluation.numbers import Numbers
-from app.evaluation.page_tables import all_tables
 from app.evaluation.plan import COMPARED, METHODS
 from app.evaluation.report import NotEvaluated, Report
-from app.evaluation.tables import COUNT, LEVEL
+from app.evaluation.summary import GEOMETRIC, JUDGED, best_of, figures
+from app.evaluation.tables import COLUMNS, COUNT, LEVEL, TABLES, MeasureTable, tables_csv
 from app.evaluation.words import made, verdict
+
+
+def all_tables(report: Report, numbers: Numbers) -> str:
+    """Return tables 3 to 8."""
+    return "\n".join([_rank_table(report, numbers), *(_measure_table(table, report, numbers) for table in TABLES)])
+
+
+def _rank_table(report: Report, numbers: Numbers) -> str:
+    head = (
+        '<tr><th scope="col">link</th><th scope="col">d</th><th scope="col">rank(M)</th><th scope="col">PCA_d</th></tr>'
+    )
+    rows = []
+    for i, link in enumerate(report.links):
+        cells = "".join(numbers.cell(COUNT, "links", i, key) for key in ("d", "rank", "pca_d"))
+        rows.append(f'<tr><th scope="row">{escape(link.link_id)}</th>{cells}</tr>')
+    caption = "Table 3: inputs d, rank of the metric that KR_SML learnt, and principal components that KR_PCA kept"
+    return _framed("Table 3", caption, head, "".join(rows), "")
+
+
+def _measure_table(table: MeasureTable, report: Report, numbers: Numbers) -> str:
+    groups = "".join(
+        f'<th scope="colgroup" colspan="{len(COMPARED)}" class="group">{escape(COLUMNS[measure].heading)}</th>'
+        for measure in table.measures
+    )
+    methods = "".join(
+        f'<th scope="col"{_group(at)}>{method}</th>' for _ in table.measures for at, method in enumerate(COMPARED)
+    )
+    head = f'<tr><th scope="col" rowspan="2">link</th>{groups}</tr><tr>{methods}</tr>'
+    body = "".join(_link_row(i, table, report, numbers) for i in range(len(report.links)))
+    foot = _mean_row(table, numbers) + _wins_row(table, numbers)
+    return _framed(f"Table {table.number}", f"Table {table.number}: {table.caption}", head, body, foot)
+
+
+def _link_row(i: int, table: MeasureTable, report: Report, numbers: Numbers) -> str:
+    link, cells = report.links[i], []
+    for measure in table.measures:
+        marks = best_of(figures(link, table.part, measure), measure, report.options.level)
+        for at, best in enumerate(marks):
+            path = ("links", i, "methods", at, table.part, measure)
+            cells.append(numbers.cell(COLUMNS[measure].style, *path, best=best))
+    return f'<tr><th scope="row">{escape(link.link_id)}</th>{"".join(cells)}</tr>'
+
+
+def _mean_row(table: MeasureTable, numbers: Numbers) -> str:
+    """Return means over links: geometric ones where ratios matter."""
+    cells = []
+    for measure in table.measures:
+        kind = "geometric_mean" if measure in GEOMETRIC else "mean"
+        for at in range(len(COMPARED)):
+            path = ("summary", "methods", at, kind, table.part, measure)
+            cells.append(numbers.cell(COLUMNS[measure].style, *path))
+    name = "geometric mean" if set(table.measures) <= set(GEOMETRIC) else "mean"
+    return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
+
+
+def _wins_row(table: MeasureTable, numbers: Numbers) -> str:
+    cells = []
+    for measure in table.measures:
+        for at in range(len(COMPARED)):
+            path = ("summary", "methods", at, "wins", table.part, measure)
+            cells.append(numbers.cell(COUNT, *path) if measure in JUDGED else "<td></td>")
+    return f'<tr><th scope="row">best on … links</th>{"".join(cells)}</tr>'
+
+
+def _group(at: int) -> str:
+    return ' class="group"' if at == 0 else ""
+
+
+def _framed(name: str, caption: str, head: str, body: str, foot: str) -> str:
+    """Wrap a table so that it scrolls by itself on a narrow screen, by keyboard too."""
+    end = f"<tfoot>{foot}</tfoot>" if foot else ""
+    return (
+        f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table>'
+        f"<caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{body}</tbody>{end}</table></div>"
+    )
+
 
 MOST_LEFT_OUT_OPEN = 10
 MEASURES = (
@@ -130,3 +208,31 @@ def _resource(name: str) -> str:
 def _inside_script(text: str) -> str:
     """Keep JSON from ending the script element it is in, whatever its strings hold."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def require_folder(output: Path) -> None:
+    """Make a report's folder; refuse one that cannot be written to before the work begins, not after it."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=output):
+        pass
+
+
+def write_report(output: Path, report: Report, pictures: dict[str, bytes]) -> list[Path]:
+    """Write report.html, report.json, tables.csv and a picture a link; remove an older report's pictures.
+
+    Everything is written beside its place first, so that whoever interrupts leaves no half report.
+    """
+    contents = dict(pictures)
+    contents["tables.csv"] = tables_csv(report).encode()
+    contents["report.json"] = report.to_text().encode()
+    contents["report.html"] = page(report).encode()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=output) as beside:
+        for name, content in contents.items():
+            (Path(beside) / name).write_bytes(content)
+        for name in contents:
+            (Path(beside) / name).replace(output / name)
+    for old in output.glob("figure4-*.png"):
+        if old.name not in contents:
+            old.unlink()
+    return [output / name for name in contents]

@@ -20,7 +20,7 @@ from app.forecasts.dependencies import ForecastCacheDep
 from app.forecasts.documents import encode, identity
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
-from app.keys.dependencies import ReadKey
+from app.keys.authentication import ReadKey
 from app.registry.activations import Activation, activations_after, newest_activation
 
 router = APIRouter(prefix="/v1", tags=["events"])

@@ -33,7 +33,7 @@ from app.http.pagination import next_page
 from app.http.problems import problem_responses
 from app.http.query_types import From, To
 from app.http.shedding import Shedding
-from app.keys.dependencies import ReadKey
+from app.keys.authentication import ReadKey
 from app.links.geojson import GEOJSON
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
 

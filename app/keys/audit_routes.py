@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.dependencies import ReadSession
 from app.keys.audit import entries_before
-from app.keys.dependencies import AdminKey
+from app.keys.authentication import AdminKey
 
 router = APIRouter(prefix="/v1/admin", tags=["audit"])
 

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Annotated, cast
+
+from fastapi import Depends, Request, Security
+from fastapi.openapi.models import APIKey
 from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from app.http.dependencies import from_state
+from app.http.media_types import refuse_unacceptable
+from app.http.query_types import refuse_unknown
 from app.http.route_paths import route_path
-from app.keys.caller import ADMIN_CALL, CALLER, CHECKED_KEY, Scope
-from app.keys.dependencies import KEY_HEADER, RequireKey
+from app.keys.cache import ApiKeyCache
+from app.keys.caller import ADMIN_CALL, CALLER, CHECKED_KEY, Caller, Scope
+
+KEY_HEADER = "X-API-Key"
+ApiKeysDep = Annotated[ApiKeyCache, Depends(from_state("api_keys"))]
+
+
+class RequireKey(SecurityBase):
+    """Declares that a route needs a key with a scope (or any key), and provides the caller.
+
+    ``AuthenticationMiddleware`` reads the declaration and checks the key, because FastAPI would parse the body before
+    it calls a dependency.
+    """
+
+    def __init__(self, scope: Scope | None) -> None:
+        self.model = APIKey.model_validate(
+            {"in": "header", "name": KEY_HEADER, "description": "A key with the scope of the call"}
+        )
+        self.scheme_name = "key"
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return the caller; refuse unknown query parameters, and reads whose answer the caller would not accept."""
+        if request.scope.get(CHECKED_KEY) is not self:
+            raise RuntimeError("the key of this request was not checked by AuthenticationMiddleware")
+        refuse_unknown(request)
+        refuse_unacceptable(request)
+        return cast(Caller, request.scope[CALLER])
+
+
+AnyKey = Annotated[Caller, Security(RequireKey(None))]
+ReadKey = Annotated[Caller, Security(RequireKey(Scope.READ))]
+IngestKey = Annotated[Caller, Security(RequireKey(Scope.INGEST))]
+AdminKey = Annotated[Caller, Security(RequireKey(Scope.ADMIN))]
+
 
 API_PATH, ADMIN_PATH = "/v1/", "/v1/admin/"
 BEARER = "bearer "

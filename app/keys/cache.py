@@ -16,9 +16,8 @@ from sqlalchemy.orm import Session
 
 from app.core.database import AWAY, reading
 from app.core.errors import TooMany, Unauthorized
-from app.keys.caller import ALL_SCOPES, Caller
+from app.keys.caller import ALL_SCOPES, Buckets, Caller
 from app.keys.issue import key_id_in
-from app.keys.limits import Buckets
 from app.keys.queries import key_with_id, save_last_use
 from app.settings import Settings, Switch
 

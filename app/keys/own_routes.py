@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.http.dependencies import ReadSession
+from app.keys.authentication import AnyKey
 from app.keys.caller import Scope
-from app.keys.dependencies import AnyKey
 from app.keys.queries import key_with_id
 
 router = APIRouter(prefix="/v1/key", tags=["keys"])

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
+from app.keys.authentication import AdminKey, ApiKeysDep
 from app.keys.cache import ApiKeyCache
-from app.keys.dependencies import AdminKey, ApiKeysDep
 from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import all_keys
 from app.keys.schemas import IssuedKeyOut, KeyList, KeyOut, KeyPath, NewKey

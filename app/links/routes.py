@@ -5,17 +5,30 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
 
 from app.http.dependencies import ReadSession, SettingsDep, WriteSession
 from app.http.media_types import JSON, chosen_type
 from app.http.pagination import next_page
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
-from app.keys.dependencies import AdminKey, ReadKey
+from app.keys.authentication import AdminKey, ReadKey
 from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
-from app.links.list import list_links
+from app.links.queries import links_after, upstream_ids
 from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
-from app.links.store import delete_link, read_link, store_links, update_link
+from app.links.store import delete_link, link_out, read_link, store_links, update_link
+
+
+def list_links(session: Session, after: str | None, limit: int) -> LinkPage:
+    """Return the links that follow an id, and the id to go on from where there are more."""
+    found = links_after(session, after or "", limit + 1)
+    page = found[:limit]
+    upstream = upstream_ids(session, [link.link_key for link in page])
+    return LinkPage(
+        links=[link_out(link, upstream) for link in page],
+        next_cursor=page[-1].link_id if len(found) > limit else None,
+    )
+
 
 router = APIRouter(prefix="/v1/links", tags=["links"])
 

@@ -24,9 +24,8 @@ from app.http.problems import REQUEST_ID, problem_response, response_to
 from app.http.route_paths import route_path
 from app.http.shedding import Shedding
 from app.keys.audit import REFUSED_A_MINUTE, record_call
-from app.keys.caller import ADMIN_CALL, CALLER, Caller
+from app.keys.caller import ADMIN_CALL, CALLER, Buckets, Caller
 from app.keys.caller import Scope as KeyScope
-from app.keys.limits import Buckets
 from app.server.logs import request_log
 from app.settings import Settings
 

@@ -20,9 +20,9 @@ from app.core.database import reading
 from app.counts.queries import newest_slots, stored_span
 from app.counts.series import LinkSeries
 from app.counts.stored_series import stored_series
-from app.links.queries import LinkInfo, all_links
+from app.links.queries import LinkInfo, all_links, stored_links, upstream_ids
 from app.registry.queries import active_models
-from app.training.aligned_counts import AlignedCounts, align_counts, covering_days
+from app.training.aligned_counts import AlignedCounts, LinkTopology, align_counts, covering_days
 from app.training.heartbeat import Heartbeat
 from app.training.network_stage import (
     Artifact,
@@ -36,11 +36,26 @@ from app.training.network_stage import (
 )
 from app.training.parallel import run_parallel
 from app.training.stage_progress import read_share, write_share
-from app.training.topology import read_topology
 from app.training.work import Work
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
 from model.network_model.plan import NetworkPlan
+
+
+def read_topology(session: Session, links: Sequence[LinkInfo]) -> dict[str, LinkTopology]:
+    """Return what is stored of links: geometry, upstream links and capacity, by id."""
+    rows = stored_links(session, [link.link_id for link in links])
+    above = upstream_ids(session, [link.link_key for link in links])
+    return {
+        link.link_id: LinkTopology(
+            rows[link.link_id].geometry,
+            tuple(above.get(link.link_key, ())),
+            None if link.capacity is None else link.capacity * link.slot_minutes / 60,
+        )
+        for link in links
+        if link.link_id in rows
+    }
+
 
 SECONDS_A_DAY = 86_400
 

@@ -13,7 +13,7 @@ from app.core.errors import FieldError, NotFound
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream, wants_stream
-from app.keys.dependencies import AdminKey
+from app.keys.authentication import AdminKey
 from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
 from app.registry.activate import activate, deactivate
@@ -21,10 +21,47 @@ from app.registry.activations import activations_before
 from app.registry.cleanup import tidy_shelf
 from app.registry.open_store import open_store
 from app.registry.schemas import VersionPath
+from app.training.queries import links_of, runs_before, tally
 from app.training.refreshable import refreshable
-from app.training.request import Order, cancel_run, parameters_of, request_run
-from app.training.schemas import AcceptedRun, ActivationOut, ActivationPage, NewRun, RunDetail, RunPage, RunPath, Wish
-from app.training.show import show_accepted, show_run, show_runs
+from app.training.request import Order, cancel_run, parameters_of, request_run, run_or_404
+from app.training.schemas import (
+    AcceptedRun,
+    ActivationOut,
+    ActivationPage,
+    NewRun,
+    RunDetail,
+    RunLink,
+    RunOut,
+    RunPage,
+    RunPath,
+    Wish,
+)
+from app.training.tables import RetrainRun
+
+
+def show_runs(session: Session, cursor: int | None, limit: int) -> RunPage:
+    """List runs, the newest first."""
+    found = runs_before(session, cursor, limit + 1)
+    states = tally(session, [run.id for run in found])
+    shown = [RunOut(**RunOut.facts(run, states.get(run.id, {}))) for run in found[:limit]]
+    return RunPage(runs=shown, next_cursor=str(shown[-1].run_id) if len(found) > limit else None)
+
+
+def show_run(session: Session, run_id: int) -> RunDetail:
+    """Show one run with its links."""
+    run = run_or_404(session, run_id)
+    return RunDetail(**RunOut.facts(run, tally(session, [run_id]).get(run_id, {})), links=_links(session, run))
+
+
+def show_accepted(session: Session, run: RetrainRun, elsewhere: dict[str, int]) -> AcceptedRun:
+    """Show a run that was just queued."""
+    facts = RunOut.facts(run, tally(session, [run.id]).get(run.id, {}))
+    return AcceptedRun(**facts, links=_links(session, run), already_running=elsewhere)
+
+
+def _links(session: Session, run: RetrainRun) -> list[RunLink]:
+    return [RunLink.of(row, link_id) for row, link_id in links_of(session, run.id)]
+
 
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 

@@ -20,8 +20,8 @@ from app.registry.queries import shelved_model
 from app.settings import Settings
 from app.training.cluster import Cluster, ClusterUnavailable, code_facts
 from app.training.request import Order, cancel_run, request_run
+from app.training.routes import show_run
 from app.training.schemas import RunDetail
-from app.training.show import show_run
 from app.worker.worker import Worker
 from model.artifacts.folder import MANIFEST
 from tests.support.dask_cluster import DaskCluster

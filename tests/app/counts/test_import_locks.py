@@ -23,7 +23,7 @@ from app.counts.tables import Count
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.main import create_app
-from app.maintenance.old_rows import all_keys, remove_slots
+from app.maintenance.prune import all_keys, remove_slots
 from tests.support.databases import on_postgresql
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import select_rows

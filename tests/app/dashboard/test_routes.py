@@ -5,7 +5,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from app.dashboard.files import STATIC
+from app.dashboard.routes import STATIC
 from app.main import create_app
 from app.settings import Switch
 

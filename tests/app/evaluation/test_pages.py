@@ -15,9 +15,8 @@ from app.evaluation.choice import Choice
 from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.numbers import Numbers
-from app.evaluation.page_tables import all_tables
+from app.evaluation.pages import all_tables, write_report
 from app.evaluation.report import Forecasts, NotEvaluated, Slots
-from app.evaluation.write import write_report
 from tests.support.evaluation import PLAN, steady_link
 from tests.support.waiting import WAIT_SECONDS
 

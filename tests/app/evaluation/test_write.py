@@ -9,9 +9,9 @@ from app.core.csv_cells import from_cell
 from app.evaluation.choice import Choice
 from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report
+from app.evaluation.pages import write_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
-from app.evaluation.write import write_report
 from tests.support.evaluation import PLAN, steady_link
 
 pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process

@@ -92,7 +92,7 @@ class TestPost:
             assert "FLOWCAST_WEBHOOK_HOSTS" in answer.json()["detail"]
 
     def test_no_more_than_a_hundred(self, client, monkeypatch):
-        monkeypatch.setattr("app.events.register_webhook.MOST_WEBHOOKS", 2)
+        monkeypatch.setattr("app.events.webhook_routes.MOST_WEBHOOKS", 2)
         assert [make(client).status_code for _ in range(3)] == [201, 201, 409]
 
     def test_query_parameters_are_not_known(self, client):

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from app.core.metrics import REGISTRY
+from app.keys.authentication import ReadKey
 from app.keys.caller import Scope
-from app.keys.dependencies import ReadKey
 from app.links import schemas
 from tests.support.databases import on_sqlite
 

@@ -20,7 +20,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.testclient import TestClient
 
-from app.keys.dependencies import ReadKey
+from app.keys.authentication import ReadKey
 from app.main import create_app
 from app.server.bodies import LEAST_RATE, Body, TooSlow
 from app.server.logs import BackgroundHandler, logging_config, request_log
