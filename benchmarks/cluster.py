@@ -1,6 +1,6 @@
 """Retrain runs on a Dask cluster of two workers against the same runs in two local processes, in turns.
 
-Each run is a whole one: counts out of the database, links trained, artifacts put onto the shelf. The
+Each run is a whole one: counts out of the database, links trained, artifacts put into the registry. The
 links are trained in several runs, each of them once here and once there, so that whatever else the
 machine does befalls both.
 """

@@ -23,7 +23,7 @@ from app.demo.city import City, sample_city
 from app.links.queries import all_links
 from app.links.tables import Link
 from app.registry.store import place_of
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.training.link_training import data_fingerprint, describe
 from benchmarks.network_city import SavedModel, save_networks_models
 from model.artifacts.link_models import save_model
@@ -60,7 +60,7 @@ class ModelCity:
                 saved = save_networks_models(city, NETWORK_DAYS, built.link_ids, store, notes)
             else:
                 saved = built._models(store, notes)
-        built._shelve(engine, saved)
+        built._register(engine, saved)
         with writing(engine) as session:
             keys = {link.link_id: link.link_key for link in all_links(session)}
             names = ("link_key", "slot_start", "count", "quality")
@@ -87,13 +87,13 @@ class ModelCity:
             saved.append(SavedModel(fingerprint, plan.algorithm, result.model.rank, about))
         return saved
 
-    def _shelve(self, engine: Engine, saved: Sequence[SavedModel]) -> None:
+    def _register(self, engine: Engine, saved: Sequence[SavedModel]) -> None:
         now = datetime.now(UTC)
         with writing(engine) as session:
             keys = {link.link_id: link.link_key for link in all_links(session)}
             for link_id, model in zip(self.link_ids, saved, strict=True):
                 session.add(
-                    ShelvedModel(
+                    ModelVersion(
                         link_key=keys[link_id],
                         version=1,
                         state="active",

@@ -1,4 +1,4 @@
-"""``flowcast models``: the shelf of trained models."""
+"""``flowcast models``: the registry of trained models."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, notes, out, refuse
+from app.commands.registration import artifact_folders, link_named, register_all, tell
 from app.commands.service import current_database, settings_or_refuse
-from app.commands.shelving import artifact_folders, link_named, shelve_all, tell
 from app.core.database import reading, writing
 from app.core.errors import NotYet, Problem
 from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate, deactivate
-from app.registry.cleanup import sweep_store, tidy_shelf
+from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
-from app.registry.queries import newest_candidates, shelf_size
-from app.registry.schemas import LARGEST_VERSION, Shelf
-from app.registry.shelf import show_shelf
+from app.registry.queries import newest_candidates, registry_size
+from app.registry.schemas import LARGEST_VERSION, ModelList
+from app.registry.show import list_models
 
 COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
 
 
-def print_shelves(shelves: list[Shelf]) -> None:
+def print_versions(lists: list[ModelList]) -> None:
     """Print one line a trained model, and how many there are."""
     table = Table(*COLUMNS)
     size = 0
-    for shelf in shelves:
-        for model in shelf.models:
+    for one in lists:
+        for model in one.models:
             errors = [model.held_out.get(method, {}).get("rmse") for method in ("candidate", "profile")]
             size += model.size_bytes
             table.add_row(
-                escape(shelf.link_id),
+                escape(one.link_id),
                 f"{model.version}",
                 f"[bold]{model.state}[/]" if model.state == "active" else model.state,
                 model.algorithm,
@@ -49,7 +49,7 @@ def print_shelves(shelves: list[Shelf]) -> None:
                 escape(model.damaged or ""),
             )
     if not table.row_count:
-        out.print("the shelf is empty")
+        out.print("the registry is empty")
         return
     out.print(table)
     out.print(f"versions: {table.row_count}, on disk: {megabytes(size)} MB")
@@ -60,7 +60,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.2f}"
 
 
-models = typer.Typer(help="The shelf of trained models.", no_args_is_help=True)
+models = typer.Typer(help="The registry of trained models.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 MOST = 1000
@@ -76,11 +76,11 @@ def list_command(
         loaded = LoadedModels(open_store(settings), most=1)
         wanted = [link_named(engine, link)] if link is not None else None
         with reading(engine) as session:
-            shelves = [show_shelf(session, loaded, one, None, MOST) for one in wanted or all_links(session)]
+            lists = [list_models(session, loaded, one, None, MOST) for one in wanted or all_links(session)]
     if as_json:
-        typer.echo(json.dumps([shelf.model_dump(mode="json") for shelf in shelves if shelf.models or link], indent=2))
+        typer.echo(json.dumps([one.model_dump(mode="json") for one in lists if one.models or link], indent=2))
     else:
-        print_shelves(shelves)
+        print_versions(lists)
 
 
 @models.command("add")
@@ -89,14 +89,14 @@ def add_command(
     activates: Annotated[bool, typer.Option("--activate", help="Make each the active model of its link.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put artifacts onto the shelf, each for the link it names."""
+    """Put artifacts into the registry, each for the link it names."""
     settings = settings_or_refuse("models add")
     try:
         folders = artifact_folders(folder)
     except OSError as problem:
         refuse("models add", problem)
     with current_database("models add", settings) as engine:
-        outcomes = shelve_all(engine, open_store(settings), folders, activates=activates)
+        outcomes = register_all(engine, open_store(settings), folders, activates=activates)
     if as_json:
         typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     tell(outcomes)
@@ -161,14 +161,14 @@ def tidy_command(
             links = all_links(session)
         for link in links:
             with writing(engine) as session:
-                gone = tidy_shelf(session, store, link.link_key, most)
+                gone = remove_old_versions(session, store, link.link_key, most)
             n += len(gone)
             if gone:
                 out.print(f"link {escape(link.link_id)}: removed version {', '.join(map(str, gone))}")
         swept = sweep_store(engine, store)
         with reading(engine) as session:
-            versions, size = shelf_size(session)
-    notes.print(f"shelf: {n} removed, {len(swept)} leftovers swept, {versions} stay with {megabytes(size)} MB")
+            versions, size = registry_size(session)
+    notes.print(f"registry: {n} removed, {len(swept)} leftovers swept, {versions} stay with {megabytes(size)} MB")
 
 
 def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:

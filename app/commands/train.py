@@ -19,8 +19,8 @@ from sqlalchemy import Engine
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
 from app.commands.network_progress import NetworkProgress
+from app.commands.registration import RegistrationOutcome, register_one, tell
 from app.commands.service import current_database, settings_or_refuse
-from app.commands.shelving import ShelvingOutcome, shelve_one, tell
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
 from app.links.folders import folder_name
@@ -33,11 +33,11 @@ from model.link_model.trained_model import ALGORITHMS as ALONE
 from model.link_model.training_plan import TrainingPlan
 
 
-def as_documents(outcomes: list[LinkOutcome], shelved: list[ShelvingOutcome] | None) -> list[dict[str, Any]]:
+def as_documents(outcomes: list[LinkOutcome], registered: list[RegistrationOutcome] | None) -> list[dict[str, Any]]:
     """Return what became of each link, and its registered version if there is one, as JSON."""
     documents = [asdict(outcome) for outcome in outcomes]
-    if shelved is not None:
-        by_link = {outcome.link_id: asdict(outcome) for outcome in shelved}
+    if registered is not None:
+        by_link = {outcome.link_id: asdict(outcome) for outcome in registered}
         documents = [document | {"shelf": by_link.get(document["link_id"])} for document in documents]
     return documents
 
@@ -94,7 +94,7 @@ def train_command(
     link: OnlyLink = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     resume: Annotated[bool, typer.Option("--resume", help="Keep links already trained on the same counts.")] = False,
-    register: Annotated[bool, typer.Option("--register", help="Put the models onto the service's shelf.")] = False,
+    register: Annotated[bool, typer.Option("--register", help="Put the models into the service's registry.")] = False,
     activates: Annotated[bool, typer.Option("--activate", help="And make them active; with --register.")] = False,
     from_database: Annotated[
         bool, typer.Option("--from-database", help="Learn from the service's stored counts instead of files.")
@@ -111,46 +111,46 @@ def train_command(
     except ValueError as problem:
         refuse("train", problem)
     with ExitStack() as stack:
-        shelf = Shelving(stack, activates) if register or from_database else None
+        registration = Registration(stack, activates) if register or from_database else None
         try:
             folder = output or Path(stack.enter_context(TemporaryDirectory(prefix="flowcast-train-")))
             folder.mkdir(parents=True, exist_ok=True)
-            if shelf is not None and from_database:
-                work = stored_work(shelf.engine, None if links is None else _names(links), days)
+            if registration is not None and from_database:
+                work = stored_work(registration.engine, None if links is None else _names(links), days)
             else:
                 series, whereabouts = read_network(files or [], options)
                 work = (
-                    known_work(shelf.engine, series)
-                    if shelf
+                    known_work(registration.engine, series)
+                    if registration
                     else TrainingWork(series.values(), len(series), whereabouts=whereabouts)
                 )
         except (CountFileError, ValueError, OSError) as problem:
             refuse("train", problem)
-        outcomes = train_work(work, folder, plan, jobs, resume, shelf if register else None)
-    shelved = [] if shelf is None else shelf.outcomes
+        outcomes = train_work(work, folder, plan, jobs, resume, registration if register else None)
+    registered = [] if registration is None else registration.outcomes
     if as_json:
-        typer.echo(json.dumps(as_documents(outcomes, shelved if register else None), indent=2))
+        typer.echo(json.dumps(as_documents(outcomes, registered if register else None), indent=2))
     else:
         print_summary(outcomes)
     if register:
-        tell(shelved)
-    refused = any(outcome.state == "refused" for outcome in shelved)
+        tell(registered)
+    refused = any(outcome.state == "refused" for outcome in registered)
     if refused or work.left_out or all(outcome.state == "failed" for outcome in outcomes):
         raise typer.Exit(FAILED)
 
 
-class Shelving:
-    """The service's shelf, open for a training run."""
+class Registration:
+    """The service's registry, open for a training run."""
 
     def __init__(self, stack: ExitStack, activates: bool) -> None:
         settings = settings_or_refuse("train")
         self.engine: Engine = stack.enter_context(current_database("train", settings))
         self._store, self._activates = open_store(settings), activates
-        self.outcomes: list[ShelvingOutcome] = []
+        self.outcomes: list[RegistrationOutcome] = []
 
     def add(self, folder: Path) -> None:
-        """Shelve one artifact."""
-        self.outcomes.append(shelve_one(self.engine, self._store, folder, activates=self._activates))
+        """Register one artifact."""
+        self.outcomes.append(register_one(self.engine, self._store, folder, activates=self._activates))
 
 
 def train_work(
@@ -159,22 +159,26 @@ def train_work(
     plan: TrainingPlan | NetworkTraining,
     jobs: int,
     resume: bool,
-    shelf: Shelving | None,
+    registration: Registration | None,
 ) -> list[LinkOutcome]:
-    """Train links under a progress bar, and shelve each as it comes: an interruption keeps what is done."""
+    """Train links under a progress bar, and register each as it comes: an interruption keeps what is done."""
     outcomes: list[LinkOutcome] = []
     try:
         with progress_bar() as progress:
             bar = progress.add_task("training", total=work.n)
             for outcome in _trained(work, folder, plan, jobs, resume, progress):
                 outcomes.append(outcome)
-                if shelf is not None and outcome.state != "failed":
-                    shelf.add(folder / folder_name(outcome.link_id))
+                if registration is not None and outcome.state != "failed":
+                    registration.add(folder / folder_name(outcome.link_id))
                 progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
                 if not notes.is_terminal and len(outcomes) % 10 == 0:
                     notes.print(f"{len(outcomes)} of {work.n} links done")
     except KeyboardInterrupt:
-        rest = "--resume goes on from here" if shelf is None else f"{len(shelf.outcomes)} of them are on the shelf"
+        rest = (
+            "--resume goes on from here"
+            if registration is None
+            else f"{len(registration.outcomes)} of them are in the registry"
+        )
         notes.print(f"interrupted: {len(outcomes)} of {work.n} links are done; {rest}")
         raise typer.Exit(INTERRUPTED) from None
     return sorted(outcomes, key=lambda outcome: outcome.link_id)
@@ -234,7 +238,7 @@ def _check_options(
     if bool(files) == from_database:
         raise ValueError("name count files, or give --from-database, one of the two")
     if output is None and not register:
-        raise ValueError("--output is needed, unless --register puts the models onto the shelf")
+        raise ValueError("--output is needed, unless --register puts the models into the registry")
     if activates and not register:
         raise ValueError("--activate needs --register")
     if not from_database and (links is not None or days is not None):

@@ -71,7 +71,7 @@ def stored_work(engine: Engine, link_ids: Collection[str] | None, days: int | No
 
 
 def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
-    """Keep the links of files that could go onto the shelf, and say why the others could not."""
+    """Keep the links of files that could go into the registry, and say why the others could not."""
     with reading(engine) as session:
         known = links_by_id(session, list(series))
         whereabouts = read_topology(session, list(known.values()))
@@ -86,7 +86,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
         else:
             notes.print(escape(f"left out: {problem.detail}"), style="red", soft_wrap=True)
     if not kept:
-        raise ValueError("none of the links in the files can go onto the shelf")
+        raise ValueError("none of the links in the files can go into the registry")
     return TrainingWork(kept, len(kept), capacities(known.values()), len(series) - len(kept), whereabouts)
 
 

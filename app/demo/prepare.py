@@ -31,7 +31,7 @@ from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.registry.activate import activate
 from app.registry.queries import active_models
-from app.registry.register import shelve
+from app.registry.register import register_model
 from app.training.aligned_counts import LinkTopology
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def train_city(
                 else:
                     link = waiting[outcome.link_id]
                     with writing(engine) as session:
-                        shelved = shelve(session, store, link, output / folder_name(link.link_id))
-                        activate(session, store, link, shelved.version)
+                        registered = register_model(session, store, link, output / folder_name(link.link_id))
+                        activate(session, store, link, registered.version)
                 note(done, len(waiting))
         finally:
             get_reusable_executor().shutdown(wait=True, kill_workers=True)  # they would wait for more work for minutes

@@ -17,7 +17,7 @@ from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.network_context import NetworkRows
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
 from app.links.queries import LinkInfo, link_keys
-from app.registry.shelf import lag_weights
+from app.registry.show import lag_weights
 from model.estimators.kernel import Array, Rows
 from model.link_model.trained_model import TrainedModel, level_of
 from model.network_model.local_memory import LocalMemory

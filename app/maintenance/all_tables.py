@@ -10,7 +10,7 @@ from app.keys.tables import ApiKey, AuditEntry
 from app.links.tables import Link, UpstreamLink
 from app.maintenance.tables import Upkeep
 from app.registry.activations import Activation
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.training.tables import RetrainLink, RetrainRun
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "CountCorrection",
     "Forecast",
     "Link",
+    "ModelVersion",
     "RetrainLink",
     "RetrainRun",
-    "ShelvedModel",
     "Table",
     "Upkeep",
     "UpstreamLink",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.links.tables import Link
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.settings import Settings
 from app.training.request import DEFAULT_DAYS as RETRAIN_DAYS
 from app.training.tables import RetrainRun
@@ -43,9 +43,9 @@ def needed_records(settings: Settings) -> Need:
 
 
 def _longest_lag(session: Session) -> int:
-    lags = ShelvedModel.about[("plan", "lags")]
-    question = select(Link.slot_minutes, lags).join(Link, Link.link_key == ShelvedModel.link_key)
-    rows = session.execute(question.where(ShelvedModel.state == "active"))
+    lags = ModelVersion.about[("plan", "lags")]
+    question = select(Link.slot_minutes, lags).join(Link, Link.link_key == ModelVersion.link_key)
+    rows = session.execute(question.where(ModelVersion.state == "active"))
     return max((-(-minutes * _furthest(found) // 1440) + 1 for minutes, found in rows), default=0)
 
 

@@ -1,1 +1,1 @@
-"""The shelf of trained models, and the ones in memory."""
+"""The registry of trained models, and the ones in memory."""

@@ -12,9 +12,9 @@ from app.core.errors import FieldError, NotFound, NotYet
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
 from app.registry.activations import NO_VERSION, Activation
-from app.registry.queries import active_model, lock_shelf, shelved_model
+from app.registry.queries import active_model, find_version, lock_versions
 from app.registry.store import ModelStore, StoreAway
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from model.artifacts.artifact import DamagedArtifact
 
 
@@ -28,7 +28,7 @@ def activate(
     reason: str | None = None,
     figures: dict[str, Any] | None = None,
     now: datetime | None = None,
-) -> ShelvedModel:
+) -> ModelVersion:
     """Retire the active version and activate another; rolling back to a retired one is the same.
 
     Who did it, why, and the figures it was chosen by go into the link's history.
@@ -41,7 +41,7 @@ def activate(
         The version's artifact cannot be loaded, or it was trained in another zone than the link has now.
     """
     moment = now or datetime.now(UTC)
-    lock_shelf(session, link.link_key)
+    lock_versions(session, link.link_key)
     chosen = version_or_404(session, link, version)
     _require_same_zone(session, link, chosen)
     _require_sound(store, link, chosen)
@@ -84,7 +84,7 @@ def deactivate(
     NotYet
         The link has no active version.
     """
-    lock_shelf(session, link.link_key)
+    lock_versions(session, link.link_key)
     active = active_model(session, link.link_key)
     if active is None:
         raise NotYet(f"link {link.link_id!r} has no active model that could be withdrawn")
@@ -103,7 +103,7 @@ def deactivate(
     return withdrawal
 
 
-def _retire(active: ShelvedModel, moment: datetime) -> datetime:
+def _retire(active: ModelVersion, moment: datetime) -> datetime:
     """Retire the active version; return when, which is after it was activated also if the clock was set back."""
     if active.activated_at is not None:  # a rollback goes by the order
         moment = max(moment, active.activated_at + timedelta(microseconds=1))
@@ -111,18 +111,18 @@ def _retire(active: ShelvedModel, moment: datetime) -> datetime:
     return moment
 
 
-def version_or_404(session: Session, link: LinkInfo, version: int) -> ShelvedModel:
+def version_or_404(session: Session, link: LinkInfo, version: int) -> ModelVersion:
     """Return one version of a link's trained model, or the problem that it does not exist."""
-    found = shelved_model(session, link.link_key, version)
+    found = find_version(session, link.link_key, version)
     if found is None:
         raise NotFound(
             f"link {link.link_id!r} has no trained model of version {version}",
-            [FieldError("version", str(version), "must name a version on the link's shelf")],
+            [FieldError("version", str(version), "must name a Version of the link's models")],
         )
     return found
 
 
-def _require_same_zone(session: Session, link: LinkInfo, chosen: ShelvedModel) -> None:
+def _require_same_zone(session: Session, link: LinkInfo, chosen: ModelVersion) -> None:
     # Read again: the zone may have changed since the link was looked up, as before a long training.
     zone, learnt = session.scalar(select(Link.zone).where(Link.link_key == link.link_key)), chosen.about.get("zone")
     if learnt not in (zone, None):
@@ -133,7 +133,7 @@ def _require_same_zone(session: Session, link: LinkInfo, chosen: ShelvedModel) -
         )
 
 
-def _require_sound(store: ModelStore, link: LinkInfo, chosen: ShelvedModel) -> None:
+def _require_sound(store: ModelStore, link: LinkInfo, chosen: ModelVersion) -> None:
     refused = f"version {chosen.version} of link {link.link_id!r} is not activated"
     try:
         store.require_sound(chosen.folder, chosen.fingerprint)

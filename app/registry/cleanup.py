@@ -1,4 +1,4 @@
-"""Keep the shelf small: versions nobody will go back to leave it, and what died writers left leaves the store."""
+"""Keep the registry small: versions nobody will go back to leave it, and what died writers left leaves the store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.registry.queries import lock_shelf, networks_in_use, newest_versions, remove_versions, shelf_of
+from app.registry.queries import lock_versions, networks_in_use, newest_versions, remove_versions, versions_of
 from app.registry.store import ModelStore
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.registry.training_folder import sweep_training
 from model.artifacts.network_models import NETWORKS
 
@@ -20,14 +20,14 @@ LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
 log = logging.getLogger("flowcast.housekeeping")
 
 
-def tidy_shelf(session: Session, store: ModelStore, link_key: int, keep: int) -> list[int]:
-    """Take versions off a link's shelf that are neither active nor among the latest retired or newest candidates.
+def remove_old_versions(session: Session, store: ModelStore, link_key: int, keep: int) -> list[int]:
+    """Take versions of a link that are neither active nor among the latest retired or newest candidates.
 
     At least one retired version stays, the one a rollback leads to, and so does the newest version of
     all: its number must not be given again. Rows go with the transaction, artifacts once it is committed.
     """
-    lock_shelf(session, link_key)
-    rows = shelf_of(session, link_key)  # the newest version first
+    lock_versions(session, link_key)
+    rows = versions_of(session, link_key)  # the newest version first
     kept = {row.version for row in _kept(rows, max(1, keep))}
     gone = [row for row in rows if row.version not in kept]
     if gone:
@@ -71,7 +71,7 @@ def _sweep_networks(engine: Engine, store: ModelStore) -> list[str]:
         return []
     with reading(engine) as session:
         used = networks_in_use(session)
-    # After the rows were read: whoever shelves touches the network before the row is written.
+    # After the rows were read: whoever registers touches the network before the row is written.
     idle = [network for network in there if network not in used and store.network_is_old(network, LEFT_AFTER_SECONDS)]
     if idle:
         used = store.networks_referred_to()
@@ -81,7 +81,7 @@ def _sweep_networks(engine: Engine, store: ModelStore) -> list[str]:
     return [f"{NETWORKS}/{network}" for network in idle]
 
 
-def _kept(rows: Sequence[ShelvedModel], keep: int) -> list[ShelvedModel]:
+def _kept(rows: Sequence[ModelVersion], keep: int) -> list[ModelVersion]:
     active = [row for row in rows if row.state == "active"]
     retired = [row for row in rows if row.state == "retired"]
     retired.sort(key=lambda row: row.retired_at or row.created_at, reverse=True)

@@ -1,4 +1,4 @@
-"""Artifacts in a folder, of this machine or shared by several: every version on the shelf has its own below it."""
+"""Artifacts in a folder, of this machine or shared by several: every version in the registry has its own below it."""
 
 from __future__ import annotations
 

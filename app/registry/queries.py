@@ -1,4 +1,4 @@
-"""The shelf in the database."""
+"""The registry in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, defer
 
 from app.core.in_values import in_values
 from app.links.tables import Link
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 
 
 class ArtifactRef(NamedTuple):
@@ -22,81 +22,81 @@ class ArtifactRef(NamedTuple):
     fingerprint: str
 
 
-_PLACE = select(ShelvedModel.link_key, ShelvedModel.version, ShelvedModel.folder, ShelvedModel.fingerprint)
+_PLACE = select(ModelVersion.link_key, ModelVersion.version, ModelVersion.folder, ModelVersion.fingerprint)
 
 
 def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, ArtifactRef]:
     """Return the active version of each link that has one, of some links or all."""
-    question = _PLACE.where(ShelvedModel.state == "active")
+    question = _PLACE.where(ModelVersion.state == "active")
     if link_keys is not None:
-        question = question.where(in_values(ShelvedModel.link_key, link_keys))
+        question = question.where(in_values(ModelVersion.link_key, link_keys))
     return {row.link_key: ArtifactRef(*row) for row in session.execute(question)}
 
 
 def once_active(session: Session, link_key: int) -> list[ArtifactRef]:
     """Return the versions that were active before, the latest first."""
-    question = _PLACE.where(ShelvedModel.link_key == link_key, ShelvedModel.state == "retired")
-    question = question.join(Link, Link.link_key == ShelvedModel.link_key)
-    question = question.where(ShelvedModel.about["zone"].as_string() == Link.zone)  # the zone may have changed since
-    question = question.where(ShelvedModel.activated_at.is_not(None)).order_by(ShelvedModel.activated_at.desc())
+    question = _PLACE.where(ModelVersion.link_key == link_key, ModelVersion.state == "retired")
+    question = question.join(Link, Link.link_key == ModelVersion.link_key)
+    question = question.where(ModelVersion.about["zone"].as_string() == Link.zone)  # the zone may have changed since
+    question = question.where(ModelVersion.activated_at.is_not(None)).order_by(ModelVersion.activated_at.desc())
     return [ArtifactRef(*row) for row in session.execute(question)]
 
 
-def shelved_model(session: Session, link_key: int, version: int) -> ShelvedModel | None:
+def find_version(session: Session, link_key: int, version: int) -> ModelVersion | None:
     """Return one version of a link's trained model, if there is such."""
-    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.version == version)
+    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.version == version)
     return session.scalars(question).one_or_none()
 
 
-def shelved_models(session: Session, link_key: int, before: int | None, most: int) -> list[ShelvedModel]:
+def read_versions(session: Session, link_key: int, before: int | None, most: int) -> list[ModelVersion]:
     """Return a link's trained models, the newest first, those with a version below ``before`` if given."""
-    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key)
+    question = select(ModelVersion).where(ModelVersion.link_key == link_key)
     if before is not None:
-        question = question.where(ShelvedModel.version < before)
-    return list(session.scalars(question.order_by(ShelvedModel.version.desc()).limit(most)))
+        question = question.where(ModelVersion.version < before)
+    return list(session.scalars(question.order_by(ModelVersion.version.desc()).limit(most)))
 
 
-def with_fingerprint(session: Session, link_key: int, fingerprint: str) -> ShelvedModel | None:
-    """Find the trained model of a link that has this very artifact, if it is on the shelf."""
-    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.fingerprint == fingerprint)
-    return session.scalars(question.order_by(ShelvedModel.version).limit(1)).one_or_none()
+def with_fingerprint(session: Session, link_key: int, fingerprint: str) -> ModelVersion | None:
+    """Find the trained model of a link that has this very artifact, if it is in the registry."""
+    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.fingerprint == fingerprint)
+    return session.scalars(question.order_by(ModelVersion.version).limit(1)).one_or_none()
 
 
 def newest_version(session: Session, link_key: int) -> int:
-    """Return the highest version on a link's shelf, 0 where it is empty."""
-    newest = session.scalar(select(func.max(ShelvedModel.version)).where(ShelvedModel.link_key == link_key))
+    """Return the highest version of a link, 0 where it is empty."""
+    newest = session.scalar(select(func.max(ModelVersion.version)).where(ModelVersion.link_key == link_key))
     return newest or 0
 
 
-def active_model(session: Session, link_key: int) -> ShelvedModel | None:
+def active_model(session: Session, link_key: int) -> ModelVersion | None:
     """Return the active version of a link, if it has one."""
-    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key, ShelvedModel.state == "active")
+    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.state == "active")
     return session.scalars(question).one_or_none()
 
 
 def newest_candidates(session: Session) -> dict[int, int]:
     """Return the newest candidate of every link that has one, by link key."""
-    question = select(ShelvedModel.link_key, func.max(ShelvedModel.version)).where(ShelvedModel.state == "candidate")
-    rows = session.execute(question.group_by(ShelvedModel.link_key))
+    question = select(ModelVersion.link_key, func.max(ModelVersion.version)).where(ModelVersion.state == "candidate")
+    rows = session.execute(question.group_by(ModelVersion.link_key))
     return {row.link_key: row[1] for row in rows}
 
 
-def shelf_of(session: Session, link_key: int) -> list[ShelvedModel]:
+def versions_of(session: Session, link_key: int) -> list[ModelVersion]:
     """Return all trained models of a link, the newest first, without what is said about them."""
-    question = select(ShelvedModel).where(ShelvedModel.link_key == link_key).options(defer(ShelvedModel.about))
-    return list(session.scalars(question.order_by(ShelvedModel.version.desc())))
+    question = select(ModelVersion).where(ModelVersion.link_key == link_key).options(defer(ModelVersion.about))
+    return list(session.scalars(question.order_by(ModelVersion.version.desc())))
 
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
-    """Take rows off the shelf."""
-    session.execute(delete(ShelvedModel).where(in_values(ShelvedModel.id, ids)))
+    """Take rows from the registry."""
+    session.execute(delete(ModelVersion).where(in_values(ModelVersion.id, ids)))
 
 
 def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
-    """Return the highest version of every link's shelf, by its folder in the store, and the places of all artifacts."""
+    """Return the highest version of every link, by its folder in the store, and the places of all artifacts."""
     newest: dict[str, int] = {}
     places = set()
-    for place, version in session.execute(select(ShelvedModel.folder, ShelvedModel.version)):
+    for place, version in session.execute(select(ModelVersion.folder, ModelVersion.version)):
         places.add(place)
         folder = place.rpartition("/")[0]
         newest[folder] = max(version, newest.get(folder, 0))
@@ -104,31 +104,31 @@ def newest_versions(session: Session) -> tuple[dict[str, int], set[str]]:
 
 
 def networks_in_use(session: Session) -> set[str]:
-    """Return the fingerprints of the networks that trained models on the shelf refer to."""
-    network = ShelvedModel.about["network"].as_string()
-    found = session.scalars(select(network).where(ShelvedModel.algorithm == "NETWORK").distinct())
+    """Return the fingerprints of the networks that trained models in the registry refer to."""
+    network = ModelVersion.about["network"].as_string()
+    found = session.scalars(select(network).where(ModelVersion.algorithm == "NETWORK").distinct())
     return {fingerprint for fingerprint in found if fingerprint is not None}
 
 
-def shelf_size(session: Session) -> tuple[int, int]:
-    """Count the trained models on all shelves, and the bytes of their artifacts."""
-    versions, size = session.execute(select(func.count(), func.sum(ShelvedModel.size_bytes))).one()
+def registry_size(session: Session) -> tuple[int, int]:
+    """Count the trained models in the registry, and the bytes of their artifacts."""
+    versions, size = session.execute(select(func.count(), func.sum(ModelVersion.size_bytes))).one()
     return versions, int(size or 0)
 
 
 def models_by_state(session: Session) -> dict[str, int]:
-    """Count the trained models on all shelves by state; states without any are left out."""
-    question = select(ShelvedModel.state, func.count()).group_by(ShelvedModel.state)
+    """Count the trained models in the registry by state; states without any are left out."""
+    question = select(ModelVersion.state, func.count()).group_by(ModelVersion.state)
     return dict(session.execute(question).all())
 
 
 def active_versions(session: Session) -> dict[int, int]:
     """Return the active version of every link that has one, by link key."""
-    question = select(ShelvedModel.link_key, ShelvedModel.version).where(ShelvedModel.state == "active")
+    question = select(ModelVersion.link_key, ModelVersion.version).where(ModelVersion.state == "active")
     return dict(session.execute(question).all())
 
 
-def lock_shelf(session: Session, link_key: int) -> None:
+def lock_versions(session: Session, link_key: int) -> None:
     """Lock a link's models against other writers; SQLite has only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         # Without the key: whoever stores counts that refer to the link need not wait.

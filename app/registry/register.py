@@ -1,4 +1,4 @@
-"""Put a trained model onto the shelf: its artifact into the store, then its row, or neither."""
+"""Put a trained model into the registry: its artifact into the store, then its row, or neither."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid
 from app.links.queries import LinkInfo
-from app.registry.queries import lock_shelf, newest_version, shelved_model, with_fingerprint
+from app.registry.queries import find_version, lock_versions, newest_version, with_fingerprint
 from app.registry.schemas import ArtifactAbout
 from app.registry.store import ModelStore, StoreAway, place_of
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.link_models import LinkModel, load_model
 from model.artifacts.network_models import network_of
@@ -27,8 +27,8 @@ LEARNT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "da
 KEPT = (*LEARNT, "chosen", "refreshed", "young")
 
 
-class Shelved(NamedTuple):
-    """Which version a trained model is, and whether it is new on the shelf."""
+class Registered(NamedTuple):
+    """Which version a trained model is, and whether it is new in the registry."""
 
     version: int
     new: bool
@@ -41,10 +41,10 @@ class _Checked(NamedTuple):
     fingerprint: str
 
 
-def shelve(
+def register_model(
     session: Session, store: ModelStore, link: LinkInfo, folder: Path, *, now: datetime | None = None
-) -> Shelved:
-    """Put an artifact onto its link's shelf as a candidate; one that is there already is only told so.
+) -> Registered:
+    """Put an artifact for its link as a candidate; one that is there already is only told so.
 
     Raises
     ------
@@ -52,23 +52,23 @@ def shelve(
         The artifact is damaged, or not one of this link's.
     """
     checked = check_artifact(link, folder)
-    lock_shelf(session, link.link_key)
+    lock_versions(session, link.link_key)
     there = with_fingerprint(session, link.link_key, checked.fingerprint)
     if there is not None:
         _mend(store, there, folder)
-        return Shelved(there.version, new=False)
+        return Registered(there.version, new=False)
     version = newest_version(session, link.link_key) + 1
     place = place_of(link.link_id, version)
     store.add(folder, place, checked.fingerprint)
     _remove_unless_committed(session, store, place)
     session.add(_row(link, version, place, checked, store.size(place), now or datetime.now(UTC)))
     session.flush()
-    return Shelved(version, new=True)
+    return Registered(version, new=True)
 
 
 def note_decision(session: Session, link_key: int, version: int, run_id: int, outcome: str, reason: str) -> None:
     """Keep with a version what a retrain run decided about it; the figures it decided by are there already."""
-    row = shelved_model(session, link_key, version)
+    row = find_version(session, link_key, version)
     if row is not None:
         row.about = row.about | {"decision": {"run_id": run_id, "outcome": outcome, "reason": reason}}
 
@@ -107,7 +107,7 @@ def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
 
 def _check_link(link: LinkInfo, about: ArtifactAbout) -> None:
     if about.link_id != link.link_id:
-        raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is shelved for")
+        raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is registered for")
     if (other := mismatch(link, about.zone, about.slot_minutes)) is not None:
         raise other
 
@@ -128,8 +128,8 @@ def _check_model(link: LinkInfo, model: LinkModel) -> None:
         raise Invalid.field("profile", shape, f"must have the shape {week}, weekdays by slots of a day")
 
 
-def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int, now: datetime) -> ShelvedModel:
-    return ShelvedModel(
+def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int, now: datetime) -> ModelVersion:
+    return ModelVersion(
         link_key=link.link_key,
         version=version,
         state="candidate",
@@ -145,7 +145,7 @@ def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int,
     )
 
 
-def _mend(store: ModelStore, there: ShelvedModel, folder: Path) -> None:
+def _mend(store: ModelStore, there: ModelVersion, folder: Path) -> None:
     """Put the artifact in place again where the one in the store was damaged or lost."""
     try:
         store.require_sound(there.folder, there.fingerprint)

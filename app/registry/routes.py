@@ -1,4 +1,4 @@
-"""The shelf over REST."""
+"""Trained models over REST."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from app.keys.authentication import ReadKey
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath
 from app.registry.dependencies import LoadedModelsDep
-from app.registry.schemas import Shelf, ShelvedModelDetail, VersionPath
-from app.registry.shelf import show_shelf, show_version
+from app.registry.schemas import ModelList, ModelVersionDetail, VersionPath
+from app.registry.show import list_models, show_version
 
 router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 
@@ -25,7 +25,7 @@ Cursor = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
 
-@router.get("", summary="A link's shelf", responses=problem_responses(404))
+@router.get("", summary="A link's models", responses=problem_responses(404))
 def get_models(
     _key: ReadKey,
     session: ReadSession,
@@ -35,16 +35,16 @@ def get_models(
     link_id: LinkPath,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> Shelf:
+) -> ModelList:
     """List the trained models of a link, the newest first: state, parameters, training span, held-out accuracy."""
-    shelf = show_shelf(session, models, link_or_404(session, link_id), cursor, limit)
-    response.headers.update(next_page(request, shelf.next_cursor))
-    return shelf
+    page = list_models(session, models, link_or_404(session, link_id), cursor, limit)
+    response.headers.update(next_page(request, page.next_cursor))
+    return page
 
 
 @router.get("/{version}", summary="One trained model", responses=problem_responses(404))
 def get_model(
     _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
-) -> ShelvedModelDetail:
-    """Show a trained model: what the shelf says, the verdicts on its training counts, and the lags that matter."""
+) -> ModelVersionDetail:
+    """Show a trained model: what its row says, the verdicts on its training counts, and the lags that matter."""
     return show_version(session, models, link_or_404(session, link_id), version)

@@ -1,4 +1,4 @@
-"""The shelf as it goes out, and what an artifact must say about itself to come in."""
+"""Trained models as responses, and what an artifact must say about itself to come in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 LARGEST_VERSION = 2**31 - 1
-VersionPath = Annotated[int, Path(ge=1, le=LARGEST_VERSION, description="Version on the link's shelf", examples=[1])]
+VersionPath = Annotated[int, Path(ge=1, le=LARGEST_VERSION, description="Version of the link's models", examples=[1])]
 
 
 class StoredMeasure(BaseModel):
@@ -58,8 +58,8 @@ class RunDecision(BaseModel):
     reason: str = Field(description="Why, with the figures compared")
 
 
-class ShelvedModelOut(BaseModel):
-    """A trained model on the shelf."""
+class ModelVersionOut(BaseModel):
+    """A trained model in the registry."""
 
     version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
     state: Literal["candidate", "active", "retired"] = Field(description="`active` answers; one at most does")
@@ -79,7 +79,7 @@ class ShelvedModelOut(BaseModel):
     decision: RunDecision | None = Field(
         description="Whether the retrain run activated it, and why; null without a run"
     )
-    created_at: datetime = Field(description="When it came onto the shelf")
+    created_at: datetime = Field(description="When it came into the registry")
     activated_at: datetime | None = Field(description="When it last became the active one")
     retired_at: datetime | None = Field(description="When another took its place")
     damaged: str | None = Field(description="What is wrong with its artifact; null as far as is known nothing")
@@ -100,7 +100,7 @@ class ContextWeight(BaseModel):
     weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
 
 
-class ShelvedModelDetail(ShelvedModelOut):
+class ModelVersionDetail(ModelVersionOut):
     """A trained model with what was found while it was learnt."""
 
     mu: float | None = Field(description="Strength of the penalty that was chosen; null where the algorithm has none")
@@ -127,7 +127,7 @@ class ShelvedModelDetail(ShelvedModelOut):
     )
 
 
-class Shelf(BaseModel):
+class ModelList(BaseModel):
     """The trained models of a link, the newest first, a page of them."""
 
     link_id: str = Field(examples=["0970-7"])
@@ -135,5 +135,5 @@ class Shelf(BaseModel):
         description="Why no model is active: `profile`, because it won on the held-out days of a run of `best`, or "
         "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"
     )
-    models: list[ShelvedModelOut]
+    models: list[ModelVersionOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

@@ -1,4 +1,4 @@
-"""The shelf: every trained model of every link."""
+"""The registry: every trained model of every link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.links.tables import Link
 STATES = ("candidate", "active", "retired")
 
 
-class ShelvedModel(Table):
+class ModelVersion(Table):
     """A trained model: what it was learnt from, how good it was, and where its artifact lies."""
 
     __tablename__ = "trained_models"

@@ -91,7 +91,7 @@ TAGS = [
     {"name": "forecasts", "description": "What is expected, how sure it is, and what was said before."},
     {"name": "accuracy", "description": "Forecasts against the counts that came."},
     {"name": "health", "description": "Which detectors to trust, and how complete their counts are."},
-    {"name": "models", "description": "The shelf of trained models."},
+    {"name": "models", "description": "The registry of trained models."},
     {"name": "retraining", "description": "Retrain runs, activating a version and going back to one."},
     {"name": "events", "description": "New forecasts and activations, streamed and pushed."},
     {"name": "audit", "description": "Every call that needed the scope admin."},

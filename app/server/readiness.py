@@ -18,7 +18,7 @@ from app.core.database import reading, takes_writes
 from app.core.schema import newest_step, schema_step
 from app.counts.queries import newest_slots
 from app.links.tables import Link
-from app.registry.queries import shelf_size
+from app.registry.queries import registry_size
 from app.server.resources import Resources
 
 log = logging.getLogger("flowcast.readiness")
@@ -39,7 +39,7 @@ class Stored:
     ends: Mapping[int, int] = field(default_factory=dict)  # of the newest slot of each link that has a count
     links: int = 0
     damaged: tuple[tuple[str, int, str], ...] = ()  # link_id, version, reason
-    shelf: tuple[int, int] = (0, 0)  # versions, bytes
+    registry: tuple[int, int] = (0, 0)  # versions, bytes
 
 
 class Readiness:
@@ -88,7 +88,7 @@ class Readiness:
                 if not takes_writes(session):
                     session.invalidate()  # only a new connection can find that it does again
                     return Stored("it takes no writes", step)
-                return Stored(None, step, *self._feed(session), self._damaged(session), shelf_size(session))
+                return Stored(None, step, *self._feed(session), self._damaged(session), registry_size(session))
         except exc.SQLAlchemyError as problem:
             log.warning("the database failed", exc_info=problem)
             return Stored(f"it failed with {type(problem).__name__}")  # the log has the rest, which may name hosts

@@ -84,7 +84,7 @@ class DamagedModel(BaseModel):
     reason: str
 
 
-class ShelfSize(BaseModel):
+class RegistrySize(BaseModel):
     """All trained models on disk."""
 
     versions: int
@@ -98,7 +98,7 @@ class ModelsCheck(BaseModel):
     loaded: int
     n_damaged: int
     damaged: Annotated[list[DamagedModel], Field(description="The first 20")]
-    shelf: ShelfSize
+    shelf: RegistrySize
 
 
 class FeedCheck(BaseModel):
@@ -227,7 +227,7 @@ def _told(readiness: Readiness, stored: Stored, models: LoadedModels) -> Ready:
             loaded=len(models),
             n_damaged=len(models.damaged()),
             damaged=damaged,
-            shelf=ShelfSize(versions=stored.shelf[0], size_bytes=stored.shelf[1]),
+            shelf=RegistrySize(versions=stored.registry[0], size_bytes=stored.registry[1]),
         ),
         feed=FeedCheck(newest_slot=stored.newest_slot, age_seconds=readiness.feed_age(stored)),
     )

@@ -72,7 +72,7 @@ class RetrainSettings(BaseSettings):
         "", description="When to remove what is older, in cron syntax and UTC, such as `15 1 * * *`; never by default"
     )
     keep_retired: int = Field(
-        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link's shelf keeps"
+        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link keeps"
     )
 
     @field_validator("retrain_algorithm")

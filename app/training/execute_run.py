@@ -1,4 +1,4 @@
-"""Carry out a retrain run: read, train in parallel, shelve, compare, activate, link by link."""
+"""Carry out a retrain run: read, train in parallel, register_model, compare, activate, link by link."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from app.core.errors import Problem
 from app.links.folders import folder_name
 from app.links.queries import PROFILE_WON, LinkInfo, set_choice
 from app.registry.activate import activate
-from app.registry.cleanup import tidy_shelf
+from app.registry.cleanup import remove_old_versions
 from app.registry.queries import active_model
-from app.registry.register import note_decision, shelve
+from app.registry.register import note_decision, register_model
 from app.registry.store import StoreAway
 from app.registry.training_folder import training_folder
 from app.training.compare import decide, decide_refreshed, summary
@@ -47,13 +47,15 @@ def execute_run(work: Work, heartbeat: Heartbeat) -> str:
 
 
 def settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
-    """Settle a link; what cannot be shelved is that link's failure and no other's."""
+    """Settle a link; what cannot be registered is that link's failure and no other's."""
     try:
         _settle_whole(work, link, outcome, folder)
     except (Problem, OSError) as problem:
-        log.warning("not shelved", exc_info=problem, extra={"run": work.run.id, "link": link.link_id})
+        log.warning("not registered", exc_info=problem, extra={"run": work.run.id, "link": link.link_id})
         plain = isinstance(problem, Problem | StoreAway)
-        reason = f"it was trained and could not be shelved: {'' if plain else f'{type(problem).__name__}: '}{problem}"
+        reason = (
+            f"it was trained and could not be registered: {'' if plain else f'{type(problem).__name__}: '}{problem}"
+        )
         with writing(work.engine) as session:
             now = database_now(session)
             _require_mine(session, work, now)
@@ -61,7 +63,7 @@ def settle(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> No
 
 
 def _settle_whole(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
-    """Shelve, compare and perhaps activate what was trained, all in one transaction."""
+    """Register, compare and perhaps activate what was trained, all in one transaction."""
     with writing(work.engine) as session:
         now = database_now(session)
         _require_mine(session, work, now)
@@ -70,11 +72,11 @@ def _settle_whole(work: Work, link: LinkInfo, outcome: LinkOutcome, folder: Path
         if outcome.about is None:
             _fail(session, work, link, outcome.reason, now)
             return
-        _shelve(session, work, link, outcome, folder, now)
+        _register(session, work, link, outcome, folder, now)
     log.info("link retrained", extra={"run": work.run.id, "link": link.link_id, "seconds": round(outcome.seconds, 2)})
 
 
-def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, folder: Path, now: datetime) -> None:
+def _register(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, folder: Path, now: datetime) -> None:
     assert trained.about is not None
     held_out = trained.about["held_out"]
     figures = summary(held_out)
@@ -85,7 +87,7 @@ def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, 
         if work.refreshes
         else decide(held_out, work.run.activate, work.settings.retrain_margin, young=young)
     )
-    version = shelve(session, work.store, link, folder / folder_name(link.link_id)).version
+    version = register_model(session, work.store, link, folder / folder_name(link.link_id)).version
     if decision.activate:
         by = f"run {work.run.id}, {work.run.requested_by}"
         activate(session, work.store, link, version, by=by, reason=decision.reason, figures=figures, now=now)
@@ -105,7 +107,7 @@ def _shelve(session: Session, work: Work, link: LinkInfo, trained: LinkOutcome, 
         version=version,
         finished_at=now,
     )
-    tidy_shelf(session, work.store, link.link_key, work.settings.keep_retired)
+    remove_old_versions(session, work.store, link.link_key, work.settings.keep_retired)
 
 
 def _fail(session: Session, work: Work, link: LinkInfo, reason: str, now: datetime) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app.core.errors import FieldError, NotYet
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from model.network_model.network import ALGORITHM as NETWORK
 
 
@@ -20,7 +20,7 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     What another algorithm won on held-out slots stays; a link that was named and is served by such a model
     is refused. A link whose profile won, or whose model was withdrawn, gets a model only where it was named.
     """
-    question = select(ShelvedModel.link_key, ShelvedModel.algorithm).where(ShelvedModel.state == "active")
+    question = select(ModelVersion.link_key, ModelVersion.algorithm).where(ModelVersion.state == "active")
     active = {row.link_key: row.algorithm for row in session.execute(question)}
     others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
     if named and others:

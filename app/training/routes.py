@@ -18,7 +18,7 @@ from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
 from app.registry.activate import activate, deactivate
 from app.registry.activations import activations_before
-from app.registry.cleanup import tidy_shelf
+from app.registry.cleanup import remove_old_versions
 from app.registry.open_store import open_store
 from app.registry.schemas import VersionPath
 from app.training.queries import links_of, runs_before, tally
@@ -152,7 +152,7 @@ def post_activate(
     link = link_or_404(session, link_id)
     store = open_store(settings)
     chosen = activate(session, store, link, version, by=caller.key_id, reason=body.reason if body else None)
-    tidy_shelf(session, store, link.link_key, settings.keep_retired)
+    remove_old_versions(session, store, link.link_key, settings.keep_retired)
     done = activations_before(session, link.link_key, None, 1)
     if done and done[0].version == version:
         return ActivationOut.of(done[0], link_id)

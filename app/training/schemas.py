@@ -128,7 +128,7 @@ class RunLink(BaseModel):
         "held-out days, which a run of `best` records as the choice where no model is active"
     )
     reason: str | None = Field(description="Why")
-    version: int | None = Field(description="The candidate's version on the shelf")
+    version: int | None = Field(description="The candidate's version in the registry")
     figures: dict[str, dict[str, float | None]] | None = Field(
         description="Candidate, active, KR, profile, last_week, and of networks NETWORK, its base alone and KR_SML, "
         "on the same held-out slots"

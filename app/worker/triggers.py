@@ -22,7 +22,7 @@ from app.core.errors import NotYet
 from app.core.times import Span
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.settings import Settings
 from app.training.queries import OPEN_LINK
 from app.training.refreshable import refreshable
@@ -92,8 +92,8 @@ def occasion_began(session: Session, kind: str) -> bool:
 
 def promises_of_active(session: Session) -> dict[int, Promise]:
     """Return version and held-out RMSE of every active model, by link key; one without the figure promises nothing."""
-    rmse = ShelvedModel.about[HELD_OUT_RMSE].as_float()
-    question = select(ShelvedModel.link_key, ShelvedModel.version, rmse).where(ShelvedModel.state == "active")
+    rmse = ModelVersion.about[HELD_OUT_RMSE].as_float()
+    question = select(ModelVersion.link_key, ModelVersion.version, rmse).where(ModelVersion.state == "active")
     return {key: Promise(version, value) for key, version, value in session.execute(question) if value is not None}
 
 

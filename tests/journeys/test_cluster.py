@@ -16,7 +16,7 @@ from app.core.database import open_database, reading, writing
 from app.demo.city import sample_city
 from app.links.queries import links_by_id
 from app.registry.folder_store import FolderStore
-from app.registry.queries import shelved_model
+from app.registry.queries import find_version
 from app.settings import Settings
 from app.training.cluster import Cluster, ClusterUnavailable, code_facts
 from app.training.request import Order, cancel_run, request_run
@@ -84,7 +84,7 @@ class Runs:
     def arrays(self, link_id: str, version: int) -> dict[str, str]:
         """Fingerprints of what a version is made of; its own differs, for it holds when it was written."""
         with reading(self.engine) as session:
-            row = shelved_model(session, links_by_id(session, [link_id])[link_id].link_key, version)
+            row = find_version(session, links_by_id(session, [link_id])[link_id].link_key, version)
         assert row is not None
         manifest = json.loads((FolderStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
         return {name: entry["sha256"] for name, entry in manifest["arrays"].items()}

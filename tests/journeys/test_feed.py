@@ -15,7 +15,7 @@ from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
-from app.registry.register import shelve
+from app.registry.register import register_model
 from app.training.link_training import train_link
 from model.artifacts.folder import MANIFEST
 from model.link_model.training_plan import TrainingPlan
@@ -111,7 +111,7 @@ def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database
                 assert train_link(series, tmp_path / "trained", plan, resume=False).state == "trained"
                 with writing(engine) as session:
                     link = link_or_404(session, link_id)
-                    version = shelve(session, store, link, tmp_path / "trained" / folder_name(link_id)).version
+                    version = register_model(session, store, link, tmp_path / "trained" / folder_name(link_id)).version
                     activate(session, store, link, version)
                 shutil.rmtree(tmp_path / "trained")
             said = service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]

@@ -208,7 +208,7 @@ def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_
             after = ended(service, path)
         assert after["state"] == "succeeded"
         for link in after["links"]:
-            assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and shelved twice
+            assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and registered twice
             if link["link_id"] in done:
                 assert link["finished_at"] == done[link["link_id"]]
         folders = sorted(path.relative_to(tmp_path / "models").as_posix() for path in (tmp_path / "models").glob("*/*"))

@@ -57,7 +57,7 @@ def test_two_workers_train_each_link_of_a_run_once(database_url, tmp_path):
         wait_for(lambda: "run lost to another worker" in log.read_text())
         assert versions() == [1, 1, 1, 2, 2, 2]
 
-        # No room for an artifact: the link fails by name, and nothing of it is on the shelf or beside it.
+        # No room for an artifact: the link fails by name, and nothing of it is in the registry or beside it.
         workers.remove(sleeper)
         sleeper.terminate()
         sleeper.wait(timeout=WAIT_SECONDS)

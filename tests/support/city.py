@@ -15,7 +15,7 @@ from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
-from app.registry.register import shelve
+from app.registry.register import register_model
 from app.training.link_training import train_link
 from model.link_model.training_plan import TrainingPlan
 
@@ -75,7 +75,7 @@ def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, acti
     for link_id in link_ids:
         with writing(runtime.engine) as session:
             link = link_or_404(session, link_id)
-            version = shelve(session, store, link, folder / folder_name(link_id)).version
+            version = register_model(session, store, link, folder / folder_name(link_id)).version
             if active:
                 activate(session, store, link, version, now=datetime.now(UTC))
             versions.append(version)

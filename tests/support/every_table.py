@@ -15,9 +15,9 @@ from app.maintenance.all_tables import (
     AuditEntry,
     CountCorrection,
     Forecast,
+    ModelVersion,
     RetrainLink,
     RetrainRun,
-    ShelvedModel,
     Upkeep,
     UpstreamLink,
     Webhook,
@@ -84,7 +84,7 @@ def fill(url: str) -> None:
                 insert(ApiKey).values(key_id=key_id, name=NAME, hash="0" * 64, scopes="read", created_at=AT)
             )
         session.execute(
-            insert(ShelvedModel).values(
+            insert(ModelVersion).values(
                 id=5, link_key=1, version=1, state="active", algorithm="KR_SML", folder="A/1", fingerprint="f" * 64,
                 rank=3, size_bytes=5_000_000_000, trained_from=AT - timedelta(days=22), trained_to=AT,
                 about={"held_out": {"rmse": 1e-300, "n": 10**20, "text": NAME}, "none": None}, created_at=AT,

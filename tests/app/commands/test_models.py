@@ -1,4 +1,4 @@
-"""``flowcast models`` and ``flowcast train --register``: onto the shelf and into use."""
+"""``flowcast models`` and ``flowcast train --register``: into the registry and into use."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from app.demo.city import sample_city, write_csv
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
-from app.registry.queries import shelved_models
+from app.registry.queries import read_versions
 from app.settings import settings_from_environment
 from model.artifacts.network_models import load_network
 from tests.support.artifacts import city_series, retold, trained
@@ -55,7 +55,7 @@ def run(*arguments: object) -> Result:
 def shelf(engine) -> dict[str, list[tuple[int, str]]]:
     with reading(engine) as session:
         return {
-            link.link_id: [(row.version, row.state) for row in shelved_models(session, link.link_key, None, 10)]
+            link.link_id: [(row.version, row.state) for row in read_versions(session, link.link_key, None, 10)]
             for link in all_links(session)
         }
 
@@ -64,7 +64,7 @@ class TestAdd:
     def test_a_folder_of_artifacts(self, engine, artifacts):
         done = run("models", "add", artifacts)
         assert done.exit_code == 0, done.stderr
-        assert "shelf: 2 added, 0 already there, 0 refused" in done.stderr
+        assert "registry: 2 added, 0 already there, 0 refused" in done.stderr
         assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": [(1, "candidate")]}
 
     def test_one_artifact_made_active_and_again_already_there(self, engine, artifacts):
@@ -128,7 +128,7 @@ class TestActivate:
 
 class TestList:
     def test_in_words_and_for_machines(self, engine, artifacts):
-        assert "the shelf is empty" in run("models", "list").stdout
+        assert "the registry is empty" in run("models", "list").stdout
         run("models", "add", artifacts, "--activate")
         assert "active" in run("models", "list").stdout
         [told] = json.loads(run("models", "list", "--link", "Cf", "--json").stdout)
@@ -166,7 +166,7 @@ class TestTrainRegister:
         done = run("train", counts, "--zone", "Europe/Berlin", "--register", "--activate", *self.QUICK)
         assert done.exit_code == 1  # Fe has no link
         assert "left out: link 'Fe' does not exist" in done.stderr
-        assert "shelf: 2 added, 0 already there, 0 refused" in done.stderr
+        assert "registry: 2 added, 0 already there, 0 refused" in done.stderr
         assert shelf(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
 
     def test_links_of_another_zone_are_not_even_trained(self, engine, counts):

@@ -345,7 +345,7 @@ class TestStore:
         ready = client.get("/readyz").json()
         assert ready["status"] == "degraded"
         assert {one["link_id"] for one in ready["models"]["damaged"]} == set(city.counts)
-        # Shelved again it is mended, and speaks when it is next asked.
+        # Registered again it is mended, and speaks when it is next asked.
         assert shelve_models(client, trained.folder, list(city.counts)) == [1] * len(city.counts)
         with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as fresh:
             post(fresh, rows(city, NOW + 1, NOW + 2))
@@ -379,7 +379,7 @@ class TestStore:
         runtime, store = client.app.state, FolderStore(settings.model_store)
         unused = _save(*result, tmp_path / "unused", note="nobody's")
         store.add_network(tmp_path / "unused" / ".networks" / unused, unused)
-        assert sweep_store(runtime.engine, store) == []  # whoever brought it may be about to shelve
+        assert sweep_store(runtime.engine, store) == []  # whoever brought it may be about to register_model
         for path in (settings.model_store / ".networks").rglob("*"):
             os.utime(path, (0, 0))
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]

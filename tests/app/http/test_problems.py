@@ -24,7 +24,7 @@ RAISED = {
     "faster": (exc.IntegrityError("INSERT", {}, sqlite3.IntegrityError("UNIQUE")), 503),
     "nul": (exc.DataError("INSERT", {}, sqlite3.DataError("NUL")), 422),
     "huge": (OverflowError("int too large"), 422),
-    "ours": (Unavailable("the shelf is away"), 503),
+    "ours": (Unavailable("the registry is unreachable"), 503),
     "lone": (NotFound("no \ud800", [FieldError("link_id", "\ud800", "must be text")]), 404),
 }
 

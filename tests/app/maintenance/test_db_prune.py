@@ -17,7 +17,7 @@ from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import prune as pruning
-from app.maintenance.all_tables import Activation, AuditEntry, RetrainLink, RetrainRun, ShelvedModel
+from app.maintenance.all_tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
 from app.server.resources import open_resources
 from app.settings import Settings, settings_from_environment
 from tests.support.databases import on_postgresql
@@ -143,7 +143,7 @@ class TestRefusals:
         fill(engine)
         with writing(engine) as session:
             session.execute(
-                insert(ShelvedModel).values(
+                insert(ModelVersion).values(
                     link_key=1, version=1, state="active", algorithm="KR_SML", folder="L1/1", fingerprint="f", rank=1,
                     trained_from=LONG_AGO, trained_to=NOW, created_at=NOW, about={"plan": {"lags": 96 * 70}},
                 )

@@ -7,8 +7,8 @@ import pytest
 from app.core.database import reading, writing
 from app.core.errors import NotFound, NotYet
 from app.registry.activate import activate
-from app.registry.queries import active_models, newest_candidates, once_active, shelved_model
-from app.registry.register import shelve
+from app.registry.queries import active_models, find_version, newest_candidates, once_active
+from app.registry.register import register_model
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ def shelf(engine, store, link, artifact, second_artifact):
     """Two candidates."""
     for folder in (artifact, second_artifact):
         with writing(engine) as session:
-            shelve(session, store, link, folder)
+            register_model(session, store, link, folder)
 
     def choose(version, hours=0):
         with writing(engine) as session:
@@ -29,7 +29,7 @@ def shelf(engine, store, link, artifact, second_artifact):
 
 def states(engine, link):
     with reading(engine) as session:
-        rows = [shelved_model(session, link.link_key, version) for version in (1, 2)]
+        rows = [find_version(session, link.link_key, version) for version in (1, 2)]
         return [(row.state, row.activated_at, row.retired_at) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""A small shelf: which versions stay, and that rows and artifacts go together."""
+"""A small registry: which versions stay, and that rows and artifacts go together."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import pytest
 
 from app.core.database import reading, writing
 from app.registry.activate import activate
-from app.registry.cleanup import sweep_store, tidy_shelf
+from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.folder_store import FolderStore
-from app.registry.queries import shelf_size, shelved_models
-from app.registry.register import shelve
+from app.registry.queries import read_versions, registry_size
+from app.registry.register import register_model
 from app.registry.training_folder import training_folder
 from tests.support.artifacts import retold
 
@@ -31,13 +31,13 @@ def artifacts(artifact, tmp_path_factory):
 
 
 @pytest.fixture
-def shelf(engine, store, link, artifacts):
-    """Put so many versions onto the shelf, and activate some of them in turn."""
+def put_versions(engine, store, link, artifacts):
+    """Put so many versions into the registry, and activate some of them in turn."""
 
     def fill(versions, *activated):
         for folder in artifacts[:versions]:
             with writing(engine) as session:
-                shelve(session, store, link, folder)
+                register_model(session, store, link, folder)
         for hour, version in enumerate(activated):
             with writing(engine) as session:
                 activate(session, store, link, version, now=NOW + timedelta(hours=hour))
@@ -47,68 +47,68 @@ def shelf(engine, store, link, artifacts):
 
 def tidy(engine, store, link, keep):
     with writing(engine) as session:
-        return tidy_shelf(session, store, link.link_key, keep)
+        return remove_old_versions(session, store, link.link_key, keep)
 
 
 def left(engine, store, link):
-    """The versions on the shelf, which must be those in the store."""
+    """The versions in the registry, which must be those in the store."""
     with reading(engine) as session:
-        versions = sorted(row.version for row in shelved_models(session, link.link_key, None, 100))
+        versions = sorted(row.version for row in read_versions(session, link.link_key, None, 100))
     assert sorted(store.places()) == [f"Ba/{version}" for version in versions]
     return versions
 
 
-class TestTidyShelf:
-    def test_the_active_one_the_latest_retired_and_the_newest_candidates_stay(self, engine, store, link, shelf):
-        shelf(8, 1, 2, 3, 4)
+class TestRemoveOldVersions:
+    def test_the_active_one_the_latest_retired_and_the_newest_candidates_stay(self, engine, store, link, put_versions):
+        put_versions(8, 1, 2, 3, 4)
         assert tidy(engine, store, link, 2) == [1, 5, 6]
         assert left(engine, store, link) == [2, 3, 4, 7, 8]
         assert tidy(engine, store, link, 2) == []
 
-    def test_latest_is_by_when_it_was_retired(self, engine, store, link, shelf):
-        shelf(4, 3, 1, 2, 4)
+    def test_latest_is_by_when_it_was_retired(self, engine, store, link, put_versions):
+        put_versions(4, 3, 1, 2, 4)
         assert tidy(engine, store, link, 1) == [1, 3]
         assert left(engine, store, link) == [2, 4]
 
-    def test_a_rollback_is_always_possible(self, engine, store, link, shelf):
-        shelf(3, 1, 2, 3)
+    def test_a_rollback_is_always_possible(self, engine, store, link, put_versions):
+        put_versions(3, 1, 2, 3)
         tidy(engine, store, link, 0)
         assert left(engine, store, link) == [2, 3]
         with writing(engine) as session:
             activate(session, store, link, 2)
 
-    def test_a_version_once_given_is_never_given_again(self, engine, store, link, shelf, artifacts):
-        shelf(5, 5, 1, 2, 3, 4)
+    def test_a_version_once_given_is_never_given_again(self, engine, store, link, put_versions, artifacts):
+        put_versions(5, 5, 1, 2, 3, 4)
         assert tidy(engine, store, link, 1) == [1, 2]
         assert left(engine, store, link) == [3, 4, 5]
         with writing(engine) as session:
-            assert shelve(session, store, link, artifacts[5]).version == 6
+            assert register_model(session, store, link, artifacts[5]).version == 6
 
-    def test_a_transaction_that_fails_keeps_both_halves(self, engine, store, link, shelf):
-        shelf(5, 1, 2)
+    def test_a_transaction_that_fails_keeps_both_halves(self, engine, store, link, put_versions):
+        put_versions(5, 1, 2)
 
         def fail():
             with writing(engine) as session:
-                assert tidy_shelf(session, store, link.link_key, 1)
+                assert remove_old_versions(session, store, link.link_key, 1)
                 raise RuntimeError("the lights went out")
 
         with pytest.raises(RuntimeError, match="lights"):
             fail()
         assert left(engine, store, link) == [1, 2, 3, 4, 5]
 
-    def test_artifacts_go_after_the_commit(self, engine, store, link, shelf):
-        shelf(5, 1, 2)
+    def test_artifacts_go_after_the_commit(self, engine, store, link, put_versions):
+        put_versions(5, 1, 2)
         with writing(engine) as session:
-            assert tidy_shelf(session, store, link.link_key, 1) == [3, 4]
+            assert remove_old_versions(session, store, link.link_key, 1) == [3, 4]
             assert len(store.places()) == 5
         assert left(engine, store, link) == [1, 2, 5]
 
 
 class TestSweepStore:
     @pytest.fixture
-    def orphan(self, engine, store, shelf, link, monkeypatch):
+    def orphan(self, engine, store, put_versions, link, monkeypatch):
         """Versions 3 and 4 without a row: killed between the commit and the removal."""
-        shelf(5, 1, 2)
+        put_versions(5, 1, 2)
         with monkeypatch.context() as patch:
             patch.setattr(FolderStore, "remove", lambda *_: None)
             assert tidy(engine, store, link, 1) == [3, 4]
@@ -122,14 +122,14 @@ class TestSweepStore:
         assert sweep_store(engine, store) == ["Ba/4"]
         assert left(engine, store, link) == [1, 2, 5]
 
-    def test_what_has_a_row_stays_however_old(self, engine, store, shelf, link):
-        shelf(2, 1)
+    def test_what_has_a_row_stays_however_old(self, engine, store, put_versions, link):
+        put_versions(2, 1)
         for version in (1, 2):
             age(store.path(f"Ba/{version}"))
         assert sweep_store(engine, store) == []
 
-    def test_what_the_database_cannot_know_stays(self, engine, store, link, shelf, artifact):
-        shelf(2, 1)
+    def test_what_the_database_cannot_know_stays(self, engine, store, link, put_versions, artifact):
+        put_versions(2, 1)
         foreign = [store.root / name for name in ("Ba/3", "Zz/1", "Ba/notes", "elsewhere")]
         for folder in foreign:
             folder.mkdir(parents=True)
@@ -171,12 +171,12 @@ class TestSweepStore:
 
 
 class TestSize:
-    def test_of_each_and_of_all(self, engine, store, link, shelf):
-        shelf(3, 1)
+    def test_of_each_and_of_all(self, engine, store, link, put_versions):
+        put_versions(3, 1)
         sizes = [sum(file.stat().st_size for file in store.path(f"Ba/{n}").iterdir()) for n in (1, 2, 3)]
         with reading(engine) as session:
-            rows = shelved_models(session, link.link_key, None, 10)
-            assert shelf_size(session) == (3, sum(sizes))
+            rows = read_versions(session, link.link_key, None, 10)
+            assert registry_size(session) == (3, sum(sizes))
         assert [row.size_bytes for row in rows] == sizes[::-1]
         assert min(sizes) > 1000
 
@@ -187,12 +187,12 @@ class TestSize:
         from app.links.queries import link_or_404
 
         with writing(runtime.engine) as session:
-            shelve(session, store, link_or_404(session, "Ba"), artifact)
+            register_model(session, store, link_or_404(session, "Ba"), artifact)
         [model] = client.get("/v1/links/Ba/models").json()["models"]
         assert model["size_bytes"] == store.size("Ba/1") > 0
         assert client.get("/v1/links/Ba/models/1").json()["size_bytes"] == model["size_bytes"]
-        shelf = client.get("/readyz").json()["models"]["shelf"]
-        assert shelf == {"versions": 1, "size_bytes": model["size_bytes"]}
+        size = client.get("/readyz").json()["models"]["shelf"]
+        assert size == {"versions": 1, "size_bytes": model["size_bytes"]}
 
 
 class TestCommand:
@@ -209,17 +209,17 @@ class TestCommand:
         yield lambda *arguments: CliRunner().invoke(cli, ["models", *arguments])
         settings_from_environment.cache_clear()
 
-    def test_tidy(self, engine, store, link, shelf, run):
-        shelf(6, 1, 2)
+    def test_tidy(self, engine, store, link, put_versions, run):
+        put_versions(6, 1, 2)
         done = run("tidy", "--keep", "1")
         assert done.exit_code == 0, done.stderr
         assert "link Ba: removed version 3, 4, 5" in done.stdout
-        assert "shelf: 3 removed, 0 leftovers swept, 3 stay" in done.stderr
+        assert "registry: 3 removed, 0 leftovers swept, 3 stay" in done.stderr
         assert left(engine, store, link) == [1, 2, 6]
-        assert "shelf: 0 removed" in run("tidy").stderr
+        assert "registry: 0 removed" in run("tidy").stderr
 
-    def test_list_shows_sizes(self, engine, store, link, shelf, run):
-        shelf(2, 1)
+    def test_list_shows_sizes(self, engine, store, link, put_versions, run):
+        put_versions(2, 1)
         megabytes = store.size("Ba/1") / 1e6
         assert f"versions: 2, on disk: {(store.size('Ba/1') + store.size('Ba/2')) / 1e6:.2f} MB" in run("list").stdout
         assert f"{megabytes:.2f}" in run("list").stdout

@@ -6,7 +6,7 @@ from app.core.database import writing
 from app.registry.activate import activate
 from app.registry.loaded_models import LoadedModels
 from app.registry.queries import ArtifactRef
-from app.registry.register import shelve
+from app.registry.register import register_model
 from model.artifacts.artifact import read_artifact
 from tests.support.databases import on_sqlite
 from tests.support.waiting import wait_until
@@ -56,7 +56,7 @@ def test_it_ends_when_it_is_over(store, places):
 @on_sqlite
 def test_a_service_loads_the_active_models_by_itself(engine, store, link, artifact, request):
     with writing(engine) as session:
-        shelve(session, store, link, artifact)
+        register_model(session, store, link, artifact)
         activate(session, store, link, 1)
     client = request.getfixturevalue("client")  # not before: the model has to be there when the service starts
     wait_until(lambda: "flowcast_loaded_models 1.0" in client.get("/metrics").text)

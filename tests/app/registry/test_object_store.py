@@ -19,12 +19,12 @@ from app.links.queries import LinkInfo
 from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
-from app.registry.cleanup import sweep_store, tidy_shelf
+from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.folder_store import FolderStore
 from app.registry.loaded_models import LoadedModels
 from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import ArtifactRef
-from app.registry.register import shelve
+from app.registry.register import register_model
 from app.registry.store import ArtifactAway, StoreAway
 from app.training.network_options import NetworkTraining
 from app.training.network_training import train_networks
@@ -209,10 +209,10 @@ class TestAway:
         self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
     ):
         with pytest.raises(StoreAway), writing(engine) as session:
-            shelve(session, open_at(), link, artifact)
+            register_model(session, open_at(), link, artifact)
         monkeypatch.undo()
         with writing(engine) as session:
-            shelve(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
+            register_model(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
         away = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
         told = r"version 1 .* is not activated; the model store .* is out of reach"
         with pytest.raises(NotYet, match=told), writing(engine) as session:
@@ -229,7 +229,7 @@ class TestShelf:
         other.mkdir()
         for folder in (artifact, second_artifact):
             with writing(engine) as session:
-                shelved = shelve(session, store, link, folder)
+                shelved = register_model(session, store, link, folder)
                 activate(session, store, link, shelved.version)
         assert store.places() == ["Ba/1", "Ba/2"]
         with reading(engine) as session:
@@ -239,18 +239,18 @@ class TestShelf:
         with pytest.raises(NotYet, match=told), writing(engine) as session:
             activate(session, store, link, 1)
         with writing(engine) as session:
-            assert not shelve(session, store, link, artifact).new  # which mends it
+            assert not register_model(session, store, link, artifact).new  # which mends it
         with writing(engine) as session:
             activate(session, store, link, 1)
         more = [retold(artifact, folder / "Ba", gaps=i) for i, folder in enumerate((tmp_path, other), 7)]
         with pytest.raises(ZeroDivisionError), writing(engine) as session:
-            1 / (shelve(session, store, link, more[0]).version - 3)
+            1 / (register_model(session, store, link, more[0]).version - 3)
         assert store.places() == ["Ba/1", "Ba/2"]
         for folder in more:
             with writing(engine) as session:
-                shelve(session, store, link, folder)
+                register_model(session, store, link, folder)
         with writing(engine) as session:
-            assert tidy_shelf(session, store, link.link_key, 1) == [3]
+            assert remove_old_versions(session, store, link.link_key, 1) == [3]
         assert store.places() == ["Ba/1", "Ba/2", "Ba/4"]
         assert not store.path("Ba/3").exists()
 

@@ -13,9 +13,9 @@ from app.core.database import reading, writing
 from app.core.errors import Invalid
 from app.forecasts.lag_windows import HORIZONS
 from app.links.tables import Link
-from app.registry.queries import shelved_models
-from app.registry.register import LEAST_HORIZONS, shelve
-from app.registry.tables import ShelvedModel
+from app.registry.queries import read_versions
+from app.registry.register import LEAST_HORIZONS, register_model
+from app.registry.tables import ModelVersion
 from model.artifacts.artifact import read_artifact
 from model.artifacts.link_models import load_model, save_model
 from tests.support.artifacts import retold
@@ -27,7 +27,7 @@ NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
 def put(engine, store, link, folder):
     with writing(engine) as session:
-        return shelve(session, store, link, folder, now=NOW)
+        return register_model(session, store, link, folder, now=NOW)
 
 
 def test_as_many_horizons_are_wanted_as_are_served():
@@ -38,7 +38,7 @@ class TestShelve:
     def test_a_candidate_with_all_that_is_known_about_it(self, engine, store, link, artifact):
         assert put(engine, store, link, artifact) == (1, True)
         with reading(engine) as session:
-            [row] = shelved_models(session, link.link_key, None, 10)
+            [row] = read_versions(session, link.link_key, None, 10)
         model, about = load_model(artifact)
         assert (row.version, row.state, row.algorithm, row.rank) == (1, "candidate", "KR", model.rank)
         assert row.fingerprint == read_artifact(artifact).fingerprint
@@ -59,7 +59,7 @@ class TestShelve:
         put(engine, store, link, artifact)
         assert put(engine, store, link, artifact) == (1, False)
         with reading(engine) as session:
-            assert len(shelved_models(session, link.link_key, None, 10)) == 1
+            assert len(read_versions(session, link.link_key, None, 10)) == 1
 
     def test_shelved_again_a_damaged_artifact_is_mended(self, engine, store, link, artifact):
         put(engine, store, link, artifact)
@@ -132,7 +132,7 @@ class TestRefused:
 
     def nothing_is_there(self, engine, store):
         with reading(engine) as session:
-            assert session.scalars(select(ShelvedModel)).all() == []
+            assert session.scalars(select(ModelVersion)).all() == []
         assert not store.path("Ba/1").exists()
 
 
@@ -140,7 +140,7 @@ class TestNeitherHalf:
     def test_a_transaction_that_fails_leaves_no_artifact(self, engine, store, link, artifact):
         def fail_after_shelving() -> None:
             with writing(engine) as session:
-                shelve(session, store, link, artifact)
+                register_model(session, store, link, artifact)
                 assert store.path("Ba/1").exists()
                 raise RuntimeError("the lights went out")
 
@@ -160,7 +160,7 @@ class TestNeitherHalf:
 
     def test_a_later_rollback_of_the_same_session_takes_nothing_back(self, engine, store, link, artifact):
         with Session(engine.execution_options(writes=True)) as session:
-            shelve(session, store, link, artifact)
+            register_model(session, store, link, artifact)
             session.commit()
             session.execute(select(1))
             session.rollback()

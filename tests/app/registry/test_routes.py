@@ -1,4 +1,4 @@
-"""The shelf over REST."""
+"""Trained models over REST."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from app.core.database import writing
 from app.links.queries import link_or_404
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
-from app.registry.register import shelve
+from app.registry.register import register_model
 from model.artifacts.link_models import load_model
 from tests.support.databases import on_sqlite
 
@@ -22,7 +22,7 @@ def shelf(client, put_link, artifact, second_artifact):
     with writing(runtime.engine) as session:
         link = link_or_404(session, "Ba")
         for folder in (artifact, second_artifact):
-            shelve(session, store, link, folder)
+            register_model(session, store, link, folder)
         activate(session, store, link, 1)
     return store
 

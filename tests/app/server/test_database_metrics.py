@@ -11,7 +11,7 @@ from app.core.database import writing
 from app.events.backoff import MOST_FAILURES
 from app.events.tables import Webhook
 from app.links.queries import link_or_404
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.training.tables import RetrainRun
 from app.worker.worker import Worker
 from tests.support.databases import on_postgresql, on_sqlite
@@ -44,13 +44,13 @@ def engine(client):
     return client.app.state.engine
 
 
-def shelve_nothing(engine, link_id, state, version=1):
-    """Put a version onto the shelf whose artifact is not there."""
+def register_nothing(engine, link_id, state, version=1):
+    """Put a version into the registry whose artifact is not there."""
     with writing(engine) as session:
         link = link_or_404(session, link_id)
         facts = {"algorithm": "KR_SML", "folder": f"{link_id}/{version}", "fingerprint": "0" * 64, "rank": 1}
         spans = {"trained_from": THEN, "trained_to": THEN, "created_at": THEN}
-        session.add(ShelvedModel(link_key=link.link_key, version=version, state=state, about={}, **facts, **spans))
+        session.add(ModelVersion(link_key=link.link_key, version=version, state=state, about={}, **facts, **spans))
 
 
 @pytest.mark.journey
@@ -67,8 +67,8 @@ def test_feed_and_models(client, put_link, figures, engine):
         "silent": 1,
     }
     assert told["flowcast_links_without_model",] == 2
-    shelve_nothing(engine, "fresh", "active")
-    shelve_nothing(engine, "old", "retired")
+    register_nothing(engine, "fresh", "active")
+    register_nothing(engine, "old", "retired")
     before = told["flowcast_forecasts_degraded_total", "damaged_model"]
     count = {"link_id": "fresh", "slot_start": utc(MONDAY + 9 * SLOT), "count": 4}
     assert client.post("/v1/counts", json={"counts": [count]}).json()["forecasts_issued"] == 1
@@ -78,7 +78,7 @@ def test_feed_and_models(client, put_link, figures, engine):
     assert [told["flowcast_models", state] for state in states] == [0, 1, 1, 1]
     assert told["flowcast_forecasts_degraded_total", "damaged_model"] == before + 1
     with writing(engine) as session:  # what nobody asks for any more is no trouble any more
-        session.execute(update(ShelvedModel).values(state="retired"))
+        session.execute(update(ModelVersion).values(state="retired"))
     assert figures()["flowcast_models", "damaged"] == 0
 
 

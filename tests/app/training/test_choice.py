@@ -5,7 +5,7 @@ import pytest
 from app.core.database import database_now, reading, writing
 from app.links.folders import folder_name
 from app.links.queries import link_or_404
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.training.execute_run import settle
 from app.training.link_training import LinkOutcome
 from app.training.refreshable import refreshable
@@ -144,7 +144,7 @@ def test_a_refresh_gives_no_model_to_a_link_whose_profile_won(client, trained, s
         now = database_now(session)
         facts = {"algorithm": NETWORK, "folder": "x", "fingerprint": "x", "rank": 1, "about": {}, "created_at": now}
         span = {"trained_from": now, "trained_to": now}
-        session.add(ShelvedModel(link_key=links[1].link_key, version=1, state="active", **facts, **span))
+        session.add(ModelVersion(link_key=links[1].link_key, version=1, state="active", **facts, **span))
         session.flush()
         assert [link.link_id for link in refreshable(session, links)] == [other]
         assert [link.link_id for link in refreshable(session, links, named=True)] == [link_id, other]

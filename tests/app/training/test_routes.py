@@ -180,7 +180,7 @@ class TestWorker:
 
     @pytest.mark.journey
     @on_sqlite
-    def test_a_store_that_is_away_is_named_with_what_could_not_be_shelved(
+    def test_a_store_that_is_away_is_named_with_what_could_not_be_registered(
         self, client, city, open_worker, monkeypatch, tmp_path
     ):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -199,7 +199,7 @@ class TestWorker:
         assert worker.work_once()
         [link] = client.get(f"/v1/admin/retrain/{run}").json()["links"]
         assert link["state"] == "failed"
-        assert link["reason"] == f"it was trained and could not be shelved: {told}"
+        assert link["reason"] == f"it was trained and could not be registered: {told}"
         assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
     def test_of_workers_that_claim_at_once_one_gets_the_run(self, client, city):
@@ -263,16 +263,16 @@ class TestWorker:
         assert [link["link_id"] for link in shown["links"]] == others
 
     @on_sqlite
-    def test_what_cannot_be_shelved_is_its_links_failure_alone(self, client, city, worker, monkeypatch):
+    def test_what_cannot_be_registered_is_its_links_failure_alone(self, client, city, worker, monkeypatch):
         first = sorted(city.counts)[0]
-        shelve = execute_run.shelve
+        register = execute_run.register_model
 
         def full_disk(session, store, link, folder):
             if link.link_id == first:
                 raise OSError(28, "No space left on device")
-            return shelve(session, store, link, folder)
+            return register(session, store, link, folder)
 
-        monkeypatch.setattr(execute_run, "shelve", full_disk)
+        monkeypatch.setattr(execute_run, "register_model", full_disk)
         run = retrain(client, activate="never").json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()

@@ -12,7 +12,7 @@ from app.counts.tables import Count
 from app.forecasts.tables import Forecast
 from app.links.queries import link_or_404
 from app.links.tables import Link
-from app.registry.tables import ShelvedModel
+from app.registry.tables import ModelVersion
 from app.settings import Settings
 from app.training.tables import RetrainLink, RetrainRun
 from app.worker.triggers import Triggers, Watch, make_due_runs
@@ -272,7 +272,7 @@ def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_ou
     for link_id, error in errors.items():
         key = add_link(engine, link_id)
         with writing(engine) as session:
-            session.add(shelved(key, active, held_out, algorithm))
+            session.add(version_row(key, active, held_out, algorithm))
             put_rows(session, Count, [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts])
             put_rows(session, Forecast, [forecast(key, at, spoken, 50.0 + error) for at in starts])
 
@@ -291,8 +291,8 @@ def forecast(key, at, version, expected):
     }
 
 
-def shelved(key, version, held_out, algorithm):
-    return ShelvedModel(
+def version_row(key, version, held_out, algorithm):
+    return ModelVersion(
         link_key=key,
         version=version,
         state="active",

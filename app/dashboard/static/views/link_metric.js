@@ -37,7 +37,7 @@ export class LinkMetric {
     this.element = panel({ title: "What the learnt metric looks at", note: this.note, table }, this.place);
   }
 
-  /** @param {any} answer @param {any} link @param {any} model on the shelf, or null */
+  /** @param {any} answer @param {any} link @param {any} model in the registry, or null */
   async show({ explanation }, link, model) {
     const speaker = explanation && model ? `version ${model.version}` : null;
     if (speaker && speaker === this.shown) return; // a version does not change, and its table keeps the focus
@@ -74,7 +74,7 @@ export class LinkMetric {
     if (detail) this.shown = speaker;
   }
 
-  /** What the shelf tells of a version; nothing while it cannot be read. */
+  /** What the registry has of a version; nothing while it cannot be read. */
   async #detail(version) {
     if (!version) return null;
     return this.api.get(`v1/links/${encodeURIComponent(this.id)}/models/${version}`).catch(() => null);

@@ -1,4 +1,4 @@
-/** The shelf of a link's trained models: held-out figures, activating, rolling back, and who did what. */
+/** The registry of a link's trained models: held-out figures, activating, rolling back, and who did what. */
 
 import { confirm } from "../dialog.js";
 import { el, put } from "../dom.js";

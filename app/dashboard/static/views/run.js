@@ -131,7 +131,7 @@ export function runView(page, id) {
         act === "Accept"
           ? `On the held-out slots its RMSE is ${number(link.figures?.candidate?.rmse, 1)}, ` +
             `that of the active model ${number(link.figures?.active?.rmse, 1)}.`
-          : "The version that was active before speaks again; the candidate stays on the shelf.",
+          : "The version that was active before speaks again; the candidate stays in the registry.",
     });
     if (!answer) return;
     try {

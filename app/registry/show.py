@@ -1,4 +1,4 @@
-"""Show the shelf."""
+"""Show trained models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from app.links.queries import LinkInfo
 from app.registry.activate import version_or_404
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import ArtifactRef, shelved_models
-from app.registry.schemas import ContextWeight, LagWeight, Shelf, ShelvedModelDetail, ShelvedModelOut
-from app.registry.tables import ShelvedModel
+from app.registry.queries import ArtifactRef, read_versions
+from app.registry.schemas import ContextWeight, LagWeight, ModelList, ModelVersionDetail, ModelVersionOut
+from app.registry.tables import ModelVersion
 from model.artifacts.artifact import DamagedArtifact
 from model.link_model.trained_model import TrainedModel
 from model.network_model.network import Network, NetworkModel
@@ -22,19 +22,19 @@ DECIMALS = 6
 KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "network", "chosen")
 
 
-def show_shelf(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> Shelf:
+def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> ModelList:
     """List a link's trained models, the newest first."""
-    found = shelved_models(session, link.link_key, int(cursor) if cursor else None, most + 1)
+    found = read_versions(session, link.link_key, int(cursor) if cursor else None, most + 1)
     damaged = models.damaged()
     shown = [
-        ShelvedModelOut(**_facts(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
+        ModelVersionOut(**_facts(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
         for row in found[:most]
     ]
     cursor = str(shown[-1].version) if len(found) > most else None
-    return Shelf(link_id=link.link_id, choice=link.choice, models=shown, next_cursor=cursor)
+    return ModelList(link_id=link.link_id, choice=link.choice, models=shown, next_cursor=cursor)
 
 
-def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ShelvedModelDetail:
+def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ModelVersionDetail:
     """Show one version with what was found while it was learnt; its artifact is looked at, too."""
     row = version_or_404(session, link, version)
     lags, columns, damage = None, None, None
@@ -46,7 +46,7 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
             lags = lag_weights(model)
     except DamagedArtifact as damaged:
         damage = damaged.reason
-    return ShelvedModelDetail(
+    return ModelVersionDetail(
         **_facts(row),
         **_findings(row),
         fingerprint=row.fingerprint,
@@ -77,11 +77,11 @@ def _shares_of_the_trace(components: NDArray[np.float64]) -> list[float]:
     return shares
 
 
-def _findings(row: ShelvedModel) -> dict[str, Any]:
+def _findings(row: ModelVersion) -> dict[str, Any]:
     return {name: row.about.get(name) for name in KEPT}
 
 
-def _facts(row: ShelvedModel) -> dict[str, Any]:
+def _facts(row: ModelVersion) -> dict[str, Any]:
     held_out = {
         method: {name: measure["value"] for name, measure in measures.items()}
         for method, measures in row.about["held_out"].items()

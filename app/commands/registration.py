@@ -1,4 +1,4 @@
-"""Putting artifacts onto the shelf, one after the other, and saying of each what became of it."""
+"""Putting artifacts into the registry, one after the other, and saying of each what became of it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from app.core.database import reading, writing
 from app.core.errors import Problem, no_link
 from app.links.queries import LinkInfo, links_by_id
 from app.registry.activate import activate
-from app.registry.register import shelve
+from app.registry.register import register_model
 from app.registry.store import ModelStore
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST
 
 
 @dataclass(frozen=True)
-class ShelvingOutcome:
+class RegistrationOutcome:
     """What became of one artifact: ``added``, ``there`` already or ``refused``."""
 
     folder: str
@@ -43,37 +43,39 @@ def artifact_folders(folder: Path) -> list[Path]:
     return found
 
 
-def shelve_all(engine: Engine, store: ModelStore, folders: Iterable[Path], *, activates: bool) -> list[ShelvingOutcome]:
-    """Shelve artifacts, each in a transaction of its own, under a progress bar."""
+def register_all(
+    engine: Engine, store: ModelStore, folders: Iterable[Path], *, activates: bool
+) -> list[RegistrationOutcome]:
+    """Register artifacts, each in a transaction of its own, under a progress bar."""
     waiting = list(folders)
     outcomes = []
     with progress_bar() as progress:
-        bar = progress.add_task("shelving", total=len(waiting))
+        bar = progress.add_task("registering", total=len(waiting))
         for folder in waiting:
-            outcomes.append(shelve_one(engine, store, folder, activates=activates))
+            outcomes.append(register_one(engine, store, folder, activates=activates))
             progress.update(bar, advance=1)
     return outcomes
 
 
-def shelve_one(engine: Engine, store: ModelStore, folder: Path, *, activates: bool) -> ShelvingOutcome:
-    """Shelve an artifact for the link it names, and make it the active one if that is wanted."""
+def register_one(engine: Engine, store: ModelStore, folder: Path, *, activates: bool) -> RegistrationOutcome:
+    """Register an artifact for the link it names, and make it the active one if that is wanted."""
     link_id = None
     try:
         link_id = _link_id(folder)
         link = link_named(engine, link_id)
         with writing(engine) as session:
-            shelved = shelve(session, store, link, folder)
+            registered = register_model(session, store, link, folder)
             if activates:
-                activate(session, store, link, shelved.version)
+                activate(session, store, link, registered.version)
     except Problem as problem:
-        return ShelvingOutcome(str(folder), link_id, "refused", reason=problem.detail)
+        return RegistrationOutcome(str(folder), link_id, "refused", reason=problem.detail)
     except (DamagedArtifact, OSError) as problem:
-        return ShelvingOutcome(str(folder), link_id, "refused", reason=str(problem))
-    state = "added" if shelved.new else "there"
-    return ShelvingOutcome(str(folder), link_id, state, shelved.version, activates)
+        return RegistrationOutcome(str(folder), link_id, "refused", reason=str(problem))
+    state = "added" if registered.new else "there"
+    return RegistrationOutcome(str(folder), link_id, state, registered.version, activates)
 
 
-def tell(outcomes: Iterable[ShelvingOutcome]) -> None:
+def tell(outcomes: Iterable[RegistrationOutcome]) -> None:
     """Print what was refused, and how many were not."""
     states = []
     for outcome in outcomes:
@@ -82,7 +84,7 @@ def tell(outcomes: Iterable[ShelvingOutcome]) -> None:
             said = f"{outcome.folder}: {outcome.reason}"
             notes.print(escape(said), style="red", soft_wrap=True)
     added, there, refused = (states.count(state) for state in ("added", "there", "refused"))
-    notes.print(f"shelf: {added} added, {there} already there, {refused} refused")
+    notes.print(f"registry: {added} added, {there} already there, {refused} refused")
 
 
 def link_named(engine: Engine, link_id: str) -> LinkInfo:
