@@ -12,7 +12,7 @@
      ├─ TooLarge           413  a body or a batch past its limit
      ├─ Unsupported        415  a body in a language that is not spoken here
      ├─ TooMany            429  more requests than the limit
-     └─ Unavailable        503  the database is away, or (Overloaded) more is asked than can be answered
+     └─ Unavailable        503  the database is unreachable, or (Overloaded) more is asked than can be answered
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class TooMany(Problem):
 
 
 class Unavailable(Problem):
-    """A part that is needed is away."""
+    """A part that is needed is unreachable."""
 
     status = 503
     title = "Unavailable for now"

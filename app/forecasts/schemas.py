@@ -92,7 +92,7 @@ class Explanation(BaseModel):
     )
 
 
-STALE = "Whether the database is away, so that this was said before it went and newer counts may exist"
+STALE = "Whether the database is unreachable, so that this was issued before and newer counts may exist"
 
 
 class LinkForecast(BaseModel):

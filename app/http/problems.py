@@ -45,7 +45,7 @@ MEANINGS = {
     415: "A body in a language that is not spoken here",
     422: "A value breaks a rule",
     429: "More requests than the limit",
-    503: "The database is away for now (`/problems/unavailable`), or too many requests are waiting"
+    503: "The database is unreachable for now (`/problems/unavailable`), or too many requests are waiting"
     " (`/problems/overloaded`: nothing of this one was done)",
 }
 SECONDS = {"description": "Seconds to wait", "schema": {"type": "string", "pattern": "^[0-9]+$"}}

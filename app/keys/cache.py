@@ -1,4 +1,4 @@
-"""The keys a process knows: in memory for a minute, for some more while the database is away, there for good."""
+"""The keys a process knows: in memory for a minute, for some more while the database is unreachable, there for good."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.settings import Settings, Switch
 __all__ = ["ApiKeyCache", "Caller"]
 
 MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
-MOST_UNCHECKED = 600.0  # seconds; the same where the database is away and cannot be asked
+MOST_UNCHECKED = 600.0  # seconds; the same where the database is unreachable and cannot be asked
 MOST_KNOWN = 10_000
 FAILURES_A_MINUTE = 60  # wrong keys from one address, past which its keys are looked up one at a time
 LOOK_UPS_AT_ONCE = 4  # in threads of their own: strangers take none from requests

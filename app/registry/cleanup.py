@@ -56,7 +56,7 @@ def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
         for place in gone:
             store.remove(place)
         return gone + _sweep_networks(engine, store) + sweep_training(store, LEFT_AFTER_SECONDS)
-    except OSError as problem:  # a disk in trouble, or a store that is away, must not stop the one who sweeps
+    except OSError as problem:  # a disk in trouble, or a store that is unreachable, must not stop the one who sweeps
         log.warning("the model store was not swept", exc_info=problem)
         return []
 

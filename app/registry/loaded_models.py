@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What is wrong with an artifact, until when nobody looks again, and whether only its store is away."""
+    """What is wrong with an artifact, until when nobody looks again, and whether only its store is unreachable."""
 
     reason: str
     until: float
@@ -126,7 +126,7 @@ class LoadedModels:
         """Load models before they are asked for, until no more are kept, and rest for as long as each took.
 
         An artifact that is damaged is taken note of, as if it had been asked for. It ends when it is ``over``, and
-        where the store is away: what is missing is loaded when it is needed.
+        where the store is unreachable: what is missing is loaded when it is needed.
         """
         wanted = list(islice(places, self._most))
         for begin in range(0, len(wanted), AHEAD):

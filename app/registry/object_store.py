@@ -109,7 +109,7 @@ class ObjectStore(ModelStore):
         return sum(one.size for one in self._objects(place).values())
 
     def remove(self, place: str) -> None:
-        """Remove an artifact, and the copy here; what a store that is away keeps is swept later."""
+        """Remove an artifact, and the copy here; what a store that is unreachable keeps is swept later."""
         self._remove(place)
         self._cache.remove(place)
 

@@ -20,7 +20,7 @@ class StoreAway(OSError):
 
 
 class ArtifactAway(DamagedArtifact):
-    """An artifact that cannot be had now, for its store is away; it may be sound."""
+    """An artifact that cannot be had now, because its store is unreachable; it may be sound."""
 
 
 class ModelStore(ABC):

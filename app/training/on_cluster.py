@@ -49,7 +49,9 @@ def connect_to_cluster(work: Work, heartbeat: Heartbeat) -> Any | None:
                 return None
             if reason != str(problem):
                 reason = str(problem)
-                log.warning("the cluster is away", extra=facts | {"reason": reason, "then": work.settings.dask_away})
+                log.warning(
+                    "the cluster is unreachable", extra=facts | {"reason": reason, "then": work.settings.dask_away}
+                )
                 action = "waits for" if waits else "trained in local processes, for want of"
                 store_detail(work, f"{action} the Dask scheduler {cluster.address}: {reason}")
             if not waits:

@@ -74,7 +74,7 @@ class Worker:
                         while not self._stop.is_set() and self.work_once():
                             pass
                 except SQLAlchemyError as problem:
-                    log.warning("the database is away", extra={"reason": type(problem).__name__})
+                    log.warning("the database is unreachable", extra={"reason": type(problem).__name__})
                 self._stop.wait(LOOK_SECONDS)
         finally:
             self._stop.set()

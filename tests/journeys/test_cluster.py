@@ -231,7 +231,7 @@ def test_a_scheduler_that_is_away_is_waited_for_or_done_without(runs, tmp_path):
             assert waits.state == "running"
             assert waits.detail == f"waits for the Dask scheduler {cluster.address}: Connection refused"
             assert waits.progress.waiting == LINKS
-            assert runs.heard("the cluster is away")[0]["reason"] == "Connection refused"
+            assert runs.heard("the cluster is unreachable")[0]["reason"] == "Connection refused"
             cluster.start_scheduler()
             cluster.start_workers(1)
             goes_on = runs.when(run_id, lambda run: run.progress.done > 0)
