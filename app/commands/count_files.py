@@ -79,8 +79,8 @@ def print_report(file: str, report: ImportReport) -> None:
     """Print what became of a file's values, and the commonest reasons for refusals."""
     kinds = f"{report.suspect:,} suspect, {report.imputed:,} imputed"
     parts = f"{report.counts:,} counts ({kinds}) + {report.gaps:,} gaps + {report.refused:,} refused"
-    said = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"
-    notes.print(escape(said), soft_wrap=True)
+    line = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"
+    notes.print(escape(line), soft_wrap=True)
     for note in report.notes:
         notes.print(f"  {escape(note)}", soft_wrap=True)
     for reason, n in report.reasons.most_common(5):

@@ -90,13 +90,13 @@ def _stored_first_day(engine: Engine, size: DemoSize) -> date | None:
 
 def store_with_note(engine: Engine, size: DemoSize, heart: Heartbeat) -> City:
     """Generate the city and store its links and first days."""
-    said = f"{size.links} links, {size.stored_days} days of synthetic counts"
-    heart.begin(f"storing {said}")
+    size_text = f"{size.links} links, {size.stored_days} days of synthetic counts"
+    heart.begin(f"storing {size_text}")
     with notes.status("the sample city comes in"):
         city = size.city()
         store_city(engine, size, city)
     if notes.is_terminal:
-        notes.print(said)
+        notes.print(size_text)
     return city
 
 

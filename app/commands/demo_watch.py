@@ -34,9 +34,9 @@ def replay_watched(
             watcher = _Watcher(feed, city)
 
             def note(slot: int) -> None:
-                said = watcher.said(slot)
-                status.update(said)
-                heart.update(said)
+                message = watcher.message(slot)
+                status.update(message)
+                heart.update(message)
 
             return replay(city, feed, first, per_minute=speed, until=until, note=note, live=live)
     except HTTPError as refused:
@@ -45,9 +45,9 @@ def replay_watched(
 
 def stay(until: float | None, still_there: Callable[[], None], heart: Heartbeat) -> None:
     """Go on serving after the replay, until it is time or somebody stops it."""
-    said = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
-    heart.begin(said)
-    with notes.status(said):
+    message = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
+    heart.begin(message)
+    with notes.status(message):
         while until is None or time.monotonic() < until:
             still_there()
             time.sleep(WATCH_SECONDS)
@@ -60,7 +60,7 @@ class _Watcher:
         self._feed, self._city, self._zone = feed, city, zone_named(city.zone)
         self._asked, self._accuracy = 0.0, ""
 
-    def said(self, slot: int) -> str:
+    def message(self, slot: int) -> str:
         """Return a line for a slot."""
         local = self._city.grid.start(slot).astimezone(self._zone)
         if time.monotonic() > self._asked + NOTE_SECONDS:

@@ -77,7 +77,7 @@ def print_tally(tally: FileTally, refusals: int) -> None:
     """Print what became of a file's values, its links if they are few, and its refused rows."""
     report, links, (first, last) = tally.reader.report, tally.links(), tally.slots()
     taken = f"{report.counts:,} counts ({report.suspect:,} suspect, {report.imputed:,} imputed)"
-    said = [
+    lines = [
         f"{tally.file}: {report.layout}",
         f"  {report.rows:,} rows, {report.values:,} values = "
         f"{taken} + {report.gaps:,} gaps + {report.refused:,} refused",
@@ -89,8 +89,8 @@ def print_tally(tally: FileTally, refusals: int) -> None:
         *(f"  {refusal}" for refusal in report.refusals[:refusals]),
     ]
     if unlisted := report.refused - sum(refusal.values for refusal in report.refusals[:refusals]):
-        said.append(f"  {unlisted:,} refused values are not listed")
-    out.print(escape("\n".join(said)), soft_wrap=True)
+        lines.append(f"  {unlisted:,} refused values are not listed")
+    out.print(escape("\n".join(lines)), soft_wrap=True)
     if 0 < len(links) <= FEW_LINKS:
         table = Table("link", "name", "zone", "counts", "first slot", "last slot")
         for link in links:
@@ -113,14 +113,14 @@ def _start(seconds: int) -> str:
 def _stored_lines(stored: ImportedFile | None) -> list[str]:
     if stored is None:
         return []
-    said = [
+    lines = [
         f"  stored: {stored.stored:,} new, {stored.replaced:,} replaced, {stored.unchanged:,} unchanged, "
         f"{stored.repeated:,} replaced by a later one of the file; {stored.links_created:,} links created, "
         f"{stored.forecasts_issued:,} with a new forecast"
     ]
     if unknown := stored.unknown_links:
-        said.append(f"  links that do not exist (--create-links makes them): {', '.join(unknown)}")
-    return said
+        lines.append(f"  links that do not exist (--create-links makes them): {', '.join(unknown)}")
+    return lines
 
 
 def as_document(tally: FileTally, refusals: int) -> dict[str, Any]:

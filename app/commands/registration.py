@@ -81,8 +81,8 @@ def tell(outcomes: Iterable[RegistrationOutcome]) -> None:
     for outcome in outcomes:
         states.append(outcome.state)
         if outcome.state == "refused":
-            said = f"{outcome.folder}: {outcome.reason}"
-            notes.print(escape(said), style="red", soft_wrap=True)
+            message = f"{outcome.folder}: {outcome.reason}"
+            notes.print(escape(message), style="red", soft_wrap=True)
     added, there, refused = (states.count(state) for state in ("added", "there", "refused"))
     notes.print(f"registry: {added} added, {there} already there, {refused} refused")
 

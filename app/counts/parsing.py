@@ -240,10 +240,10 @@ def _refused(place: int, row: Any, error: ErrorDetails) -> Refused:
     rule = RULES.get(name, ROW_RULE)
     if error["type"] == "extra_forbidden":
         rule = f"is not known; known are {', '.join(PostedCount.__annotations__)}"
-    said = row if isinstance(row, dict) else {}
+    fields = row if isinstance(row, dict) else {}
     shown = _shown(value)
     return Refused(
-        place, _shown(said.get("link_id", "")), _shown(said.get("slot_start", "")), FieldError(name, shown, rule)
+        place, _shown(fields.get("link_id", "")), _shown(fields.get("slot_start", "")), FieldError(name, shown, rule)
     )
 
 

@@ -65,12 +65,12 @@ def free_port(port: int) -> int:
 def running_service(environment: Mapping[str, str], port: int, log: Path) -> Iterator[ServiceProcess]:
     """Run the service for the length of a block."""
     command = [sys.executable, "-c", "from app.cli import main; main()", "serve", "--host", HOST, "--port", str(port)]
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches the demo alone, which then ends the service in order
             preexec_fn=_end_with_parent,

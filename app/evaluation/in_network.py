@@ -15,7 +15,7 @@ from app.core.network_calendar import network_calendar
 from app.counts.series import LinkSeries
 from app.evaluation.days import Days, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
-from app.evaluation.protocol import Run, Said, one_ahead
+from app.evaluation.protocol import Run, SlotForecasts, one_ahead
 from app.evaluation.span import Span
 from app.links.folders import folder_name
 from app.settings.retraining import RetrainSettings
@@ -117,8 +117,8 @@ def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
     started = time.perf_counter()
     phase = NetworkStage.read(place.phase)
     model = None if phase is None else phase.model(link_id)
-    said = _nothing(len(span.test_slots)) if model is None else _forecast(model, place, span)
-    return Run(place.seconds + time.perf_counter() - started, _nothing(span.cut), said)
+    forecasts = _nothing(len(span.test_slots)) if model is None else _forecast(model, place, span)
+    return Run(place.seconds + time.perf_counter() - started, _nothing(span.cut), forecasts)
 
 
 def run_best(place: InNetwork, span: Span, days: Days, plan: EvaluationPlan, profile: Run) -> Run:
@@ -129,13 +129,13 @@ def run_best(place: InNetwork, span: Span, days: Days, plan: EvaluationPlan, pro
     folder = place.phase.parent / folder_name(days.link.link_id)
     about = LinkModelSelector(days.learnt, _training(plan), phase, None, None).select(folder, "")
     model, _ = load_model(folder)
-    chosen, said = model.algorithm, _forecast(model, place, span)
+    chosen, forecasts = model.algorithm, _forecast(model, place, span)
     if not decide(about["held_out"], "if_better", MARGIN, young=bool(about["young"])).activate:
-        chosen, said = PROFILE, profile.test
-    return Run(place.seconds + time.perf_counter() - started, _nothing(span.cut), said, chosen=chosen)
+        chosen, forecasts = PROFILE, profile.test
+    return Run(place.seconds + time.perf_counter() - started, _nothing(span.cut), forecasts, chosen=chosen)
 
 
-def _forecast(model: TrainedModel | NetworkModel, place: InNetwork, span: Span) -> Said:
+def _forecast(model: TrainedModel | NetworkModel, place: InNetwork, span: Span) -> SlotForecasts:
     """Forecast the test slots one ahead from the true past; where a context has too many gaps, by the profile."""
     assert model.bands is not None
     if isinstance(model, TrainedModel):
@@ -151,5 +151,5 @@ def absent(span: Span) -> Run:
     return Run(0.0, _nothing(span.cut), _nothing(len(span.test_slots)))
 
 
-def _nothing(slots: int) -> Said:
-    return Said(*(np.full(slots, np.nan) for _ in range(3)))
+def _nothing(slots: int) -> SlotForecasts:
+    return SlotForecasts(*(np.full(slots, np.nan) for _ in range(3)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.evaluation.protocol import Said
+from app.evaluation.protocol import SlotForecasts
 from model.error_measures import bias, coverage, geh, geh_pass_share, mae, mare, rmse, skill, wape
 
 Array = NDArray[np.float64]
@@ -44,24 +44,24 @@ class Yardsticks:
     last_week: Array
 
 
-def measure(actual: Array, said: Said, beside: Yardsticks, slot_minutes: float) -> Measures:
+def measure(actual: Array, forecast: SlotForecasts, beside: Yardsticks, slot_minutes: float) -> Measures:
     """Measure what was said of some slots against the counts that came."""
-    whole, relative = rmse(actual, said.expected), mare(actual, said.expected, MARE_FLOOR)
-    passed = geh_pass_share(actual, said.expected, slot_minutes)
-    each = geh(actual, said.expected, slot_minutes)
-    widths = np.where(np.isnan(actual), np.nan, said.upper - said.lower)
-    last_week = skill(actual, said.expected, beside.last_week)
+    whole, relative = rmse(actual, forecast.expected), mare(actual, forecast.expected, MARE_FLOOR)
+    passed = geh_pass_share(actual, forecast.expected, slot_minutes)
+    each = geh(actual, forecast.expected, slot_minutes)
+    widths = np.where(np.isnan(actual), np.nan, forecast.upper - forecast.lower)
+    last_week = skill(actual, forecast.expected, beside.last_week)
     return Measures(
         rmse=whole.value,
         mare=relative.value,
-        mae=mae(actual, said.expected).value,
-        bias=bias(actual, said.expected).value,
-        wape=wape(actual, said.expected).value,
+        mae=mae(actual, forecast.expected).value,
+        bias=bias(actual, forecast.expected).value,
+        wape=wape(actual, forecast.expected).value,
         geh_pass_share=passed.value,
         mean_geh=_mean(each),
-        coverage=coverage(actual, said.lower, said.upper).value,
+        coverage=coverage(actual, forecast.lower, forecast.upper).value,
         interval_width=_mean(widths),
-        skill_profile=skill(actual, said.expected, beside.profile).value,
+        skill_profile=skill(actual, forecast.expected, beside.profile).value,
         skill_last_week=last_week.value,
         n_used=whole.n_used,
         n_missing=whole.n_missing,

@@ -39,6 +39,6 @@ class Numbers:
         """Return a number in a table; the best of its row in bold, and said to be so."""
         text = escape(shown(self.at(*path), style))
         if best:
-            said = '<span class="visually-hidden"> best</span>'
-            return f'<td class="best" {self.attributes(*path)}><strong>{text}</strong>{said}</td>'
+            note = '<span class="visually-hidden"> best</span>'
+            return f'<td class="best" {self.attributes(*path)}><strong>{text}</strong>{note}</td>'
         return f"<td {self.attributes(*path)}>{text}</td>"

@@ -170,13 +170,13 @@ def _about(report: Report) -> str:
 
 
 def _measures(numbers: Numbers) -> str:
-    said = {
+    values = {
         "floor": numbers.span(COUNT, "options", "mare_floor"),
         "limit": numbers.span(COUNT, "options", "geh_limit"),
         "share": numbers.span(LEVEL, "options", "geh_share"),
         "level": numbers.span(LEVEL, "options", "level"),
     }
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text.format(**said)}</dd>" for name, text in MEASURES) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text.format(**values)}</dd>" for name, text in MEASURES) + "</dl>"
 
 
 def _left_out(links: list[NotEvaluated], numbers: Numbers) -> str:

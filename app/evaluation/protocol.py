@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 DECIMALS = 9
 
 
-class Said(NamedTuple):
+class SlotForecasts(NamedTuple):
     """Expected counts of consecutive slots and the ends of their intervals; NaN where none was made."""
 
     expected: Array
@@ -35,8 +35,8 @@ class Run(NamedTuple):
     """A method trained on a link: what it is, and what it said of each training and test slot."""
 
     seconds: float
-    train: Said  # leave-one-out, neighbours within a day barred
-    test: Said
+    train: SlotForecasts  # leave-one-out, neighbours within a day barred
+    test: SlotForecasts
     neighbors: int | None = None
     components: Array | None = None  # A of the metric on lags, (rank, d)
     mu: float | None = None
@@ -155,16 +155,16 @@ def run_profile(span: Span, level: float) -> Run:
     return Run(time.perf_counter() - started, one_ahead(trained, bands), test)
 
 
-def _on_all_slots(span: Span, expected: Array, bands: Bands) -> Said:
+def _on_all_slots(span: Span, expected: Array, bands: Bands) -> SlotForecasts:
     """Put what was said of the training rows onto the training slots."""
-    out = Said(*(np.full(span.cut, np.nan) for _ in range(3)))
+    out = SlotForecasts(*(np.full(span.cut, np.nan) for _ in range(3)))
     for slots, values in zip(out, one_ahead(expected, bands), strict=True):
         slots[span.rows.positions] = values
     return out
 
 
-def one_ahead(expected: Array, bands: Bands) -> Said:
+def one_ahead(expected: Array, bands: Bands) -> SlotForecasts:
     """Draw the interval one slot ahead around expected counts, free of what rounding left."""
     first = Bands(bands.level, bands.edges[:1], bands.below[:1], bands.above[:1])
     lower, upper = first.around(expected[:, None])
-    return Said(*(np.round(values, DECIMALS) for values in (expected, lower[:, 0], upper[:, 0])))
+    return SlotForecasts(*(np.round(values, DECIMALS) for values in (expected, lower[:, 0], upper[:, 0])))

@@ -19,7 +19,7 @@ BELIEVES_ITSELF = "a method that fits the training days too closely believes its
 
 def verdict(numbers: Numbers) -> list[str]:
     """Return what this run says, a paragraph each."""
-    said = [
+    paragraphs = [
         _first(numbers),
         _choices(numbers),
         _accuracy(numbers),
@@ -28,7 +28,7 @@ def verdict(numbers: Numbers) -> list[str]:
         _intervals(numbers),
         _skill(numbers),
     ]
-    return [paragraph for paragraph in said if paragraph]
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def _first(numbers: Numbers) -> str:
@@ -140,13 +140,13 @@ def _intervals(numbers: Numbers) -> str:
     means = [numbers.at("summary", "methods", at, "mean", "test", "coverage") for at in range(len(METHODS))]
     short = [at for at, mean in enumerate(means) if mean is not None and mean < numbers.at("options", "level") - SHORT]
     asked, ours = numbers.span(LEVEL, "options", "level"), _coverage(numbers, KR_SML)
-    said = f"KR_SML's interval, meant to hold {asked} of the counts, held {ours} in the mean over links"
-    said += f": {STRAYED}." if KR_SML in short else "."
+    sentence = f"KR_SML's interval, meant to hold {asked} of the counts, held {ours} in the mean over links"
+    sentence += f": {STRAYED}." if KR_SML in short else "."
     worst = min(short, key=lambda at: means[at], default=KR_SML)
     if means[worst] == means[KR_SML]:
-        return said
+        return sentence
     why = BELIEVES_ITSELF if worst == MLKR and numbers.at("protocol") == "paper" else STRAYED
-    return f"{said} {METHODS[worst]}'s held {_coverage(numbers, worst)}: {why}."
+    return f"{sentence} {METHODS[worst]}'s held {_coverage(numbers, worst)}: {why}."
 
 
 def _coverage(numbers: Numbers, at: int) -> str:
@@ -178,7 +178,7 @@ def made(numbers: Numbers) -> list[str]:
     lags = numbers.span(COUNT, "links", 0, "d")
     held = numbers.span(COUNT, "options", "held_out_days")
     also = "; the same for its siblings, as far as they have them" if numbers.at("protocol") == "product" else ""
-    said = [
+    paragraphs = [
         f"Days: {days} (learnt from + forecast), from {begin} on. Each test slot is forecast one slot ahead from the "
         f"true {lags} counts before it; a gap among them is filled with the link's profile. Every count of the test "
         "days is scored, suspect and imputed ones too; a slot without a count is not.",
@@ -196,8 +196,8 @@ def made(numbers: Numbers) -> list[str]:
         "that fits the training days too closely then gets too narrow ones, and coverage shows it.",
     ]
     if numbers.at("options", "held_out_days_reduced"):
-        said[2] += " That is fewer than the product's usual 7, because the training span is short."
-    return said
+        paragraphs[2] += " That is fewer than the product's usual 7, because the training span is short."
+    return paragraphs
 
 
 def _protocol(numbers: Numbers) -> str:

@@ -133,8 +133,8 @@ class Deliverer:
         else:
             failures = 1 if arrived else row.failures + 1
             values |= {"failures": failures, "retry_at": now + wait_after(failures), "last_error": failure}
-            said = {"webhook": row.id, "failures": failures, "reason": failure}
-            log.log(logging.ERROR if failures >= MOST_FAILURES else logging.INFO, "webhook failed", extra=said)
+            facts = {"webhook": row.id, "failures": failures, "reason": failure}
+            log.log(logging.ERROR if failures >= MOST_FAILURES else logging.INFO, "webhook failed", extra=facts)
         try:
             with writing(self._engine, derived=True, served=False) as session:
                 release_webhook(session, row.id, lease, **values)

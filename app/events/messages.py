@@ -100,8 +100,8 @@ def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Ite
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
         with reading(engine) as session:
-            said = _stored_forecasts(session, part)
-        links = [forecast_event(one, news.now) for one in said]
+            forecasts = _stored_forecasts(session, part)
+        links = [forecast_event(one, news.now) for one in forecasts]
         body = encode(_head(FORECAST, now) | {"links": links}) if links else None
         cursor = Cursor(cursor.activation, cursor.marks | part)
         # With the newest activation, because a rollback makes an earlier forecast the latest once more.
@@ -113,7 +113,7 @@ def _stored_forecasts(session: Session, marks: Marks) -> list[IssuedForecast]:
     links = [link for link in all_links(session) if link.link_key in marks]
     stored = stored_forecasts(session, links, {key: as_of for key, (as_of, _) in marks.items()})
     wanted = [stored.get((link.link_key, marks[link.link_key][1])) for link in links]
-    return [said for said in wanted if said is not None]
+    return [payload for payload in wanted if payload is not None]
 
 
 def _head(event_type: str, now: datetime) -> dict[str, Any]:

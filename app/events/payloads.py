@@ -13,14 +13,14 @@ from app.training.schemas import ActivationOut
 FORECAST, ACTIVATION = "forecast", "activation"  # the types of events
 
 
-def forecast_event(said: IssuedForecast, now: int) -> Document:
+def forecast_event(issued: IssuedForecast, now: int) -> Document:
     """Return a link's forecast, all horizons, as ``GET /v1/forecasts`` has it, with its sequence number.
 
     The number is that of the slot the forecast was made as of, counted from 1970. It needs no counter, is the same
     in every process, and a slot without an event is a gap in it.
     """
-    age = max(0, now - said.as_of - said.link.slot_seconds)
-    return {"sequence": said.as_of // said.link.slot_seconds, **listed_document(said, HORIZONS, age)}
+    age = max(0, now - issued.as_of - issued.link.slot_seconds)
+    return {"sequence": issued.as_of // issued.link.slot_seconds, **listed_document(issued, HORIZONS, age)}
 
 
 def activation_event(row: Activation, link_id: str) -> dict[str, Any]:

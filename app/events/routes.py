@@ -107,11 +107,11 @@ class Listener:
         ]
         now = self._forecast_cache.now()
         events += [
-            (said.issued_at, FORECAST, encode(forecast_event(said, now)).decode())
-            for link_id, said in latest.items()
-            if identity(said) != self._forecasts.get(link_id)
+            (issued.issued_at, FORECAST, encode(forecast_event(issued, now)).decode())
+            for link_id, issued in latest.items()
+            if identity(issued) != self._forecasts.get(link_id)
         ]
-        self._forecasts = {link_id: identity(said) for link_id, said in latest.items()}
+        self._forecasts = {link_id: identity(issued) for link_id, issued in latest.items()}
         self._activations |= {row.id for row, _ in recent}
         self._activations = {number for number in self._activations if number > self._newest - LOOK_BACK}
         for at, name, data in sorted(events):
@@ -131,15 +131,15 @@ class Listener:
         """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
         if not self._resumes:
             self._activations = {row.id for row, _ in recent}
-            return {link_id: identity(said) for link_id, said in latest.items()}
+            return {link_id: identity(issued) for link_id, issued in latest.items()}
         begin = self._id - OVERLAP_MICROSECONDS
         self._activations = {row.id for row, _ in recent if _microseconds(row.activated_at) < begin}
         # An activation may make a forecast the latest that was issued long before.
         activated = {link_id for row, link_id in recent if row.id not in self._activations}
         return {
-            link_id: identity(said)
-            for link_id, said in latest.items()
-            if said.issued_at < begin and link_id not in activated
+            link_id: identity(issued)
+            for link_id, issued in latest.items()
+            if issued.issued_at < begin and link_id not in activated
         }
 
 

@@ -149,7 +149,7 @@ class Forecaster:
             part = ready[begin : begin + MODELS_AT_ONCE]
             forecasts += forecast_each([one[2] for one in part], [one[4] for one in part])
         computed = {}
-        for (link, version, model, usual, _, filled), said in zip(ready, forecasts, strict=True):
+        for (link, version, model, usual, _, filled), issued in zip(ready, forecasts, strict=True):
             assert model.bands is not None
             computed[link.link_key] = ModelForecast(
                 version,
@@ -157,7 +157,7 @@ class Forecaster:
                 reasons[link.link_key],
                 filled,
                 model.bands.level,
-                ForecastValues(said.expected[0], said.lower[0], said.upper[0]),
+                ForecastValues(issued.expected[0], issued.lower[0], issued.upper[0]),
                 usual,
             )
         return computed, reasons
@@ -252,26 +252,26 @@ class Forecaster:
                 continue
         return None, reason
 
-    def model_of(self, session: Session, said: IssuedForecast) -> Loaded | None:
+    def model_of(self, session: Session, issued: IssuedForecast) -> Loaded | None:
         """Return the model that made a forecast; None where none did."""
-        key = said.link.link_key
-        loaded, _ = self.choose_model(session, said.link, active_models(session, [key]).get(key))
-        other = loaded is None or loaded.version != said.model_version or said.method == PROFILE
+        key = issued.link.link_key
+        loaded, _ = self.choose_model(session, issued.link, active_models(session, [key]).get(key))
+        other = loaded is None or loaded.version != issued.model_version or issued.method == PROFILE
         return None if other else loaded
 
-    def window_of(self, session: Session, said: IssuedForecast, loaded: Loaded, model: TrainedModel) -> Array | None:
+    def window_of(self, session: Session, issued: IssuedForecast, loaded: Loaded, model: TrainedModel) -> Array | None:
         """Return the lag window that a forecast was made from; None where counts were corrected away since."""
-        key = said.link.link_key
-        windows = LagWindows(session, [said.link], {key: said.as_of}, {key: loaded})
+        key = issued.link.link_key
+        windows = LagWindows(session, [issued.link], {key: issued.as_of}, {key: loaded})
         try:
-            return windows.latest(said.link, said.as_of, model)[0]
+            return windows.latest(issued.link, issued.as_of, model)[0]
         except TooManyGaps:
             return None
 
-    def rows_of(self, session: Session, said: IssuedForecast, model: NetworkModel) -> NetworkRows | None:
+    def rows_of(self, session: Session, issued: IssuedForecast, model: NetworkModel) -> NetworkRows | None:
         """Return the rows of context that a forecast was made from; None where counts were corrected away since."""
         try:
-            return self.networks.rows(session, ForecastRequest(said.link, model, said.as_of))
+            return self.networks.rows(session, ForecastRequest(issued.link, model, issued.as_of))
         except TooManyGaps:
             return None
 

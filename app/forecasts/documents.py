@@ -17,44 +17,44 @@ def encode(document: Document) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def link_document(said: IssuedForecast, horizons: int, age: int, *, stale: bool = False) -> Document:
+def link_document(issued: IssuedForecast, horizons: int, age: int, *, stale: bool = False) -> Document:
     """Return the document of one link's forecasts; ``age`` is that of its newest count, in seconds."""
-    return {"link_id": said.link.link_id, "stale": stale, "forecasts": forecast_items(said, horizons, age)}
+    return {"link_id": issued.link.link_id, "stale": stale, "forecasts": forecast_items(issued, horizons, age)}
 
 
-def listed_document(said: IssuedForecast, horizons: int, age: int) -> Document:
+def listed_document(issued: IssuedForecast, horizons: int, age: int) -> Document:
     """Return the document of a link's forecasts as one of many."""
-    status = "degraded" if said.degraded_reason else "ok"
-    return {"link_id": said.link.link_id, "status": status, "forecasts": forecast_items(said, horizons, age)}
+    status = "degraded" if issued.degraded_reason else "ok"
+    return {"link_id": issued.link.link_id, "status": status, "forecasts": forecast_items(issued, horizons, age)}
 
 
-def forecast_items(said: IssuedForecast, horizons: int, age: int) -> list[Document]:
+def forecast_items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
     """Return an item for each of the first horizons."""
     return [
         {
             "horizon": h + 1,
-            "slot_start": rfc3339(said.slot(h + 1)),
-            "expected_count": said.expected[h],
-            "lower": said.lower[h],
-            "upper": said.upper[h],
-            "level": said.level,
-            "flow": round(said.expected[h] * 3600 / said.link.slot_seconds, 3),
-            "as_of_slot": rfc3339(said.as_of),
-            "issued_at": rfc3339_micros(said.issued_at),
-            "method": said.method,
-            "degraded_reason": said.degraded_reason,
-            "filled_lags": said.filled_lags,
+            "slot_start": rfc3339(issued.slot(h + 1)),
+            "expected_count": issued.expected[h],
+            "lower": issued.lower[h],
+            "upper": issued.upper[h],
+            "level": issued.level,
+            "flow": round(issued.expected[h] * 3600 / issued.link.slot_seconds, 3),
+            "as_of_slot": rfc3339(issued.as_of),
+            "issued_at": rfc3339_micros(issued.issued_at),
+            "method": issued.method,
+            "degraded_reason": issued.degraded_reason,
+            "filled_lags": issued.filled_lags,
             "data_age_seconds": age,
-            "model_version": said.model_version or None,
+            "model_version": issued.model_version or None,
         }
         for h in range(horizons)
     ]
 
 
-def identity(said: IssuedForecast) -> tuple[object, ...]:
+def identity(issued: IssuedForecast) -> tuple[object, ...]:
     """Return what no other forecast has, to compare forecasts and to derive entity tags from."""
-    source = (said.as_of, said.model_version, said.degraded_reason, said.issued_at)
-    return (said.link.link_id, said.link.link_key, *source)
+    source = (issued.as_of, issued.model_version, issued.degraded_reason, issued.issued_at)
+    return (issued.link.link_id, issued.link.link_key, *source)
 
 
 @lru_cache(maxsize=256)  # all links of a batch share their slots and the time of issue

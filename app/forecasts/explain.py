@@ -118,38 +118,38 @@ def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
     network, base, scale = model.network, model.network.base, model.scale
     standardised = base.standardised(rows.columns[0], 1)
     adds = standardised[0] * (base.weights[0] + model.own[0]) * scale
-    said: dict[str, float] = {"usual": float(rows.usual[0, 0]) * scale + model.center}
+    issued: dict[str, float] = {"usual": float(rows.usual[0, 0]) * scale + model.center}
     for (part, _), value in zip(network.parts.columns, adds.tolist(), strict=True):
-        said[part] = said.get(part, 0.0) + value
-    said["offset"] = float(base.offset[0]) * scale
-    said["correction"] = float(model.correction(standardised)[0, 0]) * scale
-    return [ContextShare(part=part, vehicles=round(value, DECIMALS + 3)) for part, value in said.items()]
+        issued[part] = issued.get(part, 0.0) + value
+    issued["offset"] = float(base.offset[0]) * scale
+    issued["correction"] = float(model.correction(standardised)[0, 0]) * scale
+    return [ContextShare(part=part, vehicles=round(value, DECIMALS + 3)) for part, value in issued.items()]
 
 
 MOST_NEIGHBOURS = 12
 MOST_LAGS = 12
 
 
-def explain(session: Session, forecaster: Forecaster, said: IssuedForecast) -> Explanation | None:
+def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
     """Explain a statement; None where no trained model spoke."""
-    loaded = forecaster.model_of(session, said)
+    loaded = forecaster.model_of(session, issued)
     if loaded is None:
         return None
     model = loaded.model
     if isinstance(model, NetworkModel):
-        context = forecaster.rows_of(session, said, model)
-        return None if context is None else explain_network(session, said.link, model, context)
-    window = forecaster.window_of(session, said, loaded, model)
+        context = forecaster.rows_of(session, issued, model)
+        return None if context is None else explain_network(session, issued.link, model, context)
+    window = forecaster.window_of(session, issued, loaded, model)
     if window is None:
         return None
     rows, weights = model.neighbors(window)
     began = datetime.fromisoformat(loaded.trained_from)
     followed = _continuations(model, window, rows[0])
     order = np.argsort(-weights[0], kind="stable")[:MOST_NEIGHBOURS]
-    length = timedelta(seconds=said.link.slot_seconds)
+    length = timedelta(seconds=issued.link.slot_seconds)
     neighbours = [
         Neighbour(
-            link_id=said.link.link_id,
+            link_id=issued.link.link_id,
             slot_start=began + int(model.positions[rows[0][i]]) * length,
             weight=round(float(weights[0][i]), 6),
             counts=[None if np.isnan(value) else round(float(value), 3) for value in followed[i]],

@@ -26,9 +26,9 @@ class Fallback(NamedTuple):
     usual: LinkProfile | None
     last: float = 0.0
 
-    def forecast(self, said: IssuedForecast, now: int, minutes: int) -> IssuedForecast:
+    def forecast(self, issued: IssuedForecast, now: int, minutes: int) -> IssuedForecast:
         """Return the forecasts that replace an issued one, from the slot that contains now on."""
-        link = said.link
+        link = issued.link
         first = now - now % link.slot_seconds
         reason = Reason(Degradation.STALE, f"no count has come for more than {minutes} minutes")
         if self.usual is None:
@@ -39,26 +39,26 @@ class Fallback(NamedTuple):
         else:
             profile = self.usual.at(link, first, HORIZONS)
             forecast = ModelForecast(self.version, PROFILE, reason, 0, LEVEL, profile, profile.expected)
-        return issued_forecast(link, said.as_of, forecast, time.time_ns() // 1000)._replace(first_slot=first)
+        return issued_forecast(link, issued.as_of, forecast, time.time_ns() // 1000)._replace(first_slot=first)
 
 
-def read_fallback(session: Session, forecaster: Forecaster, said: IssuedForecast) -> Fallback:
+def read_fallback(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Fallback:
     """Read or learn the profile of a link."""
-    link = said.link
+    link = issued.link
     loaded, _ = forecaster.choose_model(session, link, active_models(session, [link.link_key]).get(link.link_key))
     profile, version = (loaded.model.profile, loaded.version) if loaded else (None, 0)
-    usual = forecaster.usual.of(session, Wanted(link, said.as_of, profile, version))
+    usual = forecaster.usual.of(session, Wanted(link, issued.as_of, profile, version))
     if isinstance(usual, LinkSeries):
-        return Fallback(0, None, float(last_count(usual, said.as_of, 1).expected[0]))
+        return Fallback(0, None, float(last_count(usual, issued.as_of, 1).expected[0]))
     return Fallback(version, usual)
 
 
-def fallback_in_memory(forecaster: Forecaster, said: IssuedForecast) -> Fallback | None:
+def fallback_in_memory(forecaster: Forecaster, issued: IssuedForecast) -> Fallback | None:
     """Return what memory knows of a link while the database is unreachable; None where that is nothing."""
-    link, version = said.link, said.model_version
-    usual = forecaster.usual.in_memory(link, said.as_of, version)
+    link, version = issued.link, issued.model_version
+    usual = forecaster.usual.in_memory(link, issued.as_of, version)
     if usual is None and (loaded := forecaster.models.in_memory(link.link_key, version)) is not None:
         usual = LinkProfile(loaded.model.profile, None)
     if usual is not None:
         return Fallback(version, usual)
-    return Fallback(0, None, said.expected[0]) if said.method == LAST_COUNT else None
+    return Fallback(0, None, issued.expected[0]) if issued.method == LAST_COUNT else None

@@ -87,22 +87,22 @@ def _array(column: Sequence[Any]) -> str | list[str | None]:
     return list(column) if any(isinstance(value, str) for value in column) else array_text(column)
 
 
-def _row(said: IssuedForecast, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
+def _row(issued: IssuedForecast, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
     h = horizon - 1
     return (
-        said.link.link_key,
-        said.slot(horizon),
+        issued.link.link_key,
+        issued.slot(horizon),
         horizon,
-        said.model_version,
-        said.expected[h],
-        said.lower[h],
-        said.upper[h],
-        said.level,
-        said.usual[h],
-        METHODS.index(said.method),
-        said.degraded_reason,
-        said.filled_lags,
-        said.issued_at,
+        issued.model_version,
+        issued.expected[h],
+        issued.lower[h],
+        issued.upper[h],
+        issued.level,
+        issued.usual[h],
+        METHODS.index(issued.method),
+        issued.degraded_reason,
+        issued.filled_lags,
+        issued.issued_at,
     )
 
 
@@ -179,7 +179,7 @@ def past_forecasts(
     """
     place = tuple_(Forecast.slot_start, Forecast.horizon, Forecast.model_version)
     horizon, model_version = only
-    # The span is said for both: PostgreSQL would look for counts in every month, in which there are none.
+    # The span is given for both: PostgreSQL would look for counts in every month, in which there are none.
     came = [Count.link_key == Forecast.link_key, Count.slot_start == Forecast.slot_start]
     came += [Count.slot_start >= span.begin, Count.slot_start < span.end]
     question = (

@@ -63,7 +63,7 @@ async def get_forecast(
     horizon: Horizons = 1,
     explain: Annotated[bool, Query(description="Add the neighbours and the lags that matter")] = False,
     as_of: Annotated[
-        Instant | None, Query(description="A past slot: what would have been said then; nothing is stored")
+        Instant | None, Query(description="A past slot: the forecast as of then; nothing is stored")
     ] = None,
 ) -> Response:
     """Return what is expected of the slots after the link's newest count, or from now on once that count is too old.

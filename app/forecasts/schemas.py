@@ -26,7 +26,7 @@ class ForecastOut(BaseModel):
     level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.9])
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
     as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
-    issued_at: datetime = Field(description="When it was said")
+    issued_at: datetime = Field(description="When it was issued")
     method: Method = Field(description="Who says it: a trained model, the link's profile, or the last count")
     degraded_reason: str | None = Field(
         description="Why not the active model; null when it speaks, and where the profile was chosen over it"
@@ -115,7 +115,7 @@ class LinkStatus(BaseModel):
     link_id: str = Field(examples=["0970-7"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
         description="ok: its active model speaks, or the profile that a run chose; degraded: another method does; "
-        "no_counts, failed: nothing can be said"
+        "no_counts, failed: there is none"
     )
     forecasts: list[ForecastOut]
 

@@ -103,8 +103,10 @@ class Bucket:
     def _noted(self, problem: Exception) -> StoreAway:
         """Return why the store is unreachable, and refuse further attempts for a while."""
         # Botocore's own words may repeat addresses; S3's, which come as OSErrors, say what the operator must mend.
-        said = str(problem).splitlines()[0] if isinstance(problem, OSError) and str(problem) else type(problem).__name__
-        reason = f"the model store {self.address} is out of reach: {said}"
+        message = (
+            str(problem).splitlines()[0] if isinstance(problem, OSError) and str(problem) else type(problem).__name__
+        )
+        reason = f"the model store {self.address} is out of reach: {message}"
         self._away = (reason, monotonic() + AWAY_SECONDS)
         return StoreAway(reason)
 

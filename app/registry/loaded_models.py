@@ -164,8 +164,8 @@ class LoadedModels:
                 before = self._damaged.get(key)
                 self._damaged[key] = damage
             if before is None or before.away != damage.away:
-                said = "artifact out of reach" if damage.away else "artifact damaged"
-                log.error(said, extra={"folder": place.folder, "reason": damage.reason})
+                message = "artifact out of reach" if damage.away else "artifact damaged"
+                log.error(message, extra={"folder": place.folder, "reason": damage.reason})
             raise damage.as_problem(self._store.root / place.folder) from None
 
 

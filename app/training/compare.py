@@ -50,8 +50,12 @@ def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = 
 
 def decide_refreshed(about: dict[str, Any], mode: str) -> Decision:
     """Activate what newer counts joined: nothing was learnt anew that would have to prove itself."""
-    said = f"refreshed: counts up to {about['trained_to']} joined the memory"
-    return Decision(False, f"{said}; the run was told to activate nothing") if mode == "never" else Decision(True, said)
+    message = f"refreshed: counts up to {about['trained_to']} joined the memory"
+    return (
+        Decision(False, f"{message}; the run was told to activate nothing")
+        if mode == "never"
+        else Decision(True, message)
+    )
 
 
 def summary(held_out: dict[str, Any]) -> dict[str, dict[str, float | None]]:

@@ -82,7 +82,7 @@ def train_link(
 ) -> LinkOutcome:
     """Train one link and write its artifact; whatever goes wrong becomes its outcome.
 
-    ``phase`` is the folder where an active network model has said what it says of the held-out slots. An exception
+    ``phase`` is the folder with the forecasts of an active network model for the held-out slots. An exception
     that ``on_evaluation`` raises ends the training.
     """
     started = time.perf_counter()
@@ -92,7 +92,7 @@ def train_link(
         if resume and (about := _kept(folder, fingerprint, plan)) is not None:
             return LinkOutcome(link.link_id, "kept", time.perf_counter() - started, about=about)
         with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            rivals, others = rivals_of(link, active), said_by_active(link, phase)
+            rivals, others = rivals_of(link, active), forecasts_of_active(link, phase)
             result = train(as_count_series(link), plan, capacity, link.suspect, rivals, others, on_evaluation)
         about = describe(link, plan, result, fingerprint)
         save_model(folder, result.model, about)
@@ -107,10 +107,12 @@ def failure(link_id: str, started: float, problem: Exception) -> LinkOutcome:
     return LinkOutcome(link_id, "failed", time.perf_counter() - started, reason)
 
 
-def said_by_active(link: LinkSeries, phase: Path | None) -> dict[str, Array]:
+def forecasts_of_active(link: LinkSeries, phase: Path | None) -> dict[str, Array]:
     """Return the forecasts of the link's active network model, if a stage computed them."""
     read = None if phase is None else NetworkStage.read(phase)
-    return {method: said[:, 0] for method, said in read.said(link).items() if method == ACTIVE} if read else {}
+    if read is None:
+        return {}
+    return {method: expected[:, 0] for method, expected in read.forecasts(link).items() if method == ACTIVE}
 
 
 def rivals_of(link: LinkSeries, active: ActiveModel | None) -> dict[str, Rival]:

@@ -73,7 +73,7 @@ class NetworkStage:
         assert isinstance(model, NetworkModel)
         return model
 
-    def said(self, link: LinkSeries) -> dict[str, Array]:
+    def forecasts(self, link: LinkSeries) -> dict[str, Array]:
         """Return the forecasts of a link's slots, (n, n_horizons) by method; NaN where there is none."""
         found = {}
         for method, ids in self.facts.get("said", {}).items():
@@ -146,11 +146,11 @@ def learn(
         fingerprint = save_network(folder.parent, result.network, about | {"own_ridge": result.own_ridge})
         having = [model for model in result.models if model is not None]
         _keep_drafts(folder, having, fingerprint)
-        _keep_said(folder, NETWORK, result.judged.network)
-        _keep_said(folder, BASE, result.judged.base)
+        _save_forecasts(folder, NETWORK, result.judged.network)
+        _save_forecasts(folder, BASE, result.judged.base)
         ids = list(series.link_ids)
-        said = {NETWORK: ids, BASE: ids} | _judged(folder, series, plan, active)
-        facts = {"network": fingerprint, "first": series.first + result.judged.first, "said": said}
+        forecasts = {NETWORK: ids, BASE: ids} | _judged(folder, series, plan, active)
+        facts = {"network": fingerprint, "first": series.first + result.judged.first, "said": forecasts}
         return facts | {"mu": result.metric.mu, "n_iter": result.metric.n_iter}
 
     _carry_out(folder, work)
@@ -160,8 +160,8 @@ def judge_active(folder: Path, series: NetworkSeries, plan: NetworkPlan, active:
     """Forecast the held-out days by the active network models, for links that are trained by themselves."""
 
     def work() -> dict[str, Any]:
-        said = _judged(folder, series, plan, active)
-        return {"first": _first_held_out(series, plan), "said": said}
+        forecasts = _judged(folder, series, plan, active)
+        return {"first": _first_held_out(series, plan), "said": forecasts}
 
     _carry_out(folder, work)
 
@@ -208,8 +208,8 @@ def _keep_drafts(folder: Path, models: Sequence[NetworkModel], network: str) -> 
         save_network_model(place, model, network, {"link_id": model.network.link_ids[model.link]})
 
 
-def _keep_said(folder: Path, method: str, said: Array) -> None:
-    np.save(folder / f"{method}.npy", said)
+def _save_forecasts(folder: Path, method: str, forecasts: Array) -> None:
+    np.save(folder / f"{method}.npy", forecasts)
 
 
 def _judged(
@@ -220,7 +220,7 @@ def _judged(
         return {}
     spoken = judge(series, models, plan)
     rows = [series.link_ids.index(link_id) for link_id in models]
-    _keep_said(folder, ACTIVE, spoken.expected[rows][:, :, None])
+    _save_forecasts(folder, ACTIVE, spoken.expected[rows][:, :, None])
     return {ACTIVE: list(models)}
 
 

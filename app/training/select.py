@@ -63,8 +63,8 @@ class LinkModelSelector:
         self._health = examined(link, capacity)
         self._rivals = rivals_of(link, active)
         self._draft = phase.model(link.link_id)
-        self._said = phase.said(link)
-        self._active = {ACTIVE: self._said[ACTIVE][:, 0]} if ACTIVE in self._said else {}
+        self._forecasts = phase.forecasts(link)
+        self._active = {ACTIVE: self._forecasts[ACTIVE][:, 0]} if ACTIVE in self._forecasts else {}
 
     def select(self, folder: Path, key: str) -> dict[str, Any]:
         """Choose, save, and give what is known about what was chosen."""
@@ -76,33 +76,33 @@ class LinkModelSelector:
         return self._save_network_model(folder, self._draft, NETWORK, figures, self._more(key, young))
 
     def _best(self, folder: Path, key: str) -> dict[str, Any]:
-        said, missing = {NETWORK: self._one_ahead(NETWORK), BASE: self._one_ahead(BASE)}, ""
+        forecasts, missing = {NETWORK: self._one_ahead(NETWORK), BASE: self._one_ahead(BASE)}, ""
         if self._draft is None:
-            said = {}
+            forecasts = {}
             missing = f"; there is no network model: {self._phase.failed or 'the network has no counts of it'}"
         try:
-            alone = self._alone(self._how.alone, said)
+            alone = self._alone(self._how.alone, forecasts)
         except NotEnoughCounts:
             if self._draft is None:
                 raise
-            figures, young = self._network_figures(said)
+            figures, young = self._network_figures(forecasts)
             winner, reason = _winner(figures, (NETWORK, BASE))
             figures = {"candidate": dict(figures[winner]), **figures}
             return self._save_winner(folder, winner, figures, self._more(key, young, reason))
         figures = alone.held_out | {"KR_SML": dict(alone.held_out["candidate"])}
-        winner, reason = _winner(figures, (*said, "KR_SML", "KR"))
+        winner, reason = _winner(figures, (*forecasts, "KR_SML", "KR"))
         reason += missing
         if winner == "KR_SML":
             return self._save_alone(folder, alone._replace(held_out=figures), key, reason)
         if winner == "KR":
-            plain = self._alone(replace(self._how.alone, algorithm="KR"), said)
+            plain = self._alone(replace(self._how.alone, algorithm="KR"), forecasts)
             figures["candidate"] = plain.held_out["candidate"]
             return self._save_alone(folder, plain._replace(held_out=figures), key, reason)
         figures["candidate"] = dict(figures[winner])
         return self._save_winner(folder, winner, figures, self._more(key, False, reason))
 
-    def _alone(self, plan: TrainingPlan, said: Mapping[str, Array]) -> TrainingResult:
-        others = {**said, **self._active}
+    def _alone(self, plan: TrainingPlan, forecasts: Mapping[str, Array]) -> TrainingResult:
+        others = {**forecasts, **self._active}
         return train(self._series, plan, self._capacity, self._link.suspect, self._rivals, others, self._on_evaluation)
 
     def _save_winner(self, folder: Path, winner: str, figures: Figures, more: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class LinkModelSelector:
     def _save_network_model(
         self, folder: Path, model: NetworkModel, method: str, figures: Figures, more: dict[str, Any]
     ) -> dict[str, Any]:
-        figures["candidate"]["coverage"] = self._coverage(self._said.get(method))
+        figures["candidate"]["coverage"] = self._coverage(self._forecasts.get(method))
         about = {
             **learnt_from(self._link, self._health, data_fingerprint(self._link, self._capacity)),
             "plan": self._how.as_json(),
@@ -142,43 +142,48 @@ class LinkModelSelector:
         return found | ({"chosen": reason} if reason else {})
 
     def _one_ahead(self, method: str) -> Array:
-        said = self._said.get(method)
-        return np.full(len(self._link), np.nan) if said is None else said[:, 0]
+        forecasts = self._forecasts.get(method)
+        return np.full(len(self._link), np.nan) if forecasts is None else forecasts[:, 0]
 
-    def _network_figures(self, said: dict[str, Array]) -> tuple[Figures, bool]:
-        """Measure what the network said beside KR, profile and last week; of a young link beside what it has."""
+    def _network_figures(self, forecasts: dict[str, Array]) -> tuple[Figures, bool]:
+        """Measure the network's forecasts beside KR, profile and last week; of a young link beside what it has."""
         try:
             return compare(
-                self._series, said | self._active, self._how.alone, self._capacity, self._link.suspect, self._rivals
+                self._series,
+                forecasts | self._active,
+                self._how.alone,
+                self._capacity,
+                self._link.suspect,
+                self._rivals,
             ), False
         except NotEnoughCounts:
-            return self._young_figures(said | self._active), True
+            return self._young_figures(forecasts | self._active), True
 
-    def _young_figures(self, said: dict[str, Array]) -> Figures:
+    def _young_figures(self, forecasts: dict[str, Array]) -> Figures:
         """Measure day by day, against the link's own profile of the days before each."""
         sound = self._series.without(self._health.suspect)
         begin = max(0, len(self._link) - self._how.alone.held_out_days * self._series.slots_per_day)
         slots = np.arange(begin, len(self._link))
         methods = {"profile": _daily_profile(sound, self._link)[slots], "last_week": self._series.last_week()[slots]}
-        methods = {method: expected[slots] for method, expected in said.items()} | methods
+        methods = {method: expected[slots] for method, expected in forecasts.items()} | methods
         return measured(self._series.counts[slots], methods, 1440 / self._series.slots_per_day)
 
-    def _coverage(self, said: Array | None) -> Measure:
+    def _coverage(self, forecasts: Array | None) -> Measure:
         """Measure coverage as for a link trained by itself: each held-out day within the other days' bands."""
-        if said is None:
+        if forecasts is None:
             return Measure(None, 0)
         sound = self._series.without(self._health.suspect).counts
         begin = max(0, len(self._link) - self._how.alone.held_out_days * self._series.slots_per_day)
-        slots = np.flatnonzero(~np.isnan(said[:, 0]) & ~np.isnan(sound))
+        slots = np.flatnonzero(~np.isnan(forecasts[:, 0]) & ~np.isnan(sound))
         slots = slots[slots >= begin]
-        return cross_coverage(said[slots, :1], sound[slots, None], slots, self._series, self._how.network.level)
+        return cross_coverage(forecasts[slots, :1], sound[slots, None], slots, self._series, self._how.network.level)
 
     def _base_bands(self) -> Bands | None:
-        said = self._said[BASE]
+        forecasts = self._forecasts[BASE]
         sound = self._series.without(self._health.suspect).counts
-        came = continuations(sound, np.arange(len(said)), said.shape[1])
+        came = continuations(sound, np.arange(len(forecasts)), forecasts.shape[1])
         with suppress(ValueError):  # too few errors; those of the whole model stand in
-            return Bands.learn(said, came, self._how.network.level)
+            return Bands.learn(forecasts, came, self._how.network.level)
         return None
 
 

@@ -53,10 +53,10 @@ class Bands:
             np.empty((n_horizons, bins)),
         )
         for h in range(n_horizons):
-            said, came = expected[:, h][known[:, h]], counts[:, h][known[:, h]]
-            strayed = came - said
-            edges[h] = np.quantile(said, np.arange(1, bins) / bins)
-            places = np.searchsorted(edges[h], said, side="right")
+            predicted, came = expected[:, h][known[:, h]], counts[:, h][known[:, h]]
+            strayed = came - predicted
+            edges[h] = np.quantile(predicted, np.arange(1, bins) / bins)
+            places = np.searchsorted(edges[h], predicted, side="right")
             for b in range(bins):
                 errors = np.sort(strayed[places == b])
                 errors = errors if len(errors) else np.sort(strayed)

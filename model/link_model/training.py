@@ -220,7 +220,7 @@ class _Span:
             return estimator(**parameters).fit(X, target, positions=self.rows.positions, on_evaluation=on_evaluation)
 
     def compare(
-        self, judged: TrainedModel | None, rivals: Mapping[str, Rival], said: Mapping[str, Array]
+        self, judged: TrainedModel | None, rivals: Mapping[str, Rival], forecasts: Mapping[str, Array]
     ) -> dict[str, dict[str, Measure]]:
         """Measure candidate, rivals, plain KR, profile, last week and what others said on the same held-out slots.
 
@@ -239,19 +239,19 @@ class _Span:
         others |= {"profile": self._profile_at(slots), "last_week": self.series.last_week()[slots]}
         for method, rival in rivals.items():
             others[method] = self._rival_at(slots, rival)
-        others |= {method: expected[slots] for method, expected in said.items()}
+        others |= {method: expected[slots] for method, expected in forecasts.items()}
         return measured(self.series.counts[slots], others, 1440 / self.series.slots_per_day)
 
     def _rival_at(self, slots: Slots, rival: Rival) -> Array:
         """Return what another model expects of slots, NaN where its window has a gap."""
         windows = rival.model.window.training_set(self.series.counts)
         held = windows.positions >= self.cut
-        said = np.full(len(slots), np.nan)
+        forecasts = np.full(len(slots), np.nan)
         if held.any():
             positions = windows.positions[held]
             expected = rival.model.expected_without(windows.X[held], positions - rival.first, self.series.slots_per_day)
-            said[positions - self.cut] = expected[:, 0]
-        return said
+            forecasts[positions - self.cut] = expected[:, 0]
+        return forecasts
 
     def _profile_at(self, positions: Slots) -> Array:
         before = self.sound.head(self.cut)
@@ -259,9 +259,9 @@ class _Span:
         return profile.at(self.series.weekday[positions], self.series.slot_of_day[positions])
 
 
-def measured(counts: Array, said: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
+def measured(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
     """Measure methods, profile among them, on the slots for which each that says anything at all has said something."""
-    known = [~np.isnan(expected) for expected in said.values() if not np.isnan(expected).all()]
+    known = [~np.isnan(expected) for expected in forecasts.values() if not np.isnan(expected).all()]
     actual = np.where(np.all(known, axis=0), counts, np.nan)
     return {
         method: {
@@ -269,9 +269,9 @@ def measured(counts: Array, said: Mapping[str, Array], minutes: float) -> dict[s
             "mare": mare(actual, expected),
             "wape": wape(actual, expected),
             "geh_pass_share": geh_pass_share(actual, expected, minutes),
-            "skill": skill(actual, expected, said["profile"]),
+            "skill": skill(actual, expected, forecasts["profile"]),
         }
-        for method, expected in said.items()
+        for method, expected in forecasts.items()
     }
 
 

@@ -34,7 +34,7 @@ LEAST_ROWS = 20  # that a metric is learnt from, or judged by
 LEAST_DAY = 0.5  # share of a day's slots that makes it a day of counts
 
 
-class Said(NamedTuple):
+class HeldOutForecasts(NamedTuple):
     """What the base says of the held-out rows."""
 
     slots: Slots
@@ -189,52 +189,54 @@ class NetworkDays:
         for day in range(begin, last):
             self.report("last memory" if final else "memory", day - begin, last - begin)
             source, slots = self.source(self.profile(day)), self.slots_of(day)
-            places, said, usual = self._speak(source, slots, base, own, components)
+            places, forecasts, usual = self._forecast(source, slots, base, own, components)
             came = self._came(source, slots)
-            missed = came - usual - said
+            missed = came - usual - forecasts
             parts.append((places.astype(np.float32), missed.astype(np.float32), slots))
         walked = list(zip(*parts, strict=True))
         slots = np.concatenate(walked[2]) + self.series.first
         return Remembered(np.concatenate(walked[0], axis=1), np.concatenate(walked[1], axis=1), slots)
 
-    def judged(self, base: Base, own: Array, components: Array) -> Said:
+    def judged(self, base: Base, own: Array, components: Array) -> HeldOutForecasts:
         """Forecast the held-out days by the base."""
         parts = []
         for day in range(self.cut, self.series.days):
             source, slots = self.source(self.judging_profile(day)), self.slots_of(day)
-            places, said, usual = self._speak(source, slots, base, own, components)
+            places, forecasts, usual = self._forecast(source, slots, base, own, components)
             center, scale = source.profile.center[:, None, None], source.profile.scale[:, None, None]
             came = self._came(source, slots)
             parts.append(
                 (
                     slots,
                     places.astype(np.float32),
-                    np.maximum((usual + said) * scale + center, 0.0),
+                    np.maximum((usual + forecasts) * scale + center, 0.0),
                     np.maximum(usual * scale + center, 0.0),
                     came * scale + center,
-                    np.broadcast_to(scale[:, :, 0], said.shape[:2]),
+                    np.broadcast_to(scale[:, :, 0], forecasts.shape[:2]),
                 )
             )
         walked, *rest = zip(*parts, strict=True)
-        return Said(np.concatenate(walked), *(np.concatenate(part, axis=1) for part in rest))
+        return HeldOutForecasts(np.concatenate(walked), *(np.concatenate(part, axis=1) for part in rest))
 
     def _came(self, source: ContextSource, slots: Slots) -> Array:
         horizons = range(1, self.plan.horizons + 1)
         return np.stack([self.targets(source, slots, horizon) for horizon in horizons], axis=2)
 
-    def _speak(
+    def _forecast(
         self, source: ContextSource, slots: Slots, base: Base, own: Array, components: Array
     ) -> tuple[Array, Array, Array]:
         """Return where rows lie under the metric, what the base says and what is usual, links first."""
-        said, usual = [], []
+        forecasts, usual = [], []
         for h in range(self.plan.horizons):
             rows = source.rows(slots, h + 1)
             standardised = base.standardised(rows.columns, h + 1)
             if h == 0:
                 places = standardised @ components.T
-            said.append(np.matmul(standardised, (base.weights[h] + own[:, h])[:, :, None])[:, :, 0] + base.offset[h])
+            forecasts.append(
+                np.matmul(standardised, (base.weights[h] + own[:, h])[:, :, None])[:, :, 0] + base.offset[h]
+            )
             usual.append(rows.usual)
-        return places, np.stack(said, axis=2), np.stack(usual, axis=2)
+        return places, np.stack(forecasts, axis=2), np.stack(usual, axis=2)
 
     def finished(self, base: Base, own: Array, components: Array) -> tuple[Network, list[LocalMemory]]:
         """Put together the network as of the end of the span, and each link's memory."""

@@ -63,9 +63,9 @@ class Deviations:
         groups = [related[self.links[i]] for i in having]
         starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
         needed = np.unique(slots)
-        said = self._deviations[np.concatenate(groups).astype(np.int64)][:, self._places(needed)]
-        known = ~np.isnan(said)
-        sums = np.add.reduceat(np.where(known, said, 0.0), starts, axis=0)
+        values = self._deviations[np.concatenate(groups).astype(np.int64)][:, self._places(needed)]
+        known = ~np.isnan(values)
+        sums = np.add.reduceat(np.where(known, values, 0.0), starts, axis=0)
         n = np.add.reduceat(known.astype(np.float64), starts, axis=0)
         means = np.where(n > 0.0, sums / np.maximum(n, 1.0), np.nan)[:, np.searchsorted(needed, slots)]
         out[having] = np.where(np.isnan(means), out[having], means)

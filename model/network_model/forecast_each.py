@@ -22,16 +22,16 @@ def forecast_network(models: Sequence[NetworkModel], columns: Sequence[Array], u
     base = models[0].network.base
     standardised = [base.standardised(rows, horizon) for horizon, rows in enumerate(columns, start=1)]
     own = np.array([model.own for model in models])  # (n_models, n_horizons, n_columns)
-    said = np.stack(
+    deviations = np.stack(
         [
             np.einsum("ij,ij->i", rows, base.weights[h] + own[:, h]) + base.offset[h]
             for h, rows in enumerate(standardised)
         ],
         axis=1,
     )
-    said += _corrections(models, standardised[0])[:, : said.shape[1]]
+    deviations += _corrections(models, standardised[0])[:, : deviations.shape[1]]
     scale, center = np.array([[model.scale, model.center] for model in models]).T
-    expected = np.maximum((usual + said) * scale[:, None] + center[:, None], 0.0)
+    expected = np.maximum((usual + deviations) * scale[:, None] + center[:, None], 0.0)
     return Forecasts(expected, *_around(models, expected))
 
 
@@ -60,11 +60,11 @@ def _around(models: Sequence[NetworkModel], expected: Array) -> tuple[Array, Arr
         alike.setdefault(model.bands.edges.shape, []).append(i)
     for group in alike.values():
         bands = [models[i].bands for i in group]
-        said = expected[group]
+        group_expected = expected[group]
         edges = np.array([one.edges for one in bands if one is not None])  # (m, n_horizons, n_bins - 1)
-        places = (said[:, :, None] >= edges).sum(axis=2)[:, :, None]
+        places = (group_expected[:, :, None] >= edges).sum(axis=2)[:, :, None]
         below = np.take_along_axis(np.array([one.below for one in bands if one is not None]), places, axis=2)
         above = np.take_along_axis(np.array([one.above for one in bands if one is not None]), places, axis=2)
-        lower[group] = np.maximum(np.minimum(said + below[:, :, 0], said), 0.0)
-        upper[group] = np.maximum(said + above[:, :, 0], said)
+        lower[group] = np.maximum(np.minimum(group_expected + below[:, :, 0], group_expected), 0.0)
+        upper[group] = np.maximum(group_expected + above[:, :, 0], group_expected)
     return lower, upper

@@ -50,8 +50,8 @@ def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: Netwo
             rows = source.rows(slots, 1, links)
             for i, (place, model) in enumerate(zip(links.tolist(), past, strict=True)):
                 whole = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
-                said = rows.usual[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
-                vehicles = said * source.profile.scale[place] + source.profile.center[place]
+                standardised = rows.usual[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
+                vehicles = standardised * source.profile.scale[place] + source.profile.center[place]
                 expected[place, slots[whole] - first] = np.maximum(vehicles, 0.0)
     return ModelForecast(first, expected)
 

@@ -171,13 +171,13 @@ class NetworkModel:
         """
         base = self.network.base
         standardised = [base.standardised(rows, horizon) for horizon, rows in enumerate(columns, start=1)]
-        said = np.stack(
+        deviations = np.stack(
             [rows @ (base.weights[h] + self.own[h]) + base.offset[h] for h, rows in enumerate(standardised)],
             axis=1,
         )
         if corrected and self.shares.any():
-            said += self.correction(standardised[0])[:, : said.shape[1]]
-        return np.asarray(said)
+            deviations += self.correction(standardised[0])[:, : deviations.shape[1]]
+        return np.asarray(deviations)
 
     def correction(self, standardised: Array) -> Array:
         """Return what the memories add to the base, (m, n_horizons)."""
@@ -193,8 +193,8 @@ class NetworkModel:
 
         ``usual`` is the profile of the slots to come in units of the scale, (m, n_horizons).
         """
-        said = usual + self.deviations(columns, corrected=corrected)
-        return np.asarray(np.maximum(said * self.scale + self.center, 0.0))
+        standardised = usual + self.deviations(columns, corrected=corrected)
+        return np.asarray(np.maximum(standardised * self.scale + self.center, 0.0))
 
     def forecast(self, columns: Sequence[Array], usual: Array) -> Forecasts:
         """Forecast all horizons from rows of context."""

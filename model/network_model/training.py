@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.link_model.intervals import Bands
 from model.network_model.base_fit import NormalEquations, fit_alone, fit_base, fit_own
-from model.network_model.days import NetworkDays, Report, Said, counts_from
+from model.network_model.days import HeldOutForecasts, NetworkDays, Report, counts_from
 from model.network_model.metric import NetworkMetric
 from model.network_model.network import Base, Network, NetworkModel
 from model.network_model.plan import NetworkPlan
@@ -65,21 +65,21 @@ def train_network(
     metric = days.metric(base)
     past = days.remembered(base, own, metric.components, final=False)
     judged = days.judged(base, own, metric.components)
-    shares, said = _choose_shares(days, past, judged, plan)
+    shares, forecasts = _choose_shares(days, past, judged, plan)
     everything = [one.plus(other) for one, other in zip(before, after, strict=True)]
     whole = fit_base(everything, choice.ridge, like=base)
     last_own = fit_own(everything, whole, choice.own_ridge) * (choice.kept * choice.shares)[:, :, None]
     last_base = whole.taken(choice.shares)
     last_own = choice.blended(everything, last_base, last_own)
     network, memories = days.finished(last_base, last_own, metric.components)
-    bands = _bands(said, days, plan)
+    bands = _bands(forecasts, days, plan)
     models = tuple(
         NetworkModel(network, link, last_own[link], memories[link], shares[link], bands[link])
         if days.has_counts[link]
         else None
         for link in range(len(series.link_ids))
     )
-    return NetworkResult(network, models, said, _finite(choice.ridge), _finite(choice.own_ridge), metric)
+    return NetworkResult(network, models, forecasts, _finite(choice.ridge), _finite(choice.own_ridge), metric)
 
 
 def refresh_network(
@@ -188,19 +188,21 @@ def _geometric_mean(errors: Array) -> float:
     return float(np.exp(np.log(np.maximum(errors, 1e-12)).mean())) if len(errors) else np.inf
 
 
-def _choose_shares(days: NetworkDays, past: Remembered, said: Said, plan: NetworkPlan) -> tuple[Array, Judged]:
+def _choose_shares(
+    days: NetworkDays, past: Remembered, forecasts: HeldOutForecasts, plan: NetworkPlan
+) -> tuple[Array, Judged]:
     """Choose by the held-out days, link by link, how much of what the memories say is added, or nothing."""
     n_links = len(days.series.link_ids)
-    step = max(1, -(-n_links * len(said.slots) // MOST_QUERIES))
-    rows = np.arange(0, len(said.slots), step)
+    step = max(1, -(-n_links * len(forecasts.slots) // MOST_QUERIES))
+    rows = np.arange(0, len(forecasts.slots), step)
     network = network_memory(past, plan)
     memories = [own_memory(past, link, plan) for link in range(n_links)]
-    missed = (said.came - said.base)[:, rows, 0] / said.scale[:, rows]
-    scored = ~np.isnan(missed) & ~np.isnan(said.places[:, rows]).any(axis=2)
+    missed = (forecasts.came - forecasts.base)[:, rows, 0] / forecasts.scale[:, rows]
+    scored = ~np.isnan(missed) & ~np.isnan(forecasts.places[:, rows]).any(axis=2)
     corrections = np.zeros((2, n_links, len(rows)))
     for link in range(n_links):
         days.report("shares", link, n_links)
-        queries = said.places[link, rows[scored[link]]].astype(np.float64)
+        queries = forecasts.places[link, rows[scored[link]]].astype(np.float64)
         for which, memory in enumerate((memories[link], network)):
             corrections[which, link, scored[link]] = memory.estimate(queries)[:, 0]
     missed = np.where(scored, missed, 0.0)
@@ -221,14 +223,14 @@ def _choose_shares(days: NetworkDays, past: Remembered, said: Said, plan: Networ
             shares[link] = SHARES[usual]
         elif gains[best, link] >= 2.0 * LEAST_GAIN:
             shares[link] = np.array(SHARES[best]) / 2.0
-    network_said = said.base.copy()
+    network_forecasts = forecasts.base.copy()
     for link in np.flatnonzero(shares.any(axis=1)).tolist():
-        known = np.flatnonzero(~np.isnan(said.places[link]).any(axis=1))
-        queries = said.places[link, known].astype(np.float64)
+        known = np.flatnonzero(~np.isnan(forecasts.places[link]).any(axis=1))
+        queries = forecasts.places[link, known].astype(np.float64)
         for share, memory in zip(shares[link].tolist(), (memories[link], network), strict=True):
             if share:
-                network_said[link, known] += share * memory.estimate(queries) * said.scale[link, known, None]
-    return shares, Judged(int(said.slots[0]), np.maximum(network_said, 0.0), said.base, said.usual)
+                network_forecasts[link, known] += share * memory.estimate(queries) * forecasts.scale[link, known, None]
+    return shares, Judged(int(forecasts.slots[0]), np.maximum(network_forecasts, 0.0), forecasts.base, forecasts.usual)
 
 
 def _bands(judged: Judged, days: NetworkDays, plan: NetworkPlan) -> list[Bands | None]:
@@ -244,9 +246,9 @@ def _bands(judged: Judged, days: NetworkDays, plan: NetworkPlan) -> list[Bands |
     if all(band is not None for band in bands):
         return bands
     center = days.profile(days.series.days).center
-    said = (judged.network - center[:, None, None]) / scales[:, None, None]
+    forecasts = (judged.network - center[:, None, None]) / scales[:, None, None]
     real = (came - center[:, None, None]) / scales[:, None, None]
-    common = Bands.learn(said.reshape(-1, plan.horizons), real.reshape(-1, plan.horizons), plan.level)
+    common = Bands.learn(forecasts.reshape(-1, plan.horizons), real.reshape(-1, plan.horizons), plan.level)
     return [
         band
         or Bands(

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from app.evaluation.measures import Yardsticks, measure
-from app.evaluation.protocol import Said
+from app.evaluation.protocol import SlotForecasts
 
 
 def test_every_figure_of_a_small_example():
     actual = np.array([10.0, 20.0, 0.0, np.nan, 30.0])
-    said = Said(np.array([12.0, 16.0, 0.0, 5.0, 33.0]), np.zeros(5), np.array([20.0, 18.0, 0.0, 9.0, 40.0]))
+    said = SlotForecasts(np.array([12.0, 16.0, 0.0, 5.0, 33.0]), np.zeros(5), np.array([20.0, 18.0, 0.0, 9.0, 40.0]))
     profile, last_week = actual + 4.0, np.array([np.nan, 14.0, 0.0, 1.0, 36.0])
     got = measure(actual, said, Yardsticks(profile, last_week), 15)
     assert got.rmse == pytest.approx(np.sqrt((4 + 16 + 0 + 9) / 4))
@@ -26,7 +26,7 @@ def test_every_figure_of_a_small_example():
 
 def test_what_is_undefined_is_none():
     zeros = np.zeros(3)
-    got = measure(zeros, Said(zeros, zeros, zeros), Yardsticks(zeros, np.full(3, np.nan)), 15)
+    got = measure(zeros, SlotForecasts(zeros, zeros, zeros), Yardsticks(zeros, np.full(3, np.nan)), 15)
     assert (got.rmse, got.coverage, got.interval_width) == (0.0, 1.0, 0.0)
     assert [got.mare, got.wape, got.geh_pass_share, got.mean_geh] == [None] * 4
     assert [got.skill_profile, got.skill_last_week] == [None] * 2
