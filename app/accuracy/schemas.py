@@ -85,7 +85,7 @@ class SeriesItem(SlotNumbers, LinkErrors):
         serialization_alias="from", description="Start of the hour or day by the link's own clock, in UTC"
     )
     horizon: int | None = Field(description="Slots ahead", examples=[1])
-    model_version: int | None = Field(description="Version of the trained model; 0 where none spoke")
+    model_version: int | None = Field(description="Version of the trained model; 0 without one")
 
 
 class LinkAccuracy(SlotNumbers, LinkErrors):

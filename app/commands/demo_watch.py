@@ -1,4 +1,4 @@
-"""The demo's replay, and what is said while it goes on."""
+"""The demo's replay, and what is shown while it goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replay_watched(
     until: float | None = None,
     live: bool = False,
 ) -> bool:
-    """Replay, and say where it is; tell whether the city's counts are used up."""
+    """Replay, and say where it is; return whether the city's counts are used up."""
     heart.begin("replaying")
     try:
         with notes.status("replaying") as status:

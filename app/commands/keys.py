@@ -79,7 +79,7 @@ def list_command(as_json: AsJson = False) -> None:
 
 @keys.command("revoke")
 def revoke_command(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `flowcast keys list` tells it.")],
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `flowcast keys list` shows it.")],
     force: Annotated[bool, typer.Option("--force", help="Even the last one with the scope admin.")] = False,
 ) -> None:
     """Make a key invalid; processes that are serving notice within 60 s."""

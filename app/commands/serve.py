@@ -67,7 +67,7 @@ class WorkerBeside:
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            # A process group of its own: Ctrl-C reaches the service, which then tells the worker.
+            # A process group of its own: Ctrl-C reaches the service, which then stops the worker.
             command = [sys.executable, "-m", "app", "worker", "--parent", str(os.getpid())]
             self._process = subprocess.Popen(command, start_new_session=True)
             while self._process.poll() is None and not self._over.wait(0.2):

@@ -32,7 +32,7 @@ def settings_or_refuse(command: str) -> Settings:
 
 @contextmanager
 def service_database(command: str, settings: Settings) -> Iterator[Engine]:
-    """Open the database for one command; what goes wrong with it is said in one line."""
+    """Open the database for one command; what goes wrong with it is reported in one line."""
     engine = None
     try:
         engine = open_database(settings.database_url)

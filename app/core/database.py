@@ -36,16 +36,16 @@ CONNECTING: dict[str, Any] = {
 }
 AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # what a database that cannot be used fails with
 READ_ONLY = "25006"  # PostgreSQL's code for a write that it does not take, as from a standby
-CHANNEL = "flowcast_changes"  # on which PostgreSQL tells listeners that something was written
+CHANNEL = "flowcast_changes"  # on which PostgreSQL notifies listeners that something was written
 
-_CONCERNS = "flowcast.concerns"  # where a session says which links its changes concern
+_CONCERNS = "flowcast.concerns"  # where a session stores which links its changes concern
 
 _writes = 0  # of what is served
 _broad_writes = 0  # those of them that did not say which links they concern
 
 
 class Table(DeclarativeBase):
-    """What all tables share: constraints with names that a migration can speak of."""
+    """What all tables share: constraints with names that a migration can use."""
 
     metadata = MetaData(naming_convention=CONSTRAINT_NAMES)
 
@@ -165,10 +165,12 @@ def reading(engine: Engine) -> Iterator[Session]:
 
 @contextmanager
 def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> Iterator[Session]:
-    """Return a session whose changes are committed at the end, or not at all; whoever serves from memory hears of it.
+    """Return a session whose changes are committed at the end, or not at all.
+
+    Processes that serve from memory are notified.
 
     What is committed survives a power cut. ``derived`` data need not: it can be made again from
-    what does, and is spared the wait for the disk. ``served`` says whether a forecast may change by
+    what does, and is spared the wait for the disk. ``served`` states whether a forecast may change by
     it; the progress of a run, for one, changes none.
     """
     global _writes, _broad_writes

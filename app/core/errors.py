@@ -102,7 +102,7 @@ class TooLarge(Problem):
 
 
 class Unsupported(Problem):
-    """A body in a language that is not spoken here."""
+    """A body of a media type that is not supported."""
 
     status = 415
     title = "Unsupported media type"

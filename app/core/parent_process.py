@@ -20,7 +20,7 @@ def end_with(parent: int, end: Callable[[], object]) -> None:
 
 
 def _watch(parent: int, end: Callable[[], object]) -> None:
-    # A process killed with -9 tells nobody; its children find themselves with another parent.
+    # A process killed with -9 notifies nobody; its children find themselves with another parent.
     look = threading.Event()
     while os.getppid() == parent:
         look.wait(LOOK_SECONDS)

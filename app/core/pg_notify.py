@@ -1,4 +1,4 @@
-"""What processes tell each other over PostgreSQL: that something was written, and which links it concerns.
+"""Notifications between processes over PostgreSQL: that something was written, and which links it concerns.
 
 A notice is one word, or word, sender, newest slot and link keys: ``forecasts 5f0c2a 1757894400 17,18,19``.
 PostgreSQL lets notices be 8,000 bytes long, so many links make several.
@@ -24,11 +24,11 @@ class Kind(StrEnum):
     OTHER = "other"  # something that none does
     COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
     FORECASTS = "forecasts"  # forecasts of links
-    NOTHING = "nothing"  # after all, so nobody is told
+    NOTHING = "nothing"  # after all, so nobody is notified
 
 
 class Notice(NamedTuple):
-    """What was heard."""
+    """A notification that was received."""
 
     kind: Kind
     sender: str = ""
@@ -37,7 +37,7 @@ class Notice(NamedTuple):
 
 
 def sender(engine: Engine) -> str:
-    """Return the name under which whoever writes through an engine is known: it need not hear of itself."""
+    """Return the name under which whoever writes through an engine is known; its own notifications are ignored."""
     return f"{PROCESS}{id(engine.dialect):x}"
 
 

@@ -49,7 +49,7 @@ def downgrade_schema(engine: Engine, to: str) -> None:
 
 
 def check_schema(engine: Engine) -> None:
-    """Fail when the tables in the code and the migrations tell different stories."""
+    """Fail when the tables in the code and the migrations differ."""
     from alembic import command
 
     config = _config()

@@ -48,7 +48,7 @@ Count = Annotated[
 QUALITY_PLACES = {quality: place for place, quality in enumerate(QUALITIES)}
 COLUMNS = ("link_id", "slot_start", "count")
 MOST_COMMAS = 5  # of a row; a sound one has three, and one after it
-MOST_KEYS = 20  # of a row; more are told by their number
+MOST_KEYS = 20  # of a row; of more only the number is reported
 ROW_RULE = "must be an object of link_id, slot_start, count and perhaps quality"
 RULES = {
     "link_id": LINK_ID_RULE,
@@ -80,7 +80,7 @@ class PostedCounts(TypedDict):
     counts: list[PostedCount]
 
 
-# Keys that are not known are let pass here and told by their number: as errors each would take a kilobyte.
+# Unknown keys pass here, and only their number is reported: as errors each would take a kilobyte.
 @with_config(ConfigDict(extra="allow"))
 class _PlainCount(TypedDict):
     link_id: str  # that it is a link's is checked once a link
@@ -143,7 +143,7 @@ def batch_schema() -> dict[str, Any]:
 
 
 def refuse_all(refused: Sequence[Refused], n: int) -> Invalid:
-    """Make the problem that tells why a batch was not stored."""
+    """Return the problem that states why a batch was not stored."""
     errors = [
         FieldError(f"counts.{one.place}.{one.error.field}", one.error.value, one.error.reason) for one in refused[:100]
     ]

@@ -95,10 +95,10 @@ def replay(
     note: Callable[[int], None] = lambda slot: None,
     live: bool = False,
 ) -> bool:
-    """Send slot after slot at a steady pace; tell whether the city's counts are used up.
+    """Send slot after slot at a steady pace; return whether the city's counts are used up.
 
-    ``until`` is a reading of the monotonic clock at which to stop; ``note`` hears of each slot sent; ``live`` sends
-    no slot before it is over.
+    ``until`` is a reading of the monotonic clock at which to stop; ``note`` is called with each slot sent; ``live``
+    sends no slot before it is over.
     """
     due = time.monotonic()
     for slot in range(first, last_slot(city) + 1):

@@ -38,14 +38,14 @@ class Measures:
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """What simpler forecasts said of the same slots."""
+    """Simpler forecasts of the same slots."""
 
     profile: Array
     last_week: Array
 
 
 def measure(actual: Array, forecast: SlotForecasts, beside: Yardsticks, slot_minutes: float) -> Measures:
-    """Measure what was said of some slots against the counts that came."""
+    """Measure forecasts of some slots against the counts that came."""
     whole, relative = rmse(actual, forecast.expected), mare(actual, forecast.expected, MARE_FLOOR)
     passed = geh_pass_share(actual, forecast.expected, slot_minutes)
     each = geh(actual, forecast.expected, slot_minutes)

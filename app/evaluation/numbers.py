@@ -36,7 +36,7 @@ class Numbers:
         return f"<span {self.attributes(*path)}>{escape(shown(self.at(*path), style))}</span>"
 
     def cell(self, style: str, *path: str | int, best: bool = False) -> str:
-        """Return a number in a table; the best of its row in bold, and said to be so."""
+        """Return a number in a table; the best of its row in bold, and marked for screen readers."""
         text = escape(shown(self.at(*path), style))
         if best:
             note = '<span class="visually-hidden"> best</span>'

@@ -32,7 +32,7 @@ class SlotForecasts(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A method trained on a link: what it is, and what it said of each training and test slot."""
+    """A method trained on a link: what it is, and its forecast of each training and test slot."""
 
     seconds: float
     train: SlotForecasts  # leave-one-out, neighbours within a day barred
@@ -101,7 +101,7 @@ def _descended(X: Array, y: Array, span: Span, neighbors: int) -> MLKR:
 
 
 def run(method: Method, span: Span, plan: EvaluationPlan) -> Run:
-    """Train a method on the training days and let it speak of every slot."""
+    """Train a method on the training days and forecast every slot."""
     return _run_paper(method, span, plan) if plan.under_the_paper(method) else _run_product(method, span, plan)
 
 
@@ -156,7 +156,7 @@ def run_profile(span: Span, level: float) -> Run:
 
 
 def _on_all_slots(span: Span, expected: Array, bands: Bands) -> SlotForecasts:
-    """Put what was said of the training rows onto the training slots."""
+    """Put forecasts of the training rows onto the training slots."""
     out = SlotForecasts(*(np.full(span.cut, np.nan) for _ in range(3)))
     for slots, values in zip(out, one_ahead(expected, bands), strict=True):
         slots[span.rows.positions] = values

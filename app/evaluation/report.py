@@ -23,7 +23,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Forecasts:
-    """What a method said of each test slot, rounded to a hundredth of a vehicle."""
+    """A method's forecast of each test slot, rounded to a hundredth of a vehicle."""
 
     expected: Values
     lower: Values

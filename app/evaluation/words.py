@@ -18,7 +18,7 @@ BELIEVES_ITSELF = "a method that fits the training days too closely believes its
 
 
 def verdict(numbers: Numbers) -> list[str]:
-    """Return what this run says, a paragraph each."""
+    """Return the findings of this run, a paragraph each."""
     paragraphs = [
         _first(numbers),
         _choices(numbers),

@@ -28,14 +28,14 @@ ACTIVATIONS_A_MESSAGE = 100
 
 @dataclass
 class Cursor:
-    """What a webhook was told of: the newest activation, and each link's forecast."""
+    """What a webhook was sent: the newest activation, and each link's forecast."""
 
     activation: int
     marks: Marks = field(default_factory=dict)
 
     @classmethod
     def of(cls, row: Webhook) -> Cursor:
-        """Read a webhook's cursor; without one it was told nothing."""
+        """Read a webhook's cursor; without one it was sent nothing."""
         stored = json.loads(row.last_forecast or "{}")
         return cls(row.last_activation, {int(key): (as_of, version) for key, (as_of, version) in stored.items()})
 
@@ -45,11 +45,11 @@ class Cursor:
 
 
 class News(NamedTuple):
-    """What could be told, as it was when the database was last asked."""
+    """What could be sent, as it was when the database was last read."""
 
     activation: int  # number of the newest
     marks: Marks
-    now: int  # by the service's clock, in Unix seconds: what the age of counts is told by
+    now: int  # by the service's clock, in Unix seconds: by which the age of counts is computed
 
 
 class Message(NamedTuple):
@@ -65,12 +65,12 @@ class Message(NamedTuple):
 
 
 def changed(cursor: Cursor, news: News) -> Marks:
-    """Return the links whose latest forecast is not the one told."""
+    """Return the links whose latest forecast is not the one sent."""
     return {key: mark for key, mark in news.marks.items() if cursor.marks.get(key) != mark}
 
 
 def messages(engine: Engine, kinds: str, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
-    """Return what a webhook is to be told, activations first: they explain the forecasts."""
+    """Return what a webhook is to be sent, activations first: they explain the forecasts."""
     # Links that are gone leave the cursor, or it would grow for ever.
     cursor = Cursor(cursor.activation, {key: mark for key, mark in cursor.marks.items() if key in news.marks})
     if ACTIVATION in kinds:

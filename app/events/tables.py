@@ -11,7 +11,7 @@ from app.core.database import Table, UtcDateTime
 
 
 class Webhook(Table):
-    """An address, what it wants to hear of, the secret its messages are signed with, and how delivery stands."""
+    """An address, the events that it is sent, the secret they are signed with, and how delivery stands."""
 
     __tablename__ = "webhooks"
 

@@ -1,4 +1,4 @@
-"""Webhooks in the database, and what they are to be told of."""
+"""Webhooks in the database, and what they are to be sent."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def settle_activations(session: Session) -> None:
 
 
 def latest_forecasts(session: Session) -> Marks:
-    """Return each link's latest stored forecast: by its active version if that spoke, else the one issued last."""
+    """Return each link's latest stored forecast: by its active version if that made one, else the one issued last."""
     active = active_versions(session)
     found: dict[int, tuple[bool, int, int, int]] = {}
     for key, end, minutes, version, issued_at in recent_then_older(session, _latest, None):

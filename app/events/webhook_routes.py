@@ -25,7 +25,7 @@ MOST_WEBHOOKS = 100
 
 
 def register_webhook(session: Session, wanted: NewWebhook, hosts: Collection[str], *, created_by: str) -> Webhook:
-    """Store a webhook that hears of activations from now on, and of forecasts from the latest on."""
+    """Store a webhook that is sent activations from now on, and forecasts from the latest on."""
     require_allowed(wanted.url, hosts)
     if len(all_webhooks(session)) >= MOST_WEBHOOKS:
         raise NotYet(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")

@@ -76,7 +76,7 @@ class Latest(NamedTuple):
 
 
 class _Noticed(NamedTuple):
-    """When another process was last heard to write a link, and from when on its entry must be looked up."""
+    """When another process last notified of a write to a link, and from when on its entry must be looked up."""
 
     at: float
     due: float

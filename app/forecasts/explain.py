@@ -1,4 +1,4 @@
-"""Why a forecast says what it says: when it looked like this before, and which lags matter."""
+"""Why a forecast is what it is: when it looked like this before, and which lags matter."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ MOST_LAGS = 12
 
 
 def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
-    """Explain a statement; None where no trained model spoke."""
+    """Explain a forecast; None where no trained model made it."""
     loaded = forecaster.model_of(session, issued)
     if loaded is None:
         return None

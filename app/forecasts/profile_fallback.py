@@ -30,7 +30,7 @@ from model.link_model.profile import Profile
 Array = NDArray[np.float64]
 
 DAYS = 28  # of counts that a profile is learnt from when no model brings one
-LEAST_DAYS = 2  # of counts, below which a mean of the past says less than the last count
+LEAST_DAYS = 2  # of counts, below which a mean of the past is worse than the last count
 LEVEL = 0.9
 MOST_KEPT = 5000
 LINKS_AT_ONCE = 50  # links whose counts are read in one query: megabytes, and a tenth of a second

@@ -68,7 +68,7 @@ class PastForecast(NamedTuple):
 
 
 def save_forecasts(session: Session, statements: Iterable[IssuedForecast]) -> bool:
-    """Store forecasts and tell whether all were; one that may still be served for its slot and model stays."""
+    """Store forecasts and return whether all were; one that may still be served for its slot and model stays."""
     rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
     if not rows:
         return True

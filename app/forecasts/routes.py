@@ -173,7 +173,7 @@ def get_past_forecasts(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
 ) -> PastForecasts | Response:
-    """Return what was forecast, with what came: the last 24 hours up to the newest forecast unless told otherwise.
+    """Return what was forecast, with what came: the last 24 hours up to the newest forecast by default.
 
     `Accept: text/csv` answers in CSV. A Link header leads to the next page.
     """

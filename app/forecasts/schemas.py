@@ -27,16 +27,16 @@ class ForecastOut(BaseModel):
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
     as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
     issued_at: datetime = Field(description="When it was issued")
-    method: Method = Field(description="Who says it: a trained model, the link's profile, or the last count")
+    method: Method = Field(description="What made it: a trained model, the link's profile, or the last count")
     degraded_reason: str | None = Field(
-        description="Why not the active model; null when it speaks, and where the profile was chosen over it"
+        description="Why not the active model; null when it made the forecast, and where the profile was chosen over it"
     )
     filled_lags: int = Field(
         description="Gaps in the lag window that the profile filled, for NETWORK among the latest 32 slots",
         examples=[0],
     )
     data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
-    model_version: int | None = Field(description="Version of the trained model; null where none speaks", examples=[3])
+    model_version: int | None = Field(description="Version of the trained model; null without one", examples=[3])
 
 
 class Neighbour(BaseModel):
@@ -72,14 +72,14 @@ class ContextShare(BaseModel):
 
 
 class MemoryShares(BaseModel):
-    """How much of what each memory says a network's model adds to its linear base."""
+    """How much of each memory's correction a network's model adds to its linear base."""
 
     own: float = Field(description="Of the link's own past", examples=[0.5])
     network: float = Field(description="Of the past of all links", examples=[0.5])
 
 
 class Explanation(BaseModel):
-    """Why a forecast says what it says."""
+    """Why a forecast is what it is."""
 
     neighbours: list[Neighbour] = Field(description="When it looked like this before, the heaviest first")
     lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first; empty for NETWORK")
@@ -104,7 +104,7 @@ class LinkForecast(BaseModel):
 
 
 class ExplainedForecast(LinkForecast):
-    """The same, with its reasons; ``explanation`` is null where no trained model spoke."""
+    """The same, with its reasons; ``explanation`` is null where no trained model made it."""
 
     explanation: Explanation | None
 
@@ -114,7 +114,7 @@ class LinkStatus(BaseModel):
 
     link_id: str = Field(examples=["0970-7"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
-        description="ok: its active model speaks, or the profile that a run chose; degraded: another method does; "
+        description="ok: by its active model, or by the profile that a run chose; degraded: by another method; "
         "no_counts, failed: there is none"
     )
     forecasts: list[ForecastOut]

@@ -13,9 +13,9 @@ METHODS = ("KR_SML", "MLKR", "KR", "KR_PCA", "profile", "last_count", "NETWORK")
 
 
 class Forecast(Table):
-    """What was said about one slot, ``horizon`` slots after the newest count known then.
+    """A forecast of one slot, ``horizon`` slots after the newest count known then.
 
-    ``model_version`` is 0 where no trained model spoke. ``usual`` is the link's profile for the
+    ``model_version`` is 0 where no trained model made it. ``usual`` is the link's profile for the
     slot, against which skill is measured.
     """
 

@@ -95,7 +95,7 @@ def field_error(error: Mapping[str, Any]) -> FieldError:
     if kind == "missing":
         return FieldError(".".join(map(str, place)), "", "is required")
     reason = "is not known here" if kind == "extra_forbidden" else message.removeprefix("Value error, ")
-    reason = reason.rpartition(" is refused; ")[2]  # what is refused is told beside it
+    reason = reason.rpartition(" is refused; ")[2]  # what is refused is in another field
     reason = SHOULD.sub("must ", reason.removeprefix("it "))
     return FieldError(".".join(map(str, place)), _shown(error.get("input")), reason)
 

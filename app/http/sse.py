@@ -56,7 +56,7 @@ Stamp = Callable[[], object]
 
 @contextmanager
 def streams_end_on_signals() -> Iterator[None]:
-    """End streams once the process is told to stop: the server waits for every answer, and they have no end."""
+    """End streams once the process is asked to stop: the server waits for every answer, and they have no end."""
     if threading.current_thread() is not threading.main_thread():  # as in tests: signals come to the main one
         yield
         return

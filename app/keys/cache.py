@@ -120,7 +120,7 @@ class ApiKeyCache:
         """Store when keys were last used, off the request path."""
         if self._used:
             used, self._used = self._used, {}
-            # Not through ``writing``: nobody who serves from memory needs to hear of this.
+            # Not through ``writing``: no process that serves from memory needs a notification of this.
             with Session(self._engine.execution_options(writes=True)) as session, session.begin():
                 save_last_use(session, used)
 

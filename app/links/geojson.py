@@ -46,7 +46,7 @@ OUT_SCHEMA: dict[str, Any] = {
 
 
 class FeatureProperties(LinkProperties):
-    """What a feature says of a link beside its geometry."""
+    """The properties of a link's feature beside its geometry."""
 
     link_id: LinkId
 

@@ -68,7 +68,7 @@ EXAMPLE: dict[str, Any] = {
 
 
 class LinkProperties(BaseModel):
-    """What is said of a link beside its id and its geometry."""
+    """The properties of a link beside its id and its geometry."""
 
     model_config = ConfigDict(extra="forbid")
 

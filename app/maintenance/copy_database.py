@@ -126,7 +126,7 @@ def _never_again(of: Table) -> bool:
     return bool(of.dialect_options["sqlite"]["autoincrement"])
 
 
-MOST_DIFFERENCES = 20  # told one by one
+MOST_DIFFERENCES = 20  # listed one by one
 
 Advance = Callable[[str, int], None]
 
@@ -171,7 +171,7 @@ def prepare(source: Engine, target: Engine) -> None:
 def copy_database(source: Connection, target: Engine, advance: Advance) -> None:
     """Copy every table of a snapshot in one transaction, which is committed once every row was compared.
 
-    ``advance`` is told of rows copied and rows compared, so that each row comes up twice.
+    ``advance`` is called with rows copied and rows compared, so that each row comes up twice.
     """
     with writing(target) as session:
         connection = session.connection()

@@ -174,7 +174,7 @@ def count_old(session: Session, old: Old) -> dict[str, int]:
 
 
 def prune(engine: Engine, old: Old, removed: Removed) -> None:
-    """Remove what is old; each part is committed, and told of, for itself."""
+    """Remove what is old; each part is committed, and reported, for itself."""
     if old.slots is not None:
         _prune_slots(engine, old.slots, removed)
     if old.records is not None:

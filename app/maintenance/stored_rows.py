@@ -71,7 +71,7 @@ def _as_stored(connection: Connection, column: ColumnElement[Any]) -> ColumnElem
 
 
 def _alike(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
-    # SQLite sorts text by its bytes; PostgreSQL by the language it was set up in, unless told.
+    # SQLite sorts text by its bytes; PostgreSQL by the language it was set up in by default.
     if isinstance(column.type, String) and connection.dialect.name == "postgresql":
         return collate(column, "C")
     return column

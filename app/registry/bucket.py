@@ -1,4 +1,4 @@
-"""Objects in a bucket, by fsspec: what is asked of it is answered, or it is said in one line why not."""
+"""Objects in a bucket, by fsspec: each call is answered, or fails with one line that states why."""
 
 from __future__ import annotations
 

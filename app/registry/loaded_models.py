@@ -50,7 +50,7 @@ class Damage(NamedTuple):
     away: bool
 
     def as_problem(self, folder: Path) -> DamagedArtifact:
-        """Return what whoever asks for the model is told."""
+        """Return the error for whoever asks for the model."""
         return (ArtifactAway if self.away else DamagedArtifact)(folder, self.reason)
 
 

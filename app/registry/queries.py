@@ -82,7 +82,7 @@ def newest_candidates(session: Session) -> dict[int, int]:
 
 
 def versions_of(session: Session, link_key: int) -> list[ModelVersion]:
-    """Return all trained models of a link, the newest first, without what is said about them."""
+    """Return all trained models of a link, the newest first, without their manifests."""
     question = select(ModelVersion).where(ModelVersion.link_key == link_key).options(defer(ModelVersion.about))
     return list(session.scalars(question.order_by(ModelVersion.version.desc())))
 

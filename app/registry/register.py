@@ -44,7 +44,7 @@ class _Checked(NamedTuple):
 def register_model(
     session: Session, store: ModelStore, link: LinkInfo, folder: Path, *, now: datetime | None = None
 ) -> Registered:
-    """Put an artifact for its link as a candidate; one that is there already is only told so.
+    """Register an artifact for its link as a candidate, unless it is there already.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _remove_unless_committed(session: Session, store: ModelStore, place: str) ->
     """Take an artifact out of the store again if its row's transaction is given up.
 
     Where the database goes away during the commit, nobody knows whether the row is there. The artifact then
-    stays: one without a row is replaced or swept, a row without one is a model that cannot speak.
+    stays: one without a row is replaced or swept, a row without one is a model that cannot be loaded.
     """
     committing = False
 

@@ -31,7 +31,7 @@ class ModelVerdict(BaseModel):
 
 
 class ArtifactAbout(BaseModel):
-    """What an artifact says of itself: its link, how it was learnt and how good it was."""
+    """An artifact's description of itself: its link, how it was learnt and how good it was."""
 
     model_config = ConfigDict(extra="ignore")
 

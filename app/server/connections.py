@@ -24,7 +24,7 @@ from app.settings import Settings
 log = logging.getLogger("flowcast.connections")
 
 LOOK_SECONDS = 1.0
-END_SECONDS = 3.0  # that a body may still take to come once the service is told to end
+END_SECONDS = 3.0  # that a body may still take to come once the service is asked to end
 ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
 LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
 LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
@@ -67,7 +67,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
-        self._ending_since: float | None = None  # since the server was told to end
+        self._ending_since: float | None = None  # since the server was asked to end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""

@@ -30,7 +30,7 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class Stored:
-    """What the database says."""
+    """The state of the database."""
 
     trouble: str | None
     step: str | None = None
@@ -57,7 +57,7 @@ class Readiness:
         return self._newest_step
 
     async def ask(self) -> Stored:
-        """Return what the database says, or said a moment ago."""
+        """Return the state of the database, now or a moment ago."""
         async with self._lock:
             if monotonic() >= self._until:
                 try:

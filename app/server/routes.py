@@ -77,7 +77,7 @@ class SchemaCheck(BaseModel):
 
 
 class DamagedModel(BaseModel):
-    """An artifact that cannot be used; an older one or the profile speaks instead."""
+    """An artifact that cannot be used; an older one or the profile replaces it."""
 
     link_id: str
     version: int

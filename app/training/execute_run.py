@@ -32,7 +32,7 @@ log = logging.getLogger("flowcast.retrain")
 
 
 class RunLost(Exception):
-    """The run was given to another worker, because this one was not heard of."""
+    """The run was given to another worker, because this one sent no heartbeat."""
 
 
 def execute_run(work: Work, heartbeat: Heartbeat) -> str:

@@ -1,4 +1,4 @@
-"""The heartbeat of a run under way: it says that its worker is alive, and hears whether to stop."""
+"""The heartbeat of a run under way: it shows that its worker is alive, and reads whether to stop."""
 
 from __future__ import annotations
 

@@ -134,9 +134,9 @@ def learn(
     *,
     report: Report | None = None,
 ) -> None:
-    """Train a network, let the active network models speak of the same held-out days, and keep all that.
+    """Train a network, forecast the same held-out days with the active network models, and store all that.
 
-    Whatever goes wrong is what the phase says; its links decide what it means for them.
+    Whatever goes wrong is stored in the phase; its links decide what it means for them.
     """
 
     def work() -> dict[str, Any]:

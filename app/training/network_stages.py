@@ -75,7 +75,7 @@ def execute_stages(work: Work, heartbeat: Heartbeat, asked: Sequence[LinkInfo], 
     """Train the models of networks, network by network; return the folder of each link's network.
 
     A network is learnt from all links of a time zone and slot length, whichever were asked for. Links that
-    are trained by themselves need it only to hear what their active network models would have said.
+    are trained by themselves need it only for the forecasts of their active network models.
     """
     found: dict[str, Path] = {}
     zones = _zones(work, asked)

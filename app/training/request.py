@@ -19,7 +19,7 @@ Activate = Literal["if_better", "always", "never"]
 # Who requested a run that no person did.
 SCHEDULE, TRIGGER = "schedule", "trigger"
 REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
-DEFAULT_DAYS = 56  # of counts that a run reads unless told otherwise
+DEFAULT_DAYS = 56  # of counts that a run reads by default
 OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
 OF_NETWORKS = ("context",)
 

@@ -25,7 +25,7 @@ from app.worker.triggers import make_due_runs
 LOOK_SECONDS = 10.0
 SWEEP_SECONDS = 3600.0
 SCHEDULER_LOCK = 7_240_602  # a number of our own among PostgreSQL's advisory locks
-# Of a host that vanished the server hears nothing; it must notice by itself, or nobody else gets the turn.
+# A host that vanished closes no connection; the server must notice by itself, or nobody else gets the turn.
 SERVER_KEEP_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 
 log = logging.getLogger("flowcast.scheduler")

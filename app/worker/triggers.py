@@ -43,7 +43,9 @@ class Fallen(NamedTuple):
 
 
 def falling_links(session: Session, settings: Settings, cool_since: datetime) -> list[Fallen]:
-    """Find links to retrain, by what their active model said one slot ahead; those in a run, or just out of one, rest.
+    """Find links to retrain, by their active model's forecasts one slot ahead.
+
+    Links that are in a run, or just out of one, rest.
 
     The window ends with the newest count of any link: a detector that stopped sending has too few
     scored slots in it, and is no reason to learn anything new.

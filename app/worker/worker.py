@@ -33,7 +33,7 @@ log = logging.getLogger("flowcast.worker")
 
 
 class Worker:
-    """Claims runs and carries them out until it is told to stop."""
+    """Claims runs and carries them out until it is stopped."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings

@@ -67,7 +67,7 @@ class Artifact:
 
     @property
     def contents(self) -> dict[str, Any]:
-        """What the writer said about the arrays."""
+        """The writer's description of the arrays."""
         return dict(self.manifest["contents"])
 
 
@@ -91,7 +91,7 @@ def write_artifact(
         Names match ``[a-z][a-z0-9_]{0,63}``. Bool, integers, float32 and float64 of any shape, 0-d
         and empty included; stored little-endian and in C order.
     written_at : datetime with a zone, optional
-        Now, unless told. Everything else in an artifact follows from the arguments and the
+        Now by default. Everything else in an artifact follows from the arguments and the
         versions of the libraries.
 
     Returns

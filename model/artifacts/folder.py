@@ -51,7 +51,7 @@ def replaced(target: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(parent: Path) -> list[Path]:
-    """Remove the temporary folders of writers that died, and tell which.
+    """Remove the temporary folders of writers that died, and return which.
 
     A writer at work holds a lock on its folder, which ends with its process: only folders without
     one are touched. A writer that died after it had moved the old artifact away, and before the

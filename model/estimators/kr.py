@@ -44,7 +44,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         sigma of the Gaussian, in scaled inputs.
     standardize : bool or "auto", default="auto"
         Divide each input by its standard deviation. "auto" does so when the largest spread is more
-        than ten times the smallest (constant inputs left aside); ``standardized_`` tells.
+        than ten times the smallest (constant inputs left aside); ``standardized_`` shows whether.
     verbose : bool, default=False
         Print what was decided and, for the learnt metrics, a line per step.
 

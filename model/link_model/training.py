@@ -222,7 +222,7 @@ class _Span:
     def compare(
         self, judged: TrainedModel | None, rivals: Mapping[str, Rival], forecasts: Mapping[str, Array]
     ) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, rivals, plain KR, profile, last week and what others said on the same held-out slots.
+        """Measure candidate, rivals, plain KR, profile, last week and others' forecasts on the same held-out slots.
 
         A slot is scored when it has a count and every method has a forecast for it; how many had
         none is in the measures.
@@ -260,7 +260,7 @@ class _Span:
 
 
 def measured(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
-    """Measure methods, profile among them, on the slots for which each that says anything at all has said something."""
+    """Measure methods, profile among them, on the slots that every method with any forecast has one for."""
     known = [~np.isnan(expected) for expected in forecasts.values() if not np.isnan(expected).all()]
     actual = np.where(np.all(known, axis=0), counts, np.nan)
     return {

@@ -35,7 +35,7 @@ LEAST_DAY = 0.5  # share of a day's slots that makes it a day of counts
 
 
 class HeldOutForecasts(NamedTuple):
-    """What the base says of the held-out rows."""
+    """The base's forecasts of the held-out rows."""
 
     slots: Slots
     places: NDArray[np.float32]  # (n_links, n_rows, rank)
@@ -225,7 +225,7 @@ class NetworkDays:
     def _forecast(
         self, source: ContextSource, slots: Slots, base: Base, own: Array, components: Array
     ) -> tuple[Array, Array, Array]:
-        """Return where rows lie under the metric, what the base says and what is usual, links first."""
+        """Return where rows lie under the metric, the base's forecasts and what is usual, links first."""
         forecasts, usual = [], []
         for h in range(self.plan.horizons):
             rows = source.rows(slots, h + 1)

@@ -16,7 +16,7 @@ MOST_DEVIATION = 2.0  # that a link may add to the network's mean, in its own un
 def mean_deviation(deviations: Array) -> Array:
     """Return the network's mean deviation of each slot, over the links that have a count; NaN where none has.
 
-    No link counts for more than twice its unit: one that is all but empty would speak for all the others.
+    No link counts for more than twice its unit: one that is all but empty would outweigh all the others.
     """
     known = ~np.isnan(deviations)
     n = known.sum(axis=0)

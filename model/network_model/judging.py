@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 class ModelForecast(NamedTuple):
-    """What models said of the held-out slots one slot ahead, (n_links, n_slots) from slot ``first`` on; NaN by none."""
+    """Models' forecasts of the held-out slots one slot ahead, (n_links, n_slots) from slot ``first`` on, or NaN."""
 
     first: int
     expected: Array
@@ -27,7 +27,7 @@ class ModelForecast(NamedTuple):
 def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> ModelForecast:
     """Forecast the held-out slots by models that were trained before, by the same walk that judges new ones.
 
-    Their own tables and memories may hold the held-out days; so they speak under the profiles that were
+    Their own tables and memories may hold the held-out days; so they forecast under the profiles that were
     known before those, and remember no moment of theirs. Models may be of several networks.
     """
     days = NetworkDays(series, plan, _no_report)

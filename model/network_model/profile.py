@@ -141,7 +141,7 @@ def _time_of_day_means(sums: Array, days: Array) -> Array:
 
 
 def _smoothed(by_type: Array) -> Array:
-    """Smooth a little where many days speak, more on the few days of a weekend."""
+    """Smooth a little where there are many days, more on the few days of a weekend."""
     slots_per_day = by_type.shape[2]
     out = _around_the_week(by_type, _beside(WEEKDAY_SIDE, slots_per_day))
     out[:, 5:] = _around_the_week(by_type, _triangle(WEEKEND_REACH, slots_per_day))[:, 5:]

@@ -28,7 +28,7 @@ MOST_QUERIES = 20_000  # on which shares are chosen
 
 
 class Judged(NamedTuple):
-    """What was said of the held-out slots, (n_links, n_slots, n_horizons) each, from slot ``first`` on.
+    """Forecasts of the held-out slots, (n_links, n_slots, n_horizons) each, from slot ``first`` on.
 
     A row is the moment before its slot: its first horizon is that slot.
     """
@@ -111,7 +111,7 @@ def refresh_network(
 class _Choice(NamedTuple):
     ridge: tuple[float, ...]  # by horizon
     own_ridge: tuple[float, ...]
-    shares: Array  # (n_horizons,), how much of what the base says is taken
+    shares: Array  # (n_horizons,), how much of the base's forecast is taken
     kept: Array  # (n_links, n_horizons), 1 for a link that keeps weights of its own, else 0
     alone_ridge: Array  # (n_links, n_horizons), penalty of a link by itself
     alone_shares: Array  # (n_links, n_horizons), how much of the answer is left to the link by itself
@@ -130,7 +130,7 @@ def _choose_base(
 ) -> tuple[Base, Array, _Choice]:
     """Choose the penalties on the held-out days, horizon by horizon; the profile alone is among the candidates.
 
-    Penalties, and how much of what the base says is taken, are chosen by all links together. Then each
+    Penalties, and how much of the base's forecast is taken, are chosen by all links together. Then each
     link goes without a part of its own where that made it worse, or where nothing judges it.
     """
     judged = held[0].n > 0

@@ -63,7 +63,7 @@ class Progress:
                 self._unread[shortened(name)] = None
 
     def end(self) -> None:
-        """Add to the report what can be said once everything is read."""
+        """Add to the report what is known once everything is read."""
         if self._unread:
             self.report.notes.append(f"columns that are not read: {', '.join(self._unread)}")
 

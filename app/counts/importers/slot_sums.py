@@ -40,7 +40,7 @@ class SlotStarts:
         self._days[day] = self._days.get(day, 0) | 1 << of_day
 
     def length(self, usual: int) -> int | None:
-        """Return the length of the slots in minutes; None where the starts do not tell it."""
+        """Return the length of the slots in minutes; None where the starts do not show it."""
         steps = self._steps()
         frequent = [step for step, n in steps.items() if n >= LEAST_SHARE * steps.total()]
         length = min(frequent or steps, default=0)
