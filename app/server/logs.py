@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -77,8 +78,8 @@ class BackgroundHandler(logging.Handler):
             self._lines.append(self.format(record) + "\n")
 
     def flush(self) -> None:
-        """Write the lines that wait."""
-        with self._writing:
+        """Write the lines that wait; those that cannot be written are lost, and later ones are tried again."""
+        with self._writing, contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that was closed
             lines = "".join(self._lines.popleft() for _ in range(len(self._lines)))
             if lines:
                 self._stream.write(lines)

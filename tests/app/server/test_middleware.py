@@ -169,6 +169,24 @@ class TestLog:
         # Those that waited, and those that were being written.
         assert 2 <= len(stream.getvalue().splitlines()) <= 4
 
+    def test_lines_are_written_again_after_a_full_disk(self):
+        class FullDisk(io.StringIO):
+            full = True
+
+            def write(self, text: str) -> int:
+                if self.full:
+                    raise OSError(28, "No space left on device")
+                return super().write(text)
+
+        stream = FullDisk()
+        handler = BackgroundHandler(stream)
+        for message in ("lost", "kept"):
+            handler.handle(logging.makeLogRecord({"msg": message}))
+            handler.flush()
+            stream.full = False
+        handler.close()
+        assert stream.getvalue() == "kept\n"
+
 
 class TestHeaders:
     @pytest.mark.parametrize("path", ["/livez", "/v1/links", "/nowhere", "/v1/probe/broken"])
