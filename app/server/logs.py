@@ -69,8 +69,8 @@ class BackgroundHandler(logging.Handler):
         super().__init__()
         self._stream, self._writing = stream, threading.Lock()
         self._lines: deque[str] = deque()
-        self._closed = threading.Event()
-        threading.Thread(target=self._write_until_closed, name="request-log", daemon=True).start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._write_until_ended, name="request-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line for the thread; drop it while many wait, because without a reader memory must stay bounded."""
@@ -87,12 +87,12 @@ class BackgroundHandler(logging.Handler):
 
     def close(self) -> None:
         """Write the lines that wait, and end the thread."""
-        self._closed.set()
+        self._ended.set()
         self.flush()
         super().close()
 
-    def _write_until_closed(self) -> None:
-        while not self._closed.wait(WRITE_SECONDS):
+    def _write_until_ended(self) -> None:
+        while not self._ended.wait(WRITE_SECONDS):
             self.flush()
 
 

@@ -169,6 +169,11 @@ class TestLog:
         # Those that waited, and those that were being written.
         assert 2 <= len(stream.getvalue().splitlines()) <= 4
 
+    def test_a_handler_can_be_closed_twice(self):
+        handler = BackgroundHandler(io.StringIO())
+        handler.close()
+        handler.close()  # as logging.config does with every handler there is
+
     def test_lines_are_written_again_after_a_full_disk(self):
         class FullDisk(io.StringIO):
             full = True
