@@ -134,7 +134,7 @@ def test_what_draws_the_report_must_be_there(city_file, tmp_path, monkeypatch):
 @pytest.mark.journey
 def test_ctrl_c_leaves_no_report(tmp_path):
     file, report = tmp_path / "city.csv", tmp_path / "report"
-    write_csv(sample_city(links=24, days=20), file)
+    write_csv(sample_city(links=8, days=20), file)
     command = [FLOWCAST, "evaluate", file, "--train-days", "18", "--test-days", "2", "--jobs", "2", "--output", report]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr
@@ -156,13 +156,12 @@ def test_the_readme_documents_every_option():
 
 
 @pytest.mark.journey
-def test_real_links_are_forecast_better_by_kr_sml_than_by_its_siblings(real_file, tmp_path):
-    done = evaluate(real_file, "--links", "0970-1,4043-5", "--test-days", 9, "--output", tmp_path, "--json")
+def test_a_real_link_is_forecast_better_by_kr_sml_than_by_its_siblings(real_file, tmp_path):
+    done = evaluate(real_file, "--links", "0970-1", "--test-days", 9, "--output", tmp_path, "--json")
     assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout)
-    assert [link["test_to"] for link in report["links"]] == ["2006-10-31"] * 2
-    for link in report["links"]:
-        *siblings, ours = [method["test"]["rmse"] for method in link["methods"][:4]]
-        assert ours < min(siblings)
-        assert link["methods"][3]["test"]["n_used"] == 9 * 96 - 4  # the day the clocks went forward has 92 slots
-        assert link["methods"][3]["test"]["coverage"] > 0.8
+    [link] = json.loads(done.stdout)["links"]
+    assert link["test_to"] == "2006-10-31"
+    *siblings, ours = [method["test"]["rmse"] for method in link["methods"][:4]]
+    assert ours < min(siblings)
+    assert link["methods"][3]["test"]["n_used"] == 9 * 96 - 4  # the day the clocks went forward has 92 slots
+    assert link["methods"][3]["test"]["coverage"] > 0.8
