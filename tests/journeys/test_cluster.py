@@ -39,13 +39,12 @@ FAILURES = 1  # that a link may survive; one more and it is the link's fault
 pytestmark = on_sqlite
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(FAILURES)}
-    with DaskCluster(tmp_path_factory.mktemp("dask"), **allowed) as running:
-        running.start_scheduler()
-        running.start_workers(2)
-        yield running
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    """A cluster of which nothing has been started."""
+    (tmp_path / "dask").mkdir()
+    with DaskCluster(tmp_path / "dask", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(FAILURES)) as found:
+        yield found
 
 
 class Runs:
@@ -133,35 +132,6 @@ class Inside:
         return {key: process for keys, process in self._client.run(asked, on_error="ignore").values() for key in keys}
 
 
-def test_a_run_gives_the_same_on_the_cluster_as_here(cluster, runs, database_url, tmp_path, monkeypatch):
-    given: dict[str, Any] = {"database_url": database_url, "model_store": tmp_path / "models", "retrain_jobs": 1}
-    here = Worker(runs.engine, Settings(**given))
-    there = Worker(runs.engine, Settings(**given, dask_scheduler=cluster.address, dask_away="wait"))
-    active = runs.ask("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
-    assert here.work_once()
-    assert runs.shown(active).state == "succeeded"
-    for algorithm, parameters in (("KR_SML", QUICK | {"lags": 12}), ("NETWORK", QUICK)):
-        found = []
-        for worker in (here, there):
-            run_id = runs.ask(algorithm, parameters)
-            assert worker.work_once()
-            found.append(runs.shown(run_id))
-        ours, theirs = found
-        assert (theirs.state, theirs.detail, theirs.progress.done) == ("succeeded", None, LINKS)
-        for one, other in zip(ours.links, theirs.links, strict=True):
-            assert other.figures == one.figures
-            assert "active" in other.figures
-            assert runs.arrays(other.link_id, other.version) == runs.arrays(one.link_id, one.version)
-    assert not list((tmp_path / "models").glob(".training-*"))
-
-    # From here on this side has another Flowcast.
-    monkeypatch.setattr("app.training.cluster.code_facts", lambda: code_facts() | {"its code": "newer"})
-    with pytest.raises(
-        ClusterUnavailable, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
-    ):
-        Cluster(cluster.address).connect()
-
-
 @contextmanager
 def working(runs: Runs, **settings: Any) -> Iterator[None]:
     """Carry out in a thread what is asked for, and no more than that."""
@@ -188,63 +158,111 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
     assert not went_wrong
 
 
-def test_dask_workers_that_die_cost_time_and_a_cancelled_run_frees_the_others(cluster, runs):
-    with Inside(cluster.address) as inside, working(runs, dask_scheduler=cluster.address):
-        wait_until(lambda: inside.workers() == 2)
-        run_id = runs.ask("KR_SML", SLOW)
-        # The worker that a link was first given to dies: the link is trained elsewhere.
-        os.kill(next(iter(wait_until(inside.executing).values())), signal.SIGKILL)
-        ended = runs.ended(run_id)
-        assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
-        assert {link.version for link in ended.links} == {1}
-        wait_until(lambda: inside.workers() == 1)
+def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
+    """One after another on one cluster, because each of its processes takes seconds to start."""
+    # A scheduler that is away is waited for.
+    run_id = runs.ask("KR_SML", SLOW)
+    with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
+        waits = runs.when(run_id, lambda run: run.detail is not None)
+        assert waits.state == "running"
+        assert waits.detail == f"waits for the Dask scheduler {cluster.address}: Connection refused"
+        assert waits.progress.waiting == LINKS
+        assert runs.heard("the cluster is unreachable")[0]["reason"] == "Connection refused"
+        cluster.start_scheduler()
+        cluster.start_workers(1)
+        goes_on = runs.when(run_id, lambda run: run.progress.done > 0)
+        assert goes_on.detail is None
+    left = runs.shown(run_id)  # its worker was stopped and has put it down
+    assert (left.state, left.detail) == ("queued", None)
 
-        # One worker after another dies of the same link: it is that link's failure.
-        run_id = runs.ask("KR_SML", MINUTES, links=1)
-        keys = set()
-        for _ in range(FAILURES + 1):
-            [(key, process)] = wait_until(inside.executing).items()
-            keys.add(key)
-            os.kill(process, signal.SIGKILL)
-            wait_until(lambda: not inside.workers())
-            cluster.start_workers(1)
-        ended = runs.ended(run_id)
-        assert len(keys) == 1
-        assert [link.state for link in ended.links] == ["failed"]
-        assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
-
-        run_id = runs.ask("KR_SML", MINUTES, links=1)
-        wait_until(inside.executing)
-        with writing(runs.engine) as session:
-            cancel_run(session, run_id)
-        assert runs.ended(run_id).state == "cancelled"
-        wait_until(lambda: not inside.executing())  # what was under way would have taken minutes
-        assert inside.workers() == 1
-
-
-def test_a_scheduler_that_is_away_is_waited_for_or_done_without(runs, tmp_path):
-    (tmp_path / "dask").mkdir()
-    with DaskCluster(tmp_path / "dask") as cluster:
-        run_id = runs.ask("KR_SML", SLOW)
-        with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
-            waits = runs.when(run_id, lambda run: run.detail is not None)
-            assert waits.state == "running"
-            assert waits.detail == f"waits for the Dask scheduler {cluster.address}: Connection refused"
-            assert waits.progress.waiting == LINKS
-            assert runs.heard("the cluster is unreachable")[0]["reason"] == "Connection refused"
-            cluster.start_scheduler()
-            cluster.start_workers(1)
-            goes_on = runs.when(run_id, lambda run: run.progress.done > 0)
-            assert goes_on.detail is None
-        # The worker was stopped and has put the run down; the next loses the scheduler in the middle.
-        left = runs.shown(run_id)
-        assert (left.state, left.detail) == ("queued", None)
-        done = {link.link_id: link.finished_at for link in left.links if link.state == "done"}
+    with Inside(cluster.address) as inside:
+        wait_until(lambda: not inside.executing())  # the link that was put down
         with working(runs, dask_scheduler=cluster.address):
-            runs.when(run_id, lambda run: run.progress.training > 0)
-            cluster.scheduler.kill()
-            ended = runs.ended(run_id)
-    assert (ended.state, ended.progress.done) == ("succeeded", LINKS)
+            go_on_after_the_death_of_a_dask_worker(runs, cluster, inside, left)
+            fail_a_link_that_ends_dask_workers(runs, cluster, inside)
+            cancel_what_a_dask_worker_computes(runs, inside)
+    train_the_same_on_the_cluster_as_here(runs, cluster)
+    refuse_a_cluster_with_another_flowcast(cluster, monkeypatch)
+
+    # A scheduler that is lost in the middle is done without.
+    with working(runs, dask_scheduler=cluster.address):
+        run_id = runs.ask("KR_SML", SLOW, links=1)
+        runs.when(run_id, lambda run: run.progress.training > 0)
+        cluster.scheduler.kill()
+        ended = runs.ended(run_id)
+    assert (ended.state, ended.progress.done) == ("succeeded", 1)
     want = f"trained in local processes, for want of the Dask scheduler {cluster.address}: Connection refused"
     assert ended.detail == want
+
+
+def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: Inside, left: RunDetail) -> None:
+    """Kill the only Dask worker while it trains the rest of a run: another one does that."""
+    os.kill(next(iter(wait_until(inside.executing).values())), signal.SIGKILL)
+    cluster.start_workers(1)
+    ended = runs.ended(left.run_id)
+    assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
+    assert {link.version for link in ended.links} == {1}
+    done = {link.link_id: link.finished_at for link in left.links if link.state == "done"}
+    assert done
     assert {link.link_id: link.finished_at for link in ended.links if link.link_id in done} == done
+    wait_until(lambda: inside.workers() == 1)
+
+
+def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
+    """Let one Dask worker after another die of the same link: it is that link's failure."""
+    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    keys = set()
+    for _ in range(FAILURES + 1):
+        [(key, process)] = wait_until(inside.executing).items()
+        keys.add(key)
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not inside.workers())
+        cluster.start_workers(1)
+    ended = runs.ended(run_id)
+    assert len(keys) == 1
+    assert [link.state for link in ended.links] == ["failed"]
+    assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
+
+
+def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
+    """Cancel a run: the Dask worker is free again, and alive."""
+    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    wait_until(inside.executing)
+    with writing(runs.engine) as session:
+        cancel_run(session, run_id)
+    assert runs.ended(run_id).state == "cancelled"
+    wait_until(lambda: not inside.executing())  # what was under way would have taken minutes
+    assert inside.workers() == 1
+
+
+def train_the_same_on_the_cluster_as_here(runs: Runs, cluster: DaskCluster) -> None:
+    """Train in this process and on the cluster: figures and artifacts are equal."""
+    models = runs.folder / "models"
+    given: dict[str, Any] = {"database_url": runs.engine.url.render_as_string(), "model_store": models}
+    here = Worker(runs.engine, Settings(**given, retrain_jobs=1))
+    there = Worker(runs.engine, Settings(**given, retrain_jobs=1, dask_scheduler=cluster.address, dask_away="wait"))
+    active = runs.ask("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
+    assert here.work_once()
+    assert runs.shown(active).state == "succeeded"
+    for algorithm, parameters in (("KR_SML", QUICK | {"lags": 12}), ("NETWORK", QUICK)):
+        found = []
+        for worker in (here, there):
+            run_id = runs.ask(algorithm, parameters)
+            assert worker.work_once()
+            found.append(runs.shown(run_id))
+        ours, theirs = found
+        assert (theirs.state, theirs.detail, theirs.progress.done) == ("succeeded", None, LINKS)
+        for one, other in zip(ours.links, theirs.links, strict=True):
+            assert other.figures == one.figures
+            assert "active" in other.figures
+            assert runs.arrays(other.link_id, other.version) == runs.arrays(one.link_id, one.version)
+    assert not list(models.glob(".training-*"))
+
+
+def refuse_a_cluster_with_another_flowcast(cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("app.training.cluster.code_facts", lambda: code_facts() | {"its code": "newer"})
+        with pytest.raises(
+            ClusterUnavailable, match=r"^the scheduler has another Flowcast: its code is \w+ there and newer here$"
+        ):
+            Cluster(cluster.address).connect()

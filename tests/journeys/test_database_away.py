@@ -37,7 +37,7 @@ class Feed:
             if status == 200:
                 self.acknowledged[slot_start(i)] = i
                 i += 1
-            self.over.wait(0.1)
+            self.over.wait(0.4)
 
     def __enter__(self) -> "Feed":
         self.thread.start()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.databases import on_postgresql
 from tests.support.event_frames import events_in
 from tests.support.services import running_service, slot_start
 
@@ -19,6 +20,8 @@ def first_events(service, **headers):
         return events_in(answer.read().decode())
 
 
+# What is in the events is tested on SQLite in tests/app/events.
+@on_postgresql
 def test_a_client_resumes_after_a_restart_sees_a_gap_and_reads_it_back(database_url, tmp_path):
     short = {"FLOWCAST_STREAM_SECONDS": "0.1"}
     with running_service(database_url, tmp_path, **short) as service:

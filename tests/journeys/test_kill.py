@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 import psycopg
@@ -46,41 +47,38 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         SPENT.append(name)
 
 
-def test_counts_are_there_after_a_kill_right_after_the_answer(kept):
-    service = kept.running()
-    assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
-    counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(500)]
-    status, report = service.ask("POST", "/v1/counts", {"counts": counts})
-    service.kill()
-    assert (status, report["stored"]) == (200, 500)
-    assert kept.running().counts("A") == {slot_start(i): i for i in range(500)}
-
-
-def test_a_kill_in_the_middle_of_batches_loses_nothing_acknowledged(kept):
+def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):
+    """One batch is acknowledged right before the kill, while others are sent one after another."""
     acknowledged = []
-    service = kept.running()
-    assert service.ask("PUT", "/v1/links/B", {"zone": "UTC"})[0] == 201
+    service, others = kept.running(), [f"B{i}" for i in range(10)]
+    for link_id in ("A", *others):
+        assert service.ask("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
 
     def send() -> None:
-        for i in range(0, 960, 12):
-            counts = [{"link_id": "B", "slot_start": slot_start(j), "count": j} for j in range(i, i + 12)]
+        for link_id, i in product(others, range(0, 960, 12)):  # more than there is time for
+            counts = [{"link_id": link_id, "slot_start": slot_start(j), "count": j} for j in range(i, i + 12)]
             try:
                 status, _ = service.ask("POST", "/v1/counts", {"counts": counts})
             except OSError:
                 return
             if status == 200:
-                acknowledged.append(i)
+                acknowledged.append((link_id, i))
 
     sender = threading.Thread(target=send)
     sender.start()
     wait_until(lambda: len(acknowledged) >= 5)
+    counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(500)]
+    status, report = service.ask("POST", "/v1/counts", {"counts": counts})
     service.kill()
     sender.join()
-    there = kept.running().counts("B")
-    for i in acknowledged:
-        assert all(there.get(slot_start(j)) == j for j in range(i, i + 12))
-    for i in range(0, 960, 12):
-        assert sum(slot_start(j) in there for j in range(i, i + 12)) in (0, 12)
+    assert (status, report["stored"]) == (200, 500)
+    assert kept.running().counts("A") == {slot_start(i): i for i in range(500)}
+    there = {link_id: kept.running().counts(link_id) for link_id in others}
+    for link_id, i in acknowledged:
+        assert all(there[link_id].get(slot_start(j)) == j for j in range(i, i + 12))
+    for link_id, i in product(others, range(0, 960, 12)):
+        assert sum(slot_start(j) in there[link_id] for j in range(i, i + 12)) in (0, 12)
+    assert len(acknowledged) < len(others) * 80  # the kill was in the middle
 
 
 # Who serves waits for its requests, whatever these wait for.

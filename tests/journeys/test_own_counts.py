@@ -5,7 +5,9 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import cli
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY, environment, run_flowcast, running_service
 
@@ -23,6 +25,7 @@ def five_minute_file(*detectors: str, hours: int) -> str:
 
 
 @on_sqlite
+@pytest.mark.usefixtures("fresh_settings")
 def test_shell_and_rest_sum_the_same_file_alike(database_url: str, tmp_path: Path):
     file, hourly, off = tmp_path / "counts.csv", tmp_path / "hourly.csv", tmp_path / "off.csv"
     file.write_text(five_minute_file("north", hours=24))
@@ -38,8 +41,8 @@ def test_shell_and_rest_sum_the_same_file_alike(database_url: str, tmp_path: Pat
 
         assert service.ask("PUT", "/v1/links/south", {"name": "South", "zone": "Europe/Berlin"})[0] == 201
         for bad, message in ((hourly, "counts cannot be split"), (off, "is off the grid of 5-minute slots")):
-            refused = run_flowcast("import", bad, *shell, **where)
-            assert refused.returncode == 2
+            refused = CliRunner().invoke(cli, ["import", str(bad), *shell], env=where)
+            assert refused.exit_code == 2
             assert message in refused.stderr
             answer = upload(service.port, bad)
             assert answer.status_code == 422

@@ -55,8 +55,8 @@ class Town:
         run = self.ask(
             of, "POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", "activate": "always", **body}
         )
-        shown = wait_for(
-            lambda: (now := self.ask(1 - of, "GET", f"/v1/admin/retrain/{run['run_id']}"))["state"] not in OPEN and now
+        shown = self.services[1 - of].run_when(
+            f"/v1/admin/retrain/{run['run_id']}", lambda now: now["state"] not in OPEN
         )
         assert shown["state"] == "succeeded", shown
         return shown
@@ -84,7 +84,7 @@ def wait_for(question: Callable[[], Any]) -> Any:
 
 
 class Reader:
-    """Asks one service for forecasts without a pause, and keeps whatever is wrong with an answer."""
+    """Asks one service for forecasts again and again, and keeps whatever is wrong with an answer."""
 
     def __init__(self, town: Town, of: int) -> None:
         self.town, self.of, self.wrong, self.answers = town, of, [], 0
@@ -102,7 +102,7 @@ class Reader:
                 except OSError as problem:
                     self.wrong.append(problem)
                 self.answers += 1
-            self.over.wait(0.01)
+            self.over.wait(0.05)
 
     def __enter__(self) -> "Reader":
         self.thread.start()

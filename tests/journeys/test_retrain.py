@@ -1,11 +1,14 @@
-"""Retrain, compare, swap, roll back: real processes, on both databases."""
+"""Retrain, compare, swap, roll back, and go on after every kill: real processes on PostgreSQL."""
 
 import http.client
 import json
 import signal
+import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,15 +16,17 @@ import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.support.databases import on_postgresql, on_sqlite
+from tests.support.databases import SPENT, create_database
 from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
 from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 
 SLOTS, DAYS = 96, 16
 GOOD = {"lags": 12, "n_neighbors": 8, "max_iter": 4, "held_out_days": 4, "mu": [1e-3]}
 WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
+SLOW = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
+MINUTES = GOOD | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
+NETWORK = {"held_out_days": 4, "max_iter": 2, "mu": [1e-3]}
 T = TypeVar("T")
-ONE_JOB = {"FLOWCAST_RETRAIN_JOBS": "1"}  # in the worker itself: processes that train take longer to start than that
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +45,27 @@ def city() -> City:
     return replace(quiet, counts=counts)
 
 
+@dataclass(frozen=True)
+class Place:
+    """A service without a worker, with the city, and where it keeps its data."""
+
+    service: Service
+    database_url: str
+    folder: Path
+
+    def worker(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Start a worker that trains in its own process: others take longer to start than that."""
+        return running_worker(self.database_url, self.folder)
+
+
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Service]:
-    """A service with a worker and the city, for tests that leave both as they were."""
-    folder = tmp_path_factory.mktemp("service")
-    with running_service(f"sqlite:///{folder}/flowcast.db", folder, worker=True) as running:
-        put_city(running, city)
-        yield running
+def place(postgresql: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Place]:
+    folder, name = tmp_path_factory.mktemp("service"), f"test_{uuid.uuid4().hex}"
+    url = create_database(postgresql, name, "template")
+    with running_service(url, folder) as service:
+        put_city(service, city)
+        yield Place(service, url, folder)
+    SPENT.append(name)
 
 
 def put_city(service: Service, city: City) -> None:
@@ -69,20 +88,11 @@ def queue(service: Service, **body: object) -> str:
 
 def ended(service: Service, path: str) -> dict:
     """Wait until a run is over and return it."""
-
-    def shown() -> dict | None:
-        run = service.ask("GET", path)[1]
-        return run if run["state"] in ("succeeded", "failed", "cancelled") else None
-
-    return wait_until(shown, seconds=TRAINING_SECONDS, explain=lambda: service.ask("GET", path)[1])
+    return service.run_when(path, lambda run: run["state"] in ("succeeded", "failed", "cancelled"))
 
 
 def retrain(service: Service, **body: object) -> dict:
     return ended(service, queue(service, **body))
-
-
-def progress(service: Service, path: str) -> dict:
-    return service.ask("GET", path)[1]["progress"]
 
 
 def wait_for(condition: Callable[[], T]) -> T:
@@ -108,7 +118,7 @@ class Asking:
                 self.answers += 1
                 if status != 200 or len({(f["model_version"], f["issued_at"]) for f in said["forecasts"]}) != 1:
                     self.wrong.append((status, said))
-                self.over.wait(0.01)  # a stream, not a flood: what trains needs the cores, too
+                self.over.wait(0.03)  # a stream, not a flood: what trains needs the cores, too
 
     def __enter__(self) -> "Asking":
         self.thread.start()
@@ -123,136 +133,82 @@ def version(service: Service, link_id: str) -> int | None:
     return service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
 
 
-@on_postgresql
-def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(database_url, tmp_path, city):
-    ids = sorted(city.counts)
-    with running_service(database_url, tmp_path, "--workers", "2", worker=True, **ONE_JOB) as service:
-        put_city(service, city)
-        with Asking(service, ids) as asking:
-            first = retrain(service, algorithm="KR", parameters=WORSE, activate="always")
-            assert first["state"] == "succeeded"
-            assert {link["outcome"] for link in first["links"]} == {"activated"}
-            better = retrain(service, parameters=GOOD, activate="if_better")
-            assert better["state"] == "succeeded"
-            activated = [link for link in better["links"] if link["outcome"] == "activated"]
-            assert activated, better["links"]
-            for link in better["links"]:
-                assert set(link["figures"]) >= {"candidate", "active", "KR", "profile"}
-            worse = retrain(service, algorithm="KR", parameters=WORSE, activate="if_better")
-            assert {link["outcome"] for link in worse["links"]} == {"refused"}
-            assert all("held-out" in link["reason"] for link in worse["links"])
-            link = activated[0]
-            path = f"/v1/admin/links/{link['link_id']}/models/1/activate"
-            assert service.ask("POST", path, {"reason": "rolled back"})[0] == 200
-            wait_until(lambda: {version(service, link["link_id"]) for _ in range(10)} == {1})
-            history = service.ask("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"]
-            assert [one["version"] for one in history] == [1, 2, 1]
-            assert history[1]["figures"]["candidate"]["rmse"] < history[1]["figures"]["active"]["rmse"]
-            wait_until(lambda: asking.answers > 50)
-        assert asking.wrong == []
+class Listening:
+    """Keeps the events of a service until the first activation."""
 
+    def __init__(self, service: Service) -> None:
+        self.service, self.heard, self.ready = service, [], threading.Event()
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+        self.thread.start()
+        assert self.ready.wait(WAIT_SECONDS)
 
-def test_events_and_progress_come_as_they_happen(service, city):
-    heard: list[tuple[str, dict]] = []
-    ready = threading.Event()
-
-    def listen() -> None:
+    def listen(self) -> None:
         name = ""
-        with service.stream("/v1/events") as answer:
+        with self.service.stream("/v1/events") as answer:
             for raw in answer:
                 line = raw.decode().strip()
                 if line.startswith("event: "):
                     name = line[7:]
                 elif line.startswith("data: "):
-                    heard.append((name, json.loads(line[6:])))
-                    ready.set()
+                    self.heard.append((name, json.loads(line[6:])))
+                    self.ready.set()
                     if name == "activation":
                         return
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
-    assert ready.wait(WAIT_SECONDS)
-    link_id = sorted(city.counts)[0]
-    start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
-    service.ask("POST", "/v1/counts", {"counts": [{"link_id": link_id, "slot_start": start, "count": 9}]})
-    path = queue(service, links=[link_id], parameters=GOOD, activate="always")
-    with service.stream(path, Accept="text/event-stream") as answer:  # ends by itself when the run does
-        lines = answer.read().decode().splitlines()
-    states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
-    assert states[-1] == "succeeded"
-    assert "running" in states
-    listener.join(timeout=WAIT_SECONDS)
-    kinds = [name for name, _ in heard]
-    assert kinds[0] == "ready"
-    assert ("forecast", link_id) in [(name, data.get("link_id")) for name, data in heard]
-    assert heard[-1][0] == "activation"
-    assert heard[-1][1]["link_id"] == link_id
+    def events(self) -> list[tuple[str, dict]]:
+        self.thread.join(timeout=WAIT_SECONDS)
+        return self.heard
 
 
-@on_postgresql
-def test_a_worker_killed_in_the_middle_costs_time_and_no_link(database_url, tmp_path, city):
-    ids = sorted(city.counts)
-    with running_service(database_url, tmp_path) as service:
-        put_city(service, city)
-        slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
-        path = queue(service, parameters=slow, activate="always")
-        with running_worker(database_url, tmp_path) as worker:
-            wait_for(lambda: progress(service, path)["done"] >= 1)
-            worker.send_signal(signal.SIGKILL)
-            worker.wait()
-        before = service.ask("GET", path)[1]
-        assert before["state"] == "running"
-        assert before["progress"]["done"] < len(ids)
-        done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
-        with running_worker(database_url, tmp_path):
-            after = ended(service, path)
-        assert after["state"] == "succeeded"
-        for link in after["links"]:
-            assert (link["state"], link["version"]) == ("done", 1)  # nobody was trained and registered twice
-            if link["link_id"] in done:
-                assert link["finished_at"] == done[link["link_id"]]
-        folders = sorted(path.relative_to(tmp_path / "models").as_posix() for path in (tmp_path / "models").glob("*/*"))
-        assert folders == [f"{link_id}/1" for link_id in ids]
-        assert not list((tmp_path / "models").glob(".training-*"))
+def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, city):
+    ids, service = sorted(city.counts)[:2], place.service
+    with place.worker(), Asking(service, ids) as asking:
+        # Events and progress come as they happen.
+        listening = Listening(service)
+        start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
+        service.ask("POST", "/v1/counts", {"counts": [{"link_id": ids[0], "slot_start": start, "count": 9}]})
+        path = queue(service, links=ids, algorithm="KR", parameters=WORSE, activate="always")
+        with service.stream(path, Accept="text/event-stream") as answer:  # ends by itself when the run does
+            lines = answer.read().decode().splitlines()
+        states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
+        assert states[-1] == "succeeded"
+        assert "running" in states
+        heard = listening.events()
+        assert heard[0][0] == "ready"
+        assert ("forecast", ids[0]) in [(name, data.get("link_id")) for name, data in heard]
+        assert heard[-1][0] == "activation"
+        assert heard[-1][1]["link_id"] in ids
+
+        first = service.ask("GET", path)[1]
+        assert {link["outcome"] for link in first["links"]} == {"activated"}
+        better = retrain(service, links=ids, parameters=GOOD, activate="if_better")
+        assert better["state"] == "succeeded"
+        activated = [link for link in better["links"] if link["outcome"] == "activated"]
+        assert activated, better["links"]
+        for link in better["links"]:
+            assert set(link["figures"]) >= {"candidate", "active", "KR", "profile"}
+        worse = retrain(service, links=ids, algorithm="KR", parameters=WORSE, activate="if_better")
+        assert {link["outcome"] for link in worse["links"]} == {"refused"}
+        assert all("held-out" in link["reason"] for link in worse["links"])
+        link = activated[0]
+        old = next(one["version"] for one in first["links"] if one["link_id"] == link["link_id"])
+        path = f"/v1/admin/links/{link['link_id']}/models/{old}/activate"
+        assert service.ask("POST", path, {"reason": "rolled back"})[0] == 200
+        wait_until(lambda: {version(service, link["link_id"]) for _ in range(10)} == {old})
+        history = service.ask("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"][:3]
+        assert [one["version"] for one in history] == [old, link["version"], old]
+        assert history[1]["figures"]["candidate"]["rmse"] < history[1]["figures"]["active"]["rmse"]
+        wait_until(lambda: asking.answers > 50)
+    assert asking.wrong == []
 
 
-def children_of(process: int) -> list[int]:
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for tasks in found for child in tasks.read_text().split()]
-
-
-@on_sqlite
-def test_a_worker_killed_during_network_training_leaves_no_process(database_url, tmp_path, city):
-    with running_service(database_url, tmp_path) as service:
-        put_city(service, city)
-        quick = {"held_out_days": 4, "max_iter": 2, "mu": [1e-3]}
-        path = queue(service, algorithm="NETWORK", parameters=quick, activate="always")
-        with running_worker(database_url, tmp_path) as worker:
-            wait_for(lambda: list(tmp_path.glob("models/.training-*/.network-*")))
-            children = wait_for(lambda: children_of(worker.pid))
-            worker.send_signal(signal.SIGKILL)
-            worker.wait()
-        assert progress(service, path)["done"] == 0
-        with running_worker(database_url, tmp_path):
-            after = ended(service, path)
-        assert after["state"] == "succeeded"
-        assert {(link["outcome"], link["version"]) for link in after["links"]} == {("activated", 1)}
-        assert len(list((tmp_path / "models" / ".networks").iterdir())) == 1
-        for link_id in city.counts:
-            said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
-            assert {one["method"] for one in said} == {"NETWORK"}
-        wait_until(lambda: not any(is_alive(child) for child in children))
-
-
-def test_a_running_run_can_be_cancelled(service):
-    minutes = GOOD | {"lags": 400, "n_neighbors": 100, "max_iter": 500, "mu": [10.0**-power for power in range(10)]}
-    path = queue(service, parameters=minutes)
-    wait_for(lambda: progress(service, path)["training"])
-    assert service.ask("DELETE", path)[1]["cancel_requested"]
-    shown = ended(service, path)  # a link takes minutes: what is under way is not waited for
-    assert shown["state"] == "cancelled"
-    one = sorted(link["link_id"] for link in shown["links"])[:1]
-    assert retrain(service, links=one, parameters=GOOD, activate="never")["state"] == "succeeded"
+def test_a_head_of_a_stream_ends(place):
+    connection = http.client.HTTPConnection("127.0.0.1", place.service.port, timeout=WAIT_SECONDS)
+    for path in ("/v1/events", "/livez"):  # over one connection
+        connection.request("HEAD", path, headers={"X-API-Key": ADMIN_KEY})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+    connection.close()
 
 
 def started_by(parent: int) -> list[int]:
@@ -294,29 +250,75 @@ def command_of(process: int) -> bytes:
         return b""
 
 
-def test_nothing_outlives_a_service_that_ends_while_it_trains(tmp_path, city):
-    url, path = f"sqlite:///{tmp_path}/flowcast.db", ""
-    slow = GOOD | {"lags": 45, "n_neighbors": 20, "max_iter": 25}
-    for how in (signal.SIGTERM, signal.SIGKILL):  # one after the other, of the same run
-        with running_service(url, tmp_path, worker=True, FLOWCAST_RETRAIN_JOBS="2") as service:
-            if not path:
-                put_city(service, city)
-                two = {"links": sorted(city.counts)[:2], "parameters": slow, "activate": "never"}
-                path = queue(service, **two)
-            with service.stream("/v1/events"):  # which must not hold the service up
-                left = wait_for(lambda: training_processes(service.process.pid))
-                service.process.send_signal(how)
-                service.process.wait(timeout=WAIT_SECONDS)
-            wait_until(lambda left=left: not any(is_alive(process) for process in left))
-    with running_service(url, tmp_path, worker=True) as service:
-        shown = ended(service, path)
-        assert (shown["state"], {link["version"] for link in shown["links"]}) == ("succeeded", {1})
+def kill_while_it_trains(service: Service, how: signal.Signals) -> None:
+    """End a service with a worker once processes train, and wait until nothing of it is left."""
+    with service.stream("/v1/events"):  # which must not hold the service up
+        left = wait_for(lambda: training_processes(service.process.pid))
+        service.process.send_signal(how)
+        service.process.wait(timeout=WAIT_SECONDS)
+    wait_until(lambda: not any(is_alive(process) for process in left))
 
 
-def test_a_head_of_a_stream_ends(service):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_SECONDS)
-    for path in ("/v1/events", "/livez"):  # over one connection
-        connection.request("HEAD", path, headers={"X-API-Key": ADMIN_KEY})
-        answer = connection.getresponse()
-        assert (answer.status, answer.read()) == (200, b"")
-    connection.close()
+def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
+    """One run is passed on from process to process, because each of them takes seconds to start."""
+    ids, service, models = sorted(city.counts), place.service, place.folder / "models"
+    kept = {path.relative_to(models).as_posix() for path in models.glob("[!.]*/*")}
+
+    def service_with_worker() -> AbstractContextManager[Service]:
+        return running_service(place.database_url, place.folder, worker=True, FLOWCAST_RETRAIN_JOBS="2")
+
+    with service_with_worker() as other:
+        # A run under way can be cancelled: it would take minutes, and is not waited for. The worker goes on.
+        path = queue(service, parameters=MINUTES)
+        service.run_when(path, lambda run: run["progress"]["training"])
+        assert service.ask("DELETE", path)[1]["cancel_requested"]
+        assert ended(service, path)["state"] == "cancelled"
+        quick = retrain(service, links=ids[:1], parameters=GOOD, activate="never")
+        assert quick["state"] == "succeeded"
+
+        # Nothing outlives a service that ends while it trains, and the next one takes the run up.
+        path = queue(service, parameters=SLOW, activate="always")
+        service.run_when(path, lambda run: run["progress"]["training"])
+        kill_while_it_trains(other, signal.SIGTERM)
+    with service_with_worker() as other:
+        kill_while_it_trains(other, signal.SIGKILL)
+
+    # A worker killed in the middle costs time and no link.
+    with place.worker() as worker:
+        service.run_when(path, lambda run: run["progress"]["done"])
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    before = service.ask("GET", path)[1]
+    assert before["state"] == "running"
+    assert before["progress"]["done"] < len(ids)
+    done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
+
+    # The next one ends that run, and is killed while a network is learnt in a process of its own.
+    with place.worker() as worker:
+        ended_run = ended(service, path)
+        network = queue(service, algorithm="NETWORK", parameters=NETWORK, activate="always")
+        wait_for(lambda: list(models.glob(".training-*/.network-*")))
+        children = wait_for(lambda: trains(worker.pid))
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    assert ended_run["state"] == "succeeded"
+    for link in ended_run["links"]:
+        assert link["state"] == "done"
+        assert link["finished_at"] == done.get(link["link_id"], link["finished_at"])
+    assert service.ask("GET", network)[1]["progress"]["done"] == 0
+    wait_until(lambda: not any(is_alive(child) for child in children))
+
+    with place.worker():
+        after = ended(service, network)
+    assert after["state"] == "succeeded"
+    assert {link["outcome"] for link in after["links"]} == {"activated"}
+    for link_id in ids:
+        said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
+        assert {one["method"] for one in said} == {"NETWORK"}
+    assert len(list((models / ".networks").iterdir())) == 1
+    # None was trained and registered twice.
+    new = {path.relative_to(models).as_posix() for path in models.glob("[!.]*/*")} - kept
+    registered = [link for run in (quick, ended_run, after) for link in run["links"]]
+    assert new == {f"{link['link_id']}/{link['version']}" for link in registered}
+    assert len(new) == 1 + 2 * len(ids)
+    assert not list(models.glob(".training-*"))

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from tests.support.databases import on_sqlite
+from tests.support.databases import on_postgresql, on_sqlite
 from tests.support.services import Service, environment, run_flowcast, running_service
-from tests.support.waiting import TRAINING_SECONDS, wait_until
+from tests.support.waiting import wait_until
 
 SLOT = timedelta(minutes=15)
 QUICK = {"lags": 12, "n_neighbors": 8, "max_iter": 2, "held_out_days": 4, "mu": [1e-3]}
@@ -34,6 +34,7 @@ def post_days(service: Service, link_id: str, last: datetime, days: int) -> None
     assert status == 200, answer
 
 
+@on_postgresql
 def test_a_feed_that_fell_silent_weeks_ago_is_forecast_from_now_on(database_url, tmp_path):
     with running_service(database_url, tmp_path, FLOWCAST_CLOCK="wall") as service:
         newest = slot_of(datetime.now(UTC)) - timedelta(days=28)
@@ -58,7 +59,8 @@ def test_a_feed_that_fell_silent_weeks_ago_is_forecast_from_now_on(database_url,
 
 @on_sqlite
 def test_a_profile_that_wins_is_chosen_and_a_bad_model_is_withdrawn(database_url, tmp_path):
-    with running_service(database_url, tmp_path, worker=True) as service:
+    # In the worker itself: processes that train take longer to start than that.
+    with running_service(database_url, tmp_path, worker=True, FLOWCAST_RETRAIN_JOBS="1") as service:
         post_days(service, "A", datetime(2026, 3, 1, tzinfo=UTC), 16)
 
         def forecast() -> dict:
@@ -68,8 +70,7 @@ def test_a_profile_that_wins_is_chosen_and_a_bad_model_is_withdrawn(database_url
         run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": QUICK})[1]
         assert run["algorithm"] == "best"
         path = f"/v1/admin/retrain/{run['run_id']}"
-        ended = lambda: (now := service.ask("GET", path)[1])["state"] in ("succeeded", "failed") and now  # noqa: E731
-        (link,) = wait_until(ended, seconds=TRAINING_SECONDS)["links"]
+        (link,) = service.run_when(path, lambda run: run["state"] in ("succeeded", "failed"))["links"]
         assert link["outcome"] == "profile", link
         wait_until(lambda: forecast()["degraded_reason"] is None)
         assert forecast()["method"] == "profile"

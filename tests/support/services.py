@@ -9,14 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import WAIT_SECONDS, wait_until
+from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 
 ADMIN_KEY = "an-admin-key-for-tests-only"
 FLOWCAST = (sys.executable, "-m", "app")
@@ -82,6 +83,21 @@ class Service:
         """Open a stream of events."""
         request = urllib.request.Request(f"{self.url}{path}", headers={"X-API-Key": ADMIN_KEY, **headers})
         return urllib.request.urlopen(request, timeout=ANSWER_SECONDS)
+
+    def run_when(self, path: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return a retrain run as soon as it meets a condition.
+
+        It is read from the run's stream of events: to ask again and again takes as much CPU time as training does.
+        """
+        run: dict[str, Any] = {}
+        deadline = time.monotonic() + TRAINING_SECONDS
+        with self.stream(path, Accept="text/event-stream") as lines:
+            for line in lines:  # at least one every 15 seconds
+                if line.startswith(b"data: ") and condition(run := json.loads(line[6:])):
+                    return run
+                if time.monotonic() > deadline:
+                    break
+        raise AssertionError(f"the run never met the condition; the last was {run}")
 
     def kill(self) -> None:
         """End the process by SIGKILL."""
