@@ -2,24 +2,27 @@ import json
 
 import pytest
 
+from app.demo.city import sample_city, write_csv
 from benchmarks.accuracy import main, summarise
 
 pytestmark = pytest.mark.journey
 
 
 def test_measures_every_method_on_the_same_slots_of_a_real_link(real_file, capsys):
-    assert main(["--data", str(real_file), "--links", "0970-1", "--jobs", "1", "--json"]) == 0
+    days = ["--train-days", "12"]
+    assert main(["--data", str(real_file), "--links", "0970-1", *days, "--jobs", "1", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     (link,) = said["links"]
-    assert link["methods"]["KR_SML"]["n_scored"] == 9 * 96 - 4  # the day the clocks went forward has 92 slots
+    assert link["methods"]["KR_SML"]["n_scored"] == 19 * 96 - 4  # the day the clocks went forward has 92 slots
     assert link["methods"]["KR_SML"]["rmse"] < link["methods"]["KR, pinned"]["rmse"]
     assert link["methods"]["KR_SML"]["rmse"] < link["methods"]["LightGBM"]["rmse"]
     assert 0.8 < link["methods"]["KR_SML"]["coverage"] < 0.98
     assert said["summary"]["KR, pinned"]["to_pinned_kr"] == pytest.approx(1.0)
 
 
-def test_a_link_that_is_not_there_is_named(real_file, capsys):
-    assert main(["--data", str(real_file), "--links", "9999-9"]) == 2
+def test_a_link_that_is_not_there_is_named(tmp_path, capsys):
+    write_csv(sample_city(links=1, days=2), tmp_path / "city.csv")
+    assert main(["--data", str(tmp_path / "city.csv"), "--links", "9999-9"]) == 2
     assert "no link 9999-9" in capsys.readouterr().err
 
 

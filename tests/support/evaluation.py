@@ -11,6 +11,7 @@ from app.demo.city import sample_city
 from app.evaluation.plan import EvaluationPlan
 
 PLAN = EvaluationPlan(train_days=8, test_days=2, lags=12)
+MARKUP = "</script><img src=x onerror=alert(1)>\"'&"
 
 
 def city_links(n: int = 1, days: int = 10) -> list[LinkSeries]:

@@ -12,46 +12,33 @@ from typing import Any
 import pytest
 
 from app.evaluation.choice import Choice
-from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.numbers import Numbers
 from app.evaluation.pages import all_tables, write_report
 from app.evaluation.report import Forecasts, NotEvaluated, Slots
-from tests.support.evaluation import PLAN, steady_link
+from tests.support.evaluation import MARKUP, PLAN
 from tests.support.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.journey
 
-
-MARKUP = "</script><img src=x onerror=alert(1)>\"'&"
+# More slots than a function of a script can have arguments: counts, and the upper ends of seven methods' intervals.
+TIMES = 86
 
 
 @pytest.fixture(scope="module")
-def marked_up(tmp_path_factory) -> Path:
-    """A report in which every text that users give is markup."""
-    done = evaluate_link(steady_link(MARKUP, zone="Europe/Berlin"), PLAN)
-    assert isinstance(done, Evaluated), done
+def marked_up(odd_link, tmp_path_factory) -> Path:
+    """A report on months of slots in which every text that users give is markup."""
+    result = odd_link.result
+    methods = [
+        replace(method, forecasts=Forecasts(*(values * TIMES for values in astuple(method.forecasts))))
+        for method in result.methods
+    ]
+    slots = Slots(*(values * TIMES for values in astuple(result.test_slots)))
+    assert (1 + len(methods)) * len(slots.counts) > 130_000
+    done = odd_link._replace(result=replace(result, methods=methods, test_slots=slots))
     choice = Choice([], [NotEvaluated(f"{MARKUP}2", f"reason {MARKUP}")], [f"note {MARKUP}"])
     folder = tmp_path_factory.mktemp("marked")
     write_report(folder, *gather_report(Asked([f"in/{MARKUP}"], PLAN, MARKUP, None, 0, 15, choice, 1.0), [done]))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def many_slots(tmp_path_factory) -> Path:
-    """A report on more slots than a function of a script can have arguments."""
-    done = evaluate_link(steady_link(), PLAN)
-    assert isinstance(done, Evaluated), done
-    times = 140
-    methods = [
-        replace(method, forecasts=Forecasts(*(values * times for values in astuple(method.forecasts))))
-        for method in done.result.methods
-    ]
-    slots = Slots(*(values * times for values in astuple(done.result.test_slots)))
-    assert 5 * len(slots.counts) > 130_000
-    long = done._replace(result=replace(done.result, methods=methods, test_slots=slots))
-    folder = tmp_path_factory.mktemp("many")
-    write_report(folder, *gather_report(Asked(["a.csv"], PLAN, None, None, 0, 15, Choice([], [], []), 1.0), [long]))
     return folder
 
 
@@ -77,7 +64,7 @@ class TestText:
     def test_every_number_equals_the_report(self, city_report, city_json):
         page = (city_report / "report.html").read_text()
         numbers = [element for _, element in Elements(page).found if "data-path" in element]
-        assert len(numbers) > 3 * (3 + 2 * 4 * 5)
+        assert len(numbers) > 2 * (3 + 2 * 4 * 5)
         for number in numbers:
             assert json.loads(number["data-value"]) == at(city_json, number["data-path"]), number
 
@@ -101,7 +88,7 @@ class TestText:
         assert all("scope" in attributes for tag, attributes in elements if tag == "th")
         test_error = tables[2]
         rows = re.findall(r"<tr>.*?</tr>", test_error.split("<tbody>")[1].split("</tbody>")[0])
-        assert len(rows) == 3
+        assert len(rows) == 2
         for row in rows:
             assert row.count('class="best"') == row.count("> best</span>") == row.count("<strong>") >= 2
 
@@ -109,10 +96,10 @@ class TestText:
         text = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text().split("<h2")[2])
         page = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text().split("<form")[0])
         wins = city_json["summary"]["methods"][3]["wins"]["test"]["rmse"]
-        assert f"On {wins} of 3 links KR_SML had the smallest test RMSE" in page
+        assert f"On {wins} of 2 links KR_SML had the smallest test RMSE" in page
         ranking = city_json["summary"]["ranking"]
         first = page.split("What this run says")[1].split("KR_SML has place")
-        assert f"The best method over all 3 links is {ranking[0]}" in first[0]
+        assert f"The best method over all 2 links is {ranking[0]}" in first[0]
         assert first[1].startswith(f" {ranking.index('KR_SML') + 1} of 7, with ")
         assert "No link was left out." in first[1]
         assert text
@@ -121,7 +108,7 @@ class TestText:
         page = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text())
         assert "Protocol “paper”" in page
         assert "Neighbours k: KR 8, KR_PCA 8, MLKR 8, KR_SML 20" in page
-        assert "Chosen on the last 3 of the training days" in page
+        assert "Chosen on the last 2 of the training days" in page
         assert "fewer than the product's usual 7" in page
         assert "Training figures are leave-one-out" in page
 
@@ -153,7 +140,7 @@ class Watched:
         page.wait_for_selector("#figure4 .main-svg")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def watch(browser) -> Iterator[Any]:
     contexts = []
 
@@ -168,29 +155,45 @@ def watch(browser) -> Iterator[Any]:
         context.close()
 
 
+@pytest.fixture(scope="module")
+def city_page(watch, city_report) -> Watched:
+    return watch(city_report / "report.html")
+
+
+@pytest.fixture
+def seen(city_page) -> Watched:
+    """The city's report with what it shows at first: the first link, all days, the metric of KR_SML."""
+    city_page.page.select_option("#link", index=0)
+    city_page.page.select_option("#metric-method", "3")
+    return city_page
+
+
+@pytest.fixture(scope="module")
+def marked_up_page(watch, marked_up) -> Watched:
+    return watch(marked_up / "report.html")
+
+
 class TestInTheBrowser:
-    def test_asks_for_nothing_but_itself_and_does_not_complain(self, watch, city_report):
-        file = city_report / "report.html"
-        seen = watch(file)
+    def test_asks_for_nothing_but_itself_and_does_not_complain(self, seen, city_report):
         for control in ("link", "day", "metric-method"):
             for value in seen.page.eval_on_selector_all(f"#{control} option", "all => all.map(o => o.value)"):
                 seen.page.select_option(f"#{control}", value)
         seen.page.wait_for_load_state("networkidle")
-        assert seen.requests == [file.as_uri()]
+        assert seen.requests == [(city_report / "report.html").as_uri()]
         assert seen.complaints == []
 
-    def test_offers_no_way_to_send_the_counts_elsewhere(self, watch, city_report):
-        offered = watch(city_report / "report.html").page.eval_on_selector_all(
-            ".modebar-btn", "all => all.map(b => b.dataset.title)"
-        )
+    def test_offers_no_way_to_send_the_counts_elsewhere(self, seen):
+        offered = seen.page.eval_on_selector_all(".modebar-btn", "all => all.map(b => b.dataset.title)")
         assert "Download plot as a PNG" in offered
         assert not [title for title in offered if "hare" in title or "loud" in title]
 
-    def test_draws_months_of_slots(self, watch, many_slots):
-        assert watch(many_slots / "report.html").complaints == []
+    def test_draws_months_of_slots(self, marked_up_page):
+        drawn = marked_up_page.page.evaluate("document.getElementById('figure4').data.map(t => t.y.length)")
+        assert set(drawn) == {2 * 96 * TIMES}
+        assert marked_up_page.complaints == []
 
-    def test_draws_a_panel_a_method_of_counts_forecasts_and_interval(self, watch, city_report, city_json):
-        page = watch(city_report / "report.html").page
+    def test_draws_a_panel_a_method_of_counts_forecasts_and_interval(self, seen, city_json):
+        page = seen.page
         traces = page.evaluate("document.getElementById('figure4').data.map(t => [t.xaxis, t.mode, t.y, t.fill])")
         assert [trace[0] for trace in traces] == [f"x{n}" if n > 1 else "x" for n in range(1, 8) for _ in range(4)]
         slots, methods = city_json["links"][0]["test_slots"], city_json["links"][0]["methods"]
@@ -206,8 +209,8 @@ class TestInTheBrowser:
         assert domains == sorted(domains)
         assert all(left[1] < right[0] for left, right in pairwise(domains))  # side by side
 
-    def test_the_keyboard_switches_the_link_in_both_pictures(self, watch, city_report, city_json):
-        page = watch(city_report / "report.html").page
+    def test_the_keyboard_switches_the_link_in_both_pictures(self, seen, city_json):
+        page = seen.page
         page.focus("#link")
         page.keyboard.press("ArrowDown")
         second = city_json["links"][1]
@@ -216,32 +219,29 @@ class TestInTheBrowser:
         assert second["link_id"] in page.get_attribute("#figure4", "aria-label")
         weights = page.evaluate("document.getElementById('metric').data[0].y")
         assert weights == second["methods"][3]["metric"]["lag_weights"]
-        assert f"rank {second['rank']} of 45" in page.inner_text("#metric-words")
+        assert f"rank {second['rank']} of 12" in page.inner_text("#metric-words")
         eigenvalues = page.evaluate("document.getElementById('metric').data[1].y")
         assert eigenvalues == second["methods"][3]["metric"]["eigenvalues"]
 
-    def test_a_day_may_be_looked_at_alone(self, watch, city_report):
-        page = watch(city_report / "report.html").page
+    def test_a_day_may_be_looked_at_alone(self, seen):
+        page = seen.page
         page.select_option("#day", index=2)
         layout = page.evaluate("document.getElementById('figure4').layout.xaxis")
         assert layout["range"] == [96, 191]
         assert layout["ticktext"][0] == "00:00"
 
-    @pytest.mark.parametrize("width", [360, 800, 1400, 3200])
-    def test_fits_every_width(self, watch, city_report, width):
-        seen = watch(city_report / "report.html", width=width)
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.complaints == []
-
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_text_stands_out_in_light_and_dark(self, watch, city_report, scheme):
-        page = watch(city_report / "report.html", scheme=scheme).page
+    @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (800, "light"), (1400, "dark"), (3200, "light")])
+    def test_fits_every_width_and_its_text_stands_out(self, watch, city_report, width, scheme):
+        seen = watch(city_report / "report.html", width=width, scheme=scheme)
+        page = seen.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         ink, paper = (
             page.evaluate(f"getComputedStyle(document.documentElement).{name}") for name in ("color", "backgroundColor")
         )
         assert contrast(ink, paper) > 7.0
         drawn = page.evaluate("document.getElementById('figure4').layout.font.color")
         assert drawn == ("#1b2026" if scheme == "light" else "#e7eaee")
+        assert seen.complaints == []
 
     def test_without_scripts_it_says_where_the_pictures_are(self, browser, city_report):
         context = browser.new_context(java_script_enabled=False)
@@ -252,12 +252,12 @@ class TestInTheBrowser:
         assert page.locator("table").count() == 6
         context.close()
 
-    def test_markup_in_a_links_name_is_shown_as_it_is(self, watch, marked_up):
-        seen = watch(marked_up / "report.html")
-        assert seen.page.inner_text("#link option") == MARKUP
-        assert MARKUP in seen.page.inner_text("#link-days")
-        assert seen.page.locator("img").count() == 0
-        assert seen.complaints == []
+    def test_markup_in_a_links_name_is_shown_as_it_is(self, marked_up_page):
+        page = marked_up_page.page
+        assert page.inner_text("#link option") == MARKUP
+        assert MARKUP in page.inner_text("#link-days")
+        assert page.locator("img").count() == 0
+        assert marked_up_page.complaints == []
 
 
 def contrast(first: str, second: str) -> float:

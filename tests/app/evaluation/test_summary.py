@@ -2,10 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.evaluation.evaluate import Evaluated, evaluate_link
 from app.evaluation.report import LinkResult, NotEvaluated
 from app.evaluation.summary import best_of, summarise
-from tests.support.evaluation import PLAN, steady_link
 
 pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
 
@@ -27,10 +25,8 @@ def test_marks_the_best_of_a_row(measure, values, best):
 
 
 @pytest.fixture(scope="module")
-def result() -> LinkResult:
-    evaluated = evaluate_link(steady_link(), PLAN)
-    assert isinstance(evaluated, Evaluated), evaluated
-    return evaluated.result
+def result(odd_link) -> LinkResult:
+    return odd_link.result
 
 
 def with_test_rmse(result: LinkResult, *errors: float | None) -> LinkResult:

@@ -47,4 +47,4 @@ def test_the_csv_has_every_table_at_full_precision(city_report, city_json):
         if row["measure"] in ("rmse", "mare", "wape"):
             least = min(value for value in values.values() if value is not None)
             assert {values[name] for name in row["winner"].split("|")} == {least}
-    assert len(rows) == 3 * (1 + 2 * len(MEASURES))
+    assert len(rows) == 2 * (1 + 2 * len(MEASURES))

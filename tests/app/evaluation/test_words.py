@@ -12,12 +12,12 @@ STRAYED = "strayed further than those it was learnt from"
 ONE_METRIC = "part of what it learnt holds for the training days alone"
 
 
-def words(report: dict[str, Any], *, coverage=(0.9,) * 4, protocol="paper", train_wins=(0, 0, 0, 3)) -> str:
+def words(report: dict[str, Any], *, coverage=(0.9,) * 4, protocol="paper", train_wins=(0, 0, 0, 2)) -> str:
     told = deepcopy(report) | {"protocol": protocol}
     for method, share, wins in zip(told["summary"]["methods"][:4], coverage, train_wins, strict=True):
         method["mean"]["test"]["coverage"] = share
         method["wins"]["train"]["rmse"] = wins
-        method["wins"]["test"]["rmse"] = 3 if method["method"] == "KR_SML" else 0
+        method["wins"]["test"]["rmse"] = 2 if method["method"] == "KR_SML" else 0
     return " ".join(verdict(Numbers(told)))
 
 
@@ -50,7 +50,7 @@ def test_kr_sml_is_held_to_the_same_rule(report):
 
 
 def test_plain_kr_has_learnt_nothing_that_could_fail_to_hold(report):
-    assert ONE_METRIC in words(report, train_wins=(0, 0, 3, 0))
-    said = words(report, train_wins=(3, 0, 0, 0))
+    assert ONE_METRIC in words(report, train_wins=(0, 0, 2, 0))
+    said = words(report, train_wins=(2, 0, 0, 0))
     assert ONE_METRIC not in said
     assert "its place on the training days does not carry over" in said

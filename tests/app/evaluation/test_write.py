@@ -7,20 +7,20 @@ import pytest
 
 from app.core.csv_cells import from_cell
 from app.evaluation.choice import Choice
-from app.evaluation.evaluate import Evaluated, evaluate_link
+from app.evaluation.evaluate import figure_name
 from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.pages import write_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
-from tests.support.evaluation import PLAN, steady_link
+from tests.support.evaluation import PLAN
 
 pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[Report, dict[str, bytes]]:
-    done = evaluate_link(steady_link("a.b:c"), PLAN)
-    assert isinstance(done, Evaluated), done
+def made(odd_link) -> tuple[Report, dict[str, bytes]]:
+    name = "a.b:c"
+    done = odd_link._replace(result=replace(odd_link.result, link_id=name, figure=figure_name(name)))
     asked = Asked(["some/where/counts.csv"], PLAN, None, None, 0, 15, Choice([], [], []), 1.0)
     return gather_report(asked, [done])
 

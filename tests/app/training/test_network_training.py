@@ -18,6 +18,7 @@ from app.demo.city import links_geojson, sample_city, write_csv
 from app.links.folders import folder_name
 from app.registry.folder_store import FolderStore
 from app.training.aligned_counts import LinkTopology, align_counts, covering_days, junctions
+from app.training.heartbeat import Heartbeat
 from app.training.network_options import NetworkTraining
 from app.training.network_stage import keep_series, kept_series
 from app.training.network_training import train_networks
@@ -358,12 +359,18 @@ QUICK = {"held_out_days": 4, "max_iter": 1, "mu": [1e-3]}
 CONTEXT = ["lags", "last_week", "profile", "deviations", "day_type", "network"]
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """Processes for networks: runs share them, because to import what they need takes longer than the work."""
+    yield
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
 @pytest.fixture
-def worker(client, settings):
+def worker(client, settings, processes):
     worker = Worker(client.app.state.engine, settings.model_copy(update={"retrain_jobs": 1}))
     yield worker
     worker.close()
-    get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
 def ask(client, status=202, **body):
@@ -414,6 +421,26 @@ class TestRequests:
         given = {"lags": 12, "held_out_days": 4, "context": list(get_args(ContextPart))}
         assert given["context"] == ContextParts().names
         assert ask(client, algorithm="best", parameters=given)["parameters"] == given
+
+
+@pytest.mark.journey
+@on_sqlite
+def test_a_run_of_best_reports_while_its_network_learns(client, city, worker, monkeypatch):
+    entered, shares = [], []
+    enter = Heartbeat.enter_stage
+
+    def recorded(heartbeat, name, share=None):
+        shares.extend(before() for _, before in entered)  # what a heartbeat would have stored last
+        entered.append((name, share))
+        enter(heartbeat, name, share)
+
+    monkeypatch.setattr(Heartbeat, "enter_stage", recorded)
+    links = run(client, worker, parameters=QUICK | {"lags": 12, "n_neighbors": 8})
+    assert set(links) == set(city.counts)
+    assert {link["state"] for link in links.values()} == {"done"}, links
+    assert [name for name, _ in entered] == ["network", "links"]
+    (share,) = shares
+    assert 0.85 < share < 1.0  # of the last step that was begun
 
 
 @pytest.mark.journey

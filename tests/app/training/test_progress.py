@@ -4,18 +4,14 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from joblib.externals.loky import get_reusable_executor
 
 from app.core.database import writing
 from app.training.heartbeat import Heartbeat
 from app.training.queries import claim_run
 from app.training.tables import RetrainRun
-from app.worker.worker import Worker
-from tests.support.databases import on_sqlite
 from tests.support.waiting import wait_until
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-QUICK = {"lags": 12, "n_neighbors": 8, "held_out_days": 4, "max_iter": 1, "mu": [1e-3]}
 
 
 @pytest.fixture
@@ -66,29 +62,3 @@ def test_the_rest_is_estimated_from_the_share_and_the_time_it_took(client, run_i
     with writing(client.app.state.engine) as session:
         session.get_one(RetrainRun, run_id).stage_share = 0.0
     assert shown(client, run_id)["stage"]["estimated_seconds_left"] is None
-
-
-@pytest.mark.journey
-@on_sqlite
-def test_a_run_of_best_reports_while_its_network_learns(client, city, settings, monkeypatch):
-    entered, shares = [], []
-    enter = Heartbeat.enter_stage
-
-    def recorded(heartbeat, name, share=None):
-        shares.extend(before() for _, before in entered)  # what a heartbeat would have stored last
-        entered.append((name, share))
-        enter(heartbeat, name, share)
-
-    monkeypatch.setattr(Heartbeat, "enter_stage", recorded)
-    run_id = client.post("/v1/admin/retrain", json={"links": "all", "parameters": QUICK}).json()["run_id"]
-    worker = Worker(client.app.state.engine, settings.model_copy(update={"retrain_jobs": 1}))
-    try:
-        assert worker.work_once()
-    finally:
-        worker.close()
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
-    run = shown(client, run_id)
-    assert (run["state"], run["progress"]["done"]) == ("succeeded", len(city.counts)), run
-    assert [name for name, _ in entered] == ["network", "links"]
-    (share,) = shares
-    assert 0.85 < share < 1.0  # of the last step that was begun

@@ -159,7 +159,7 @@ ARRAYS = st.sampled_from(
 
 @pytest.mark.journey
 @pytest.mark.parametrize("kind", ["network", "in a network", "alone"])
-@settings(SHARED, max_examples=70)
+@settings(SHARED, max_examples=50)
 @given(st.data())
 def test_parts_that_do_not_fit_together_are_refused(sound, kind, data):
     place, read = sound[kind]

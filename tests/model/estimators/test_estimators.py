@@ -209,7 +209,7 @@ class TestEveryEstimator:
 
 @pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**31), shift=st.floats(-1e3, 1e3))
 def test_moving_the_inputs_changes_nothing(estimator, seed, shift):
     rng = np.random.default_rng(seed)
@@ -222,7 +222,7 @@ def test_moving_the_inputs_changes_nothing(estimator, seed, shift):
 
 @pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_order_of_rows_and_columns_changes_nothing(estimator, seed):
     rng = np.random.default_rng(seed)
@@ -238,7 +238,7 @@ def test_order_of_rows_and_columns_changes_nothing(estimator, seed):
 
 @pytest.mark.journey
 @pytest.mark.parametrize("estimator", ALL)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**31), factor=st.sampled_from([0.25, 2.0, 1024.0]))
 def test_units_of_inputs_and_targets_do_not_matter_when_standardised(estimator, seed, factor):
     rng = np.random.default_rng(seed)

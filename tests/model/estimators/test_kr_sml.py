@@ -54,7 +54,7 @@ class TestPaperSolver:
 
 class TestProximalSolver:
     @pytest.mark.journey
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.integers(0, 2**31), st.sampled_from([0.0, 1e-4, 1e-2, 1.0]), st.integers(1, 5))
     def test_objective_never_rises_and_the_metric_stays_in_the_cone(self, seed, mu, d):
         X, y = ridge_of(np.random.default_rng(seed), 50, d)
@@ -119,15 +119,15 @@ class TestChoiceOfMu:
         assert "KR_SML: fold 3 of 3, mu " in out
 
     def test_auto_is_the_default_and_chooses_among_the_candidates(self, rng):
-        X, y = ridge_of(rng, 300)
-        fitted = KR_SML(n_neighbors=10).fit(X[:200], y[:200])
+        X, y = ridge_of(rng, 180, 4)
+        fitted = KR_SML(n_neighbors=10).fit(X[:80], y[:80])
         assert fitted.mu_ in MU_CANDIDATES
-        plain = KR(n_neighbors=10).fit(X[:200], y[:200])
-        assert fitted.score(X[200:], y[200:]) > plain.score(X[200:], y[200:])
+        plain = KR(n_neighbors=10).fit(X[:80], y[:80])
+        assert fitted.score(X[80:], y[80:]) > plain.score(X[80:], y[80:])
 
     def test_the_same_seed_chooses_the_same(self, rng):
-        X, y = ridge_of(rng, 100)
-        one, other = (KR_SML(n_neighbors=10, random_state=3).fit(X, y) for _ in range(2))
+        X, y = ridge_of(rng, 60, 3)
+        one, other = (KR_SML(n_neighbors=10, mu=[1e-2, 1e-3], cv=3, random_state=3).fit(X, y) for _ in range(2))
         np.testing.assert_array_equal(one.metric_, other.metric_)
 
     def test_stays_with_plain_kr_where_nothing_beats_it(self, rng):
@@ -145,16 +145,16 @@ class TestChoiceOfMu:
         assert KR_SML(n_neighbors=5, exclusion=96).fit(*ridge_of(rng, 200, 2)).mu_ == MU_FOR_FEW_ROWS
 
     def test_a_repeated_candidate_is_one_candidate(self, rng):
-        X, y = ridge_of(rng, 100)
-        once = KR_SML(n_neighbors=10, mu=[1e-2, 1e-3]).fit(X, y)
-        twice = KR_SML(n_neighbors=10, mu=[1e-2, 1e-2, 1e-3, 1e-3]).fit(X, y)
+        X, y = ridge_of(rng, 60, 3)
+        once = KR_SML(n_neighbors=10, mu=[1e-2, 1e-3], cv=3).fit(X, y)
+        twice = KR_SML(n_neighbors=10, mu=[1e-2, 1e-2, 1e-3, 1e-3], cv=3).fit(X, y)
         np.testing.assert_array_equal(once.metric_, twice.metric_)
 
     def test_a_given_mu_is_kept(self, rng):
         assert KR_SML(n_neighbors=10, mu=0.02).fit(*ridge_of(rng)).mu_ == 0.02
 
     def test_candidates_may_be_given(self, rng):
-        assert KR_SML(n_neighbors=10, mu=[0.02, 0.001]).fit(*ridge_of(rng)).mu_ in (0.02, 0.001)
+        assert KR_SML(n_neighbors=10, mu=[0.02, 0.001]).fit(*ridge_of(rng, 60, 3)).mu_ in (0.02, 0.001)
 
     def test_a_bad_candidate_is_refused(self, rng):
         with pytest.raises(ValueError, match=r"mu=-1\.0 is refused"):
