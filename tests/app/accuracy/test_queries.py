@@ -113,15 +113,15 @@ def test_postgresql_plans_for_the_months_of_the_span_and_of_the_week_before(engi
 @pytest.mark.parametrize("by", [None, By.HOUR])
 def test_memory_grows_with_the_rows_that_are_found_and_not_with_the_span(engine, by):
     link = add_link(engine, "A", zone="Europe/Berlin", slot_minutes=1)
-    newest = int(datetime(2026, 11, 17, tzinfo=UTC).timestamp())
+    begin, newest = (int(datetime(year, 11, 17, tzinfo=UTC).timestamp()) for year in (2006, 2026))
     with writing(engine) as session:
-        rows = [{"link_key": link.link_key, "slot_start": slot} for slot in (0, newest)]
+        rows = [{"link_key": link.link_key, "slot_start": slot} for slot in (begin, newest)]
         put_rows(session, Count, [row | {"count": 9, "quality": 0} for row in rows])
         put_rows(session, Forecast, [FORECAST | row | {"expected": 7.0} for row in rows])
-    asked = Question(by=by, begin=datetime(1970, 1, 1, tzinfo=UTC))
+    asked = Question(by=by, begin=datetime.fromtimestamp(begin, UTC))
     with reading(engine) as session, little_memory():
         answer = link_accuracy(session, "A", asked, 1)
-    assert (answer.n_used, answer.rmse, answer.n_missing) == (2, 2.0, newest // MINUTE - 1)
+    assert (answer.n_used, answer.rmse, answer.n_missing) == (2, 2.0, (newest - begin) // MINUTE - 1)
 
 
 @on_sqlite

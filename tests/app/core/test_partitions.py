@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -161,7 +162,6 @@ from app.counts.ingest import Checked, store_counts
 from app.core.database import open_database, writing
 from app.links.queries import link_or_404
 from app.settings import Settings
-from tests.support.databases import on_postgresql
 slots = np.arange(0, 3 * 365 * 86_400, 86_400)
 with writing(open_database(Settings().database_url)) as session:
     link = link_or_404(session, sys.argv[1])
@@ -173,17 +173,22 @@ class TestWriting:
     def test_two_processes_that_need_the_same_new_months_both_store_all(self, engine, database_url):
         put_links(engine)
         environment = os.environ | {"FLOWCAST_DATABASE_URL": database_url}
-        with engine.connect() as connection:
-            connection.execute(text("LOCK TABLE links IN ROW EXCLUSIVE MODE"))  # as if links were written meanwhile
-            writers = [
-                subprocess.Popen([sys.executable, "-c", WRITE, link], env=environment, stderr=subprocess.PIPE)
-                for link in ("L1", "L2")
-            ]
-            wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == len(writers))
-            connection.rollback()  # and both go
-        said = [writer.communicate(timeout=WAIT_SECONDS)[1] for writer in writers]
-        assert [writer.returncode for writer in writers] == [0, 0], said
         wanted = list(range(0, 3 * 365 * DAY, DAY))
+
+        def write_here() -> None:
+            with writing(engine) as session:
+                store(session, "L2", wanted)
+
+        with ThreadPoolExecutor() as threads:
+            with engine.connect() as connection:
+                connection.execute(text("LOCK TABLE links IN ROW EXCLUSIVE MODE"))  # as if links were written meanwhile
+                other = subprocess.Popen([sys.executable, "-c", WRITE, "L1"], env=environment, stderr=subprocess.PIPE)
+                here = threads.submit(write_here)
+                wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == 2)
+                connection.rollback()  # and both go
+            here.result(WAIT_SECONDS)
+        said = other.communicate(timeout=WAIT_SECONDS)[1]
+        assert other.returncode == 0, said
         assert stored_slots(engine, 1) == stored_slots(engine, 2) == wanted
         assert months_of_counts(engine) == {month_name(month) for month in range(36)}
 

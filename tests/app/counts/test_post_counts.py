@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.main import create_app
+from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
 
 START = datetime(2025, 9, 1, tzinfo=UTC)
@@ -63,6 +64,7 @@ class TestPostCounts:
         answer = client.get("/v1/links/A/counts", params={"from": slot(0), "to": slot(1), "corrections": True})
         assert [old["count"] for old in answer.json()["counts"][0]["corrections"]] == [5, 9]
 
+    @on_sqlite
     def test_a_whole_number_may_be_written_as_a_fraction(self, client):
         assert post(client, row(0, 42.0)).json()["stored"] == 1
         assert stored(client) == [(slot(0), 42, "observed")]
@@ -71,6 +73,7 @@ class TestPostCounts:
         post(client, row(100))
         assert post(client, row(3)).json()["stored"] == 1
 
+    @on_sqlite
     def test_an_offset_names_the_same_slot(self, client):
         post(client, row(0))
         again = {"link_id": "A", "slot_start": "2025-09-01T10:00:00+10:00", "count": 5}
@@ -91,19 +94,23 @@ class TestPostCounts:
         assert answer.status_code == 422
         assert "once" in answer.json()["errors"][0]["reason"]
 
+    @on_sqlite
     def test_each_links_own_grid_decides(self, client):
         on_five = {"link_id": "B", "slot_start": "2025-09-01T00:05:00Z", "count": 1}
         assert post(client, on_five).status_code == 200
         assert post(client, on_five | {"link_id": "A"}).status_code == 422
 
+    @on_sqlite
     def test_an_empty_batch_is_an_empty_report(self, client):
         assert post(client).json()["received"] == 0
 
+    @on_sqlite
     def test_another_language_is_refused_by_name(self, client):
         answer = client.post("/v1/counts", content=b"<a/>", headers={"content-type": "application/xml"})
         assert answer.status_code == 415
         assert "application/xml" in answer.json()["detail"]
 
+    @on_sqlite
     def test_more_than_the_limit_is_refused(self, settings):
         with TestClient(
             create_app(settings.model_copy(update={"max_batch": 2})), headers={"X-API-Key": ADMIN_KEY}
@@ -115,27 +122,32 @@ class TestPostCounts:
 class TestLanguages:
     CSV = f"link_id,slot_start,count,quality\nA,{slot(0)},5,\nA,{slot(1)},6,suspect\n"
 
+    @on_sqlite
     def test_csv(self, client):
         answer = client.post("/v1/counts", content=self.CSV, headers={"content-type": "text/csv; charset=utf-8"})
         assert answer.json()["stored"] == 2
         assert stored(client) == [(slot(0), 5, "observed"), (slot(1), 6, "suspect")]
 
+    @on_sqlite
     def test_json_lines(self, client):
         lines = "\n".join(json.dumps(row(i)) for i in range(3)) + "\n\n"
         answer = client.post("/v1/counts", content=lines, headers={"content-type": "application/x-ndjson"})
         assert answer.json()["stored"] == 3
 
     @pytest.mark.parametrize("content_type", ["application/json", "text/csv"])
+    @on_sqlite
     def test_gzip(self, client, content_type):
         body = self.CSV if content_type == "text/csv" else json.dumps({"counts": [row(0), row(1)]})
         headers = {"content-type": content_type, "content-encoding": "gzip"}
         assert client.post("/v1/counts", content=gzip.compress(body.encode()), headers=headers).json()["stored"] == 2
 
+    @on_sqlite
     def test_a_bad_csv_row_is_refused_by_name(self, client):
         body = self.CSV + f"A,{slot(2)},many,\n"
         answer = client.post("/v1/counts", content=body, headers={"content-type": "text/csv"})
         assert answer.json()["errors"][0]["field"] == "counts.2.count"
 
+    @on_sqlite
     def test_a_csv_without_a_column_names_it(self, client):
         answer = client.post("/v1/counts", content="link_id,slot_start\nA,x\n", headers={"content-type": "text/csv"})
         assert answer.status_code == 422
@@ -149,12 +161,14 @@ class TestTime:
         ) as client:
             yield client
 
+    @on_sqlite
     def test_a_slot_in_the_future_is_refused_by_name(self, wall_client):
         ahead = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
         answer = post(wall_client, row() | {"slot_start": ahead.isoformat()})
         assert answer.status_code == 422
         assert "future" in answer.json()["errors"][0]["reason"]
 
+    @on_sqlite
     def test_the_slot_before_this_one_is_taken(self, wall_client):
         now = datetime.now(UTC)
         begun = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)

@@ -53,6 +53,7 @@ def no_overlap(monkeypatch):
 
 
 class TestPayload:
+    @on_sqlite
     def test_all_horizons_as_get_forecasts_has_them_and_a_sequence_number(self, client, links, runtime):
         listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         [ready], over = listener.look(None)
@@ -64,6 +65,7 @@ class TestPayload:
         assert json.loads(event.data) == {"sequence": MONDAY // SLOT, **link}
         assert len(link["forecasts"]) == 4
 
+    @on_sqlite
     def test_a_skipped_forecast_is_a_gap_that_can_be_read_back(self, client, links, runtime):
         listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         listener.look(None)
@@ -79,6 +81,7 @@ class TestPayload:
         history = client.get(path.replace("+", "%2B")).json()["forecasts"]
         assert [past["as_of_slot"] for past in history] == [utc(n * SLOT) for n in range(first + 1, last)]
 
+    @on_sqlite
     def test_activations_do_not_show_keys(self, client, links, runtime):
         listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
         listener.look(None)
@@ -91,6 +94,7 @@ class TestPayload:
 
 
 class TestResume:
+    @on_sqlite
     def test_without_an_id_only_ready_comes(self, client, links):
         post(client, 0, "A", "B")
         [ready] = resume(client, None)

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from tests.support.city import SLOTS, post, put_city, rows, slot_start, small_city
+from tests.support.databases import on_sqlite
 
 NOW = 15 * SLOTS  # slots that the links' feed has had
 LATER = NOW + 30  # seven and a half hours
@@ -37,6 +38,7 @@ def test_the_slots_from_now_on_are_forecast_and_none_of_the_past(client, city):
     assert explained["explanation"] is None
 
 
+@on_sqlite
 def test_the_profile_is_that_of_the_slots_asked_about(client):
     city = small_city()
     put_city(client, city)
@@ -48,6 +50,7 @@ def test_the_profile_is_that_of_the_slots_asked_about(client):
     assert [one["expected_count"] for one in forecast(client, silent)] == [40.0, 41.0, 42.0, 43.0]
 
 
+@on_sqlite
 def test_the_answer_moves_along_with_now_though_it_is_cached(client, city):
     silent, live, _ = sorted(city.counts)
     post(client, rows(city, NOW, LATER, [live]))
@@ -66,6 +69,7 @@ def test_the_answer_moves_along_with_now_though_it_is_cached(client, city):
     assert {one["link_id"]: one["status"] for one in answer.json()["links"]}[silent] == "degraded"
 
 
+@on_sqlite
 def test_a_cached_answer_moves_within_a_process_without_the_database(client, city):
     silent, live, _ = sorted(city.counts)
     post(client, rows(city, NOW, LATER, [live]))
@@ -97,6 +101,7 @@ def test_nothing_of_it_is_stored_or_scored(client, city):
     assert begin not in {datetime.fromisoformat(one) for one in issued}
 
 
+@on_sqlite
 def test_without_a_profile_the_last_count_answers_without_an_interval(client):
     city = small_city()
     put_city(client, city)

@@ -12,6 +12,7 @@ from app.forecasts.profile_fallback import LinkProfile, ProfileFallback, Wanted
 from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
+from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 from tests.support.waiting import wait_until
 
@@ -99,6 +100,7 @@ class TestManyLinks:
             put_counts(client, link_id, counts(0, 14 * DAY))
         return client.app.state.engine
 
+    @on_sqlite
     def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
         usual = ProfileFallback()
         usual.learn_ahead(engine, lambda: False)
@@ -109,17 +111,20 @@ class TestManyLinks:
                 assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
         assert reads.n == 0
 
+    @on_sqlite
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
         another = create_app(settings)
         with TestClient(another):
             wait_until(lambda: len(another.state.forecast_cache.forecaster.usual) == 5)
 
+    @on_sqlite
     def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
         monkeypatch.setattr("app.forecasts.profile_fallback.LINKS_AT_ONCE", 2)
         usual = ProfileFallback()
         usual.learn_ahead(engine, lambda: len(usual) == 2)
         assert len(usual) == 2
 
+    @on_sqlite
     def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine):
         usual, reads, renewed = ProfileFallback(), Reads(engine), []
         with reading(engine) as session:
@@ -144,6 +149,7 @@ class TestManyLinks:
             queries.append(reads.n - before)
         assert queries[0] == queries[1]
 
+    @on_sqlite
     def test_links_with_too_few_counts_are_forecast_with_as_many_queries_as_one(self, client, put_link):
         for link_id in "BCDE":
             put_link(link_id, zone="UTC")
@@ -169,6 +175,7 @@ class TestManyLinks:
                 np.testing.assert_array_equal(found.profile.expected_counts, expected.profile.expected_counts)
                 np.testing.assert_array_equal(found.bands.below, expected.bands.below)
 
+    @on_sqlite
     def test_a_link_whose_profile_fails_leaves_the_others_their_forecasts(self, client, engine, monkeypatch):
         def learn(series, profile):
             if series.link_id == "C":

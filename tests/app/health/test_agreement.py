@@ -10,6 +10,7 @@ from app.core.database import reading
 from app.counts.stored_series import stored_series
 from app.links.queries import link_or_404
 from app.training.aligned_counts import examined
+from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 
 DAYS = 30
@@ -60,6 +61,7 @@ def test_counts_health_csv_and_training_agree_slot_by_slot(client, faulty):
     assert {utc((series.first + int(i)) * SLOT) for i in found} == set(counts)
 
 
+@on_sqlite
 def test_a_slot_has_the_same_verdict_whichever_span_it_is_asked_for_in(client, faulty):
     whole = verdicts_of(client, **{"from": utc(MONDAY), "to": utc(MONDAY + DAYS * 96 * SLOT)})
     for begin, end in ((0, 3 * 96), (5 * 96, 5 * 96 + 1), (16 * 96 + 41, 16 * 96 + 44), (12 * 96, 30 * 96)):
@@ -74,6 +76,7 @@ def test_a_slot_has_the_same_verdict_whichever_span_it_is_asked_for_in(client, f
     assert row["verdicts"] == ["dead", "stuck", "impossible"]
 
 
+@on_sqlite
 def test_quality_stays_the_senders(client, faulty):
     span = {"from": utc(faulty[20]), "to": utc(faulty[20] + 4 * SLOT)}
     rows = client.get("/v1/links/A/counts", params=span).json()["counts"]
@@ -82,6 +85,7 @@ def test_quality_stays_the_senders(client, faulty):
     assert (marked["quality"], marked["verdict"]) == ("suspect", None)
 
 
+@on_sqlite
 def test_slots_after_the_newest_count_and_links_without_counts_have_no_verdict(client, put_link, faulty):
     end = MONDAY + DAYS * 96 * SLOT
     later = client.get("/v1/links/A/counts", params={"from": utc(end), "to": utc(end + SLOT)}).json()["counts"]

@@ -2,6 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 
 DAY = 86_400
@@ -23,6 +24,7 @@ def read(client, path, **query):
 
 
 class TestLinkHealth:
+    @on_sqlite
     def test_sound_counts_are_ok(self, client, put_link):
         put_link("A")
         put_counts(client, "A", wave(10 * 96))
@@ -45,6 +47,7 @@ class TestLinkHealth:
             "days": [],
         }
 
+    @on_sqlite
     def test_a_feed_that_stopped_is_stale(self, client, put_link):
         put_link("A")
         put_link("B")
@@ -55,6 +58,7 @@ class TestLinkHealth:
         answer = read(client, "/v1/links/A/health")
         assert (answer["state"], answer["data_age_seconds"]) == ("stale", 7 * SLOT)
 
+    @on_sqlite
     def test_a_dead_detector_is_told_with_its_slots(self, client, put_link):
         put_link("A")
         counts = wave(10 * 96) | {MONDAY + 9 * DAY + i * SLOT: 0 for i in range(40, 60)}
@@ -69,6 +73,7 @@ class TestLinkHealth:
         )
         assert "20 slots of zero where about" in verdict["reason"]
 
+    @on_sqlite
     def test_what_was_wrong_days_ago_no_longer_casts_doubt(self, client, put_link):
         put_link("A")
         put_counts(client, "A", wave(10 * 96) | {MONDAY + 5 * DAY + i * SLOT: 33 for i in range(20)})
@@ -78,6 +83,7 @@ class TestLinkHealth:
         assert read(client, "/v1/links/A/health", days=2)["verdicts"] == []
 
     @pytest.mark.parametrize(("minutes", "per_hour"), [(15, 200), (60, 50)])
+    @on_sqlite
     def test_capacity_is_per_hour(self, client, put_link, minutes, per_hour):
         put_link("A", slot_minutes=minutes, capacity=per_hour)
         slots = 10 * 1440 // minutes
@@ -89,6 +95,7 @@ class TestLinkHealth:
         assert (verdict["name"], verdict["reason"]) == ("impossible", "76 is above 75, 1.5 times the capacity of 50")
 
     @pytest.mark.parametrize(("day", "slots"), [((2025, 3, 30), 92), ((2025, 10, 26), 100)])
+    @on_sqlite
     def test_local_days_have_92_and_100_slots(self, client, put_link, day, slots):
         put_link("A", zone="Europe/Berlin")
         midnight = int(datetime(*day, tzinfo=UTC).timestamp()) - (3600 if day[1] == 3 else 7200)
@@ -113,6 +120,7 @@ class TestLinkHealth:
         assert [verdict["name"] for verdict in answer["verdicts"]] == ["too_few"]
         assert answer["state"] == "ok"
 
+    @on_sqlite
     def test_a_span_shows_the_local_days_it_touches(self, client, put_link):
         put_link("A", zone="Europe/Berlin")
         counts = wave(20 * 96) | {MONDAY + 5 * DAY + i * SLOT: 33 for i in range(40, 60)}
@@ -132,6 +140,7 @@ class TestLinkHealth:
         later = read(client, "/v1/links/A/health", days=2, to=utc(MONDAY + 99 * DAY))
         assert [(day["observed"], day["missing"]) for day in later["days"]] == [(0, 0)] * 2
 
+    @on_sqlite
     def test_a_span_that_is_too_long_or_ends_before_it_begins_is_refused(self, client, put_link):
         put_link("A", zone="UTC")
         put_counts(client, "A", wave(96))
@@ -148,6 +157,7 @@ class TestLinkHealth:
         whole = {"from": first, "to": utc(MONDAY + 366 * DAY)}
         assert len(read(client, "/v1/links/A/health", **whole)["days"]) == 366
 
+    @on_sqlite
     def test_an_unknown_link_is_404_and_odd_days_are_422(self, client):
         assert client.get("/v1/links/A/health").status_code == 404
         for days in (0, 367, 10**20, "x"):

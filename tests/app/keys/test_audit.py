@@ -4,6 +4,7 @@ import pytest
 
 from app.core.metrics import REGISTRY
 from app.keys.audit import REFUSED_A_MINUTE
+from tests.support.databases import on_sqlite
 
 
 def test_every_admin_call_is_there_refused_ones_too(client, put_link):
@@ -46,6 +47,7 @@ def test_a_method_of_any_length_is_recorded(client):
 
 
 @pytest.mark.journey
+@on_sqlite
 def test_a_key_that_may_nothing_cannot_fill_it(client):
     key = client.post("/v1/admin/keys", json={"name": "reader", "scopes": ["read"]}).json()
     left_out = partial(REGISTRY.get_sample_value, "flowcast_audit_unrecorded_total")

@@ -21,7 +21,9 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.journey
 
 SPARE = "spare"
-PATHS = ["/v1/forecasts", "/v1/accuracy", "/v1/health", "/readyz", f"/v1/links/{SPARE}/forecast"]
+ISSUING = ["/v1/forecasts", f"/v1/links/{SPARE}/forecast"]  # which compute a forecast that is not there
+PATHS = [(path, True) for path in [*ISSUING, "/v1/accuracy", "/v1/health", "/readyz"]]
+PATHS += [(path, False) for path in ISSUING]
 
 
 class Interruption:
@@ -69,7 +71,8 @@ def put_spare(client: TestClient, city: City, *, forecast: bool) -> None:
     """Store a link with counts, whose forecast was issued or has to be."""
     newest = TRAINED_DAYS * SLOTS
     assert client.put(f"/v1/links/{SPARE}", json={"zone": "Europe/Berlin"}).status_code == 201
-    post(client, [{"link_id": SPARE, "slot_start": slot_start(city, i), "count": i % 7} for i in range(newest)][-60:])
+    last = range(newest - 60, newest)
+    post(client, [{"link_id": SPARE, "slot_start": slot_start(city, i), "count": i % 7} for i in last])
     if not forecast:
         with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
             key = session.execute(select(Link.link_key).where(Link.link_id == SPARE)).scalar_one()
@@ -85,8 +88,7 @@ def delete_spare(elsewhere: Engine) -> bool:
     return False
 
 
-@pytest.mark.parametrize("forecast", [True, False], ids=["with a forecast", "without a forecast"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("path", "forecast"), PATHS)
 def test_before_any_statement(
     interruption: Interruption, client: TestClient, city: City, elsewhere: Engine, path: str, forecast: bool
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,10 +19,9 @@ from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import prune as pruning
 from app.maintenance.all_tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
-from app.server.resources import open_resources
 from app.settings import Settings, settings_from_environment
 from tests.support.databases import on_postgresql
-from tests.support.services import FLOWCAST, run_flowcast, running_service
+from tests.support.services import FLOWCAST
 from tests.support.stored import put_rows
 from tests.support.waiting import wait_until
 
@@ -109,7 +109,7 @@ def test_old_slots_go_and_newer_ones_stay(engine):
 def test_a_part_at_a_time_removes_the_same(engine, monkeypatch):
     monkeypatch.setattr(pruning, "BATCH", 7)
     monkeypatch.setattr(pruning, "LEAST_PAUSE", 0.0)
-    fill(engine)
+    fill(engine, days=66)
     cutoff = NEWEST + 900 - 60 * DAY
     old = left(engine, Forecast, Forecast.slot_start < cutoff)
     stays = left(engine, Forecast) - old
@@ -208,23 +208,6 @@ def test_old_records_go_but_what_the_schedule_and_the_shelf_go_by_stays(engine):
     assert left(engine, Count) == 24  # slots were not asked for
 
 
-def test_another_process_that_serves_notices_a_link_that_lost_its_last_count(engine, database_url, tmp_path):
-    fill(engine)
-    runtime = open_resources(Settings(database_url=database_url, model_store=tmp_path / "models", clock="feed"))
-    try:
-        shown = runtime.forecast_cache.look_up()
-        assert shown["L3"].issued is not None
-        stays = shown["L1"].issued
-        pruned = run_flowcast("db", "prune", "--older-than", 60)
-        assert pruned.returncode == 0, pruned.stderr
-        wait_until(lambda: runtime.forecast_cache.get("L3") is None)
-        shown = runtime.forecast_cache.look_up()
-        assert shown["L3"].issued is None
-        assert shown["L1"].issued == stays
-    finally:
-        runtime.close()
-
-
 @on_postgresql
 def test_empty_months_are_counted_and_go(engine):
     fill(engine)
@@ -235,36 +218,46 @@ def test_empty_months_are_counted_and_go(engine):
     assert "empty_months" not in told(run("--older-than", "400"))
 
 
-def test_a_service_goes_on_taking_counts_while_old_ones_go(database_url, engine, tmp_path):
+SILENT = "L6"  # which had its last count long ago
+
+
+def test_a_service_goes_on_during_a_prune_and_notices_a_link_without_counts(client, engine):
+    n = 10_000
     with writing(engine) as session:
-        for key in range(1, 6):
+        for key in range(1, 7):
             put_link(session, key)
         series = {
-            "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)",
-            "postgresql": "WITH n(i) AS (SELECT * FROM generate_series(1, 10000))",
+            "sqlite": f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n})",
+            "postgresql": f"WITH n(i) AS (SELECT * FROM generate_series(1, {n}))",
         }[engine.dialect.name]
-        old = "INSERT INTO counts {series} SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n"
+        old = "INSERT INTO counts {series} SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n WHERE link_key < 6"
         if engine.dialect.name == "sqlite":
-            old = "{series} INSERT INTO counts SELECT link_key, {newest} - 900 * i, 5, 0 FROM links, n"
-        ensure_months(session, "counts", range(NEWEST - 900 * 10_000, NEWEST, 900))
+            old = old.replace("INSERT INTO counts {series}", "{series} INSERT INTO counts")
+        ensure_months(session, "counts", range(NEWEST - 900 * n, NEWEST, 900))
         session.execute(text(old.format(series=series, newest=NEWEST)))
-    assert left(engine, Count) == 50_000
-    with running_service(database_url, tmp_path) as service:
-        command = [*FLOWCAST, "db", "prune", "--older-than", "60"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        put_rows(session, Count, [{"link_key": 6, "slot_start": NEWEST - 200 * DAY, "count": 5, "quality": 0}])
+    assert left(engine, Count) == 5 * n + 1
+    silent = client.get(f"/v1/links/{SILENT}/forecast")
+    assert silent.status_code == 200, silent.text
+    command = [*FLOWCAST, "db", "prune", "--older-than", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         sent = 0
         while process.poll() is None or sent < 5:
             start = datetime.fromtimestamp(NEWEST + 900 * sent, UTC).isoformat()
-            late = datetime.fromtimestamp(NEWEST - 900 * (9000 - sent), UTC).isoformat()  # of slots that are going
-            batch = [{"link_id": f"L{k}", "slot_start": at, "count": k} for k in range(1, 6) for at in (start, late)]
-            status, answer = service.ask("POST", "/v1/counts", {"counts": batch})
-            assert status == 200, answer
-            status, answer = service.ask("GET", "/v1/links/L3/forecast")
-            assert (status, answer["forecasts"][0]["as_of_slot"]) == (200, start.replace("+00:00", "Z"))
+            late = datetime.fromtimestamp(NEWEST - 900 * (n - sent % 1000), UTC).isoformat()  # of slots that are going
+            batch = [{"link_id": f"L{k}", "slot_start": at, "count": k} for k in (1, 2) for at in (start, late)]
+            answer = client.post("/v1/counts", json={"counts": batch})
+            assert answer.status_code == 200, answer.text
+            shown = client.get("/v1/links/L1/forecast").json()
+            assert shown["forecasts"][0]["as_of_slot"] == start.replace("+00:00", "Z")
             sent += 1
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
         output, problems = process.communicate()
-        assert process.returncode == 0, problems
-        assert b"counts" in output
+    assert process.returncode == 0, problems
+    assert b"counts" in output
+    wait_until(lambda: client.get(f"/v1/links/{SILENT}/forecast").status_code == 409)
+    assert client.get("/v1/links/L1/forecast").json() == shown
     newer = left(engine, Count, Count.slot_start >= NEWEST)
-    assert newer == 5 * sent
+    assert newer == 2 * sent
     assert left(engine, Count, Count.slot_start >= NEWEST - 59 * DAY, Count.slot_start < NEWEST) == 5 * 59 * 96

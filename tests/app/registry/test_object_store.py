@@ -48,15 +48,27 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.fixture
-def address(server):
-    return server.make_bucket(f"models-{uuid.uuid4().hex[:12]}") + "/city"
+@pytest.fixture(scope="module")
+def shared_bucket(server):
+    """One for all, because opening it takes as long as a test."""
+    return Bucket(server.make_bucket(f"models-{uuid.uuid4().hex[:12]}") + "/city")
 
 
 @pytest.fixture
-def open_at(address, tmp_path):
+def bucket(shared_bucket):
+    """A bucket with nothing in it."""
+    shared_bucket.remove(shared_bucket.list())
+    return shared_bucket
+
+
+@pytest.fixture
+def address(bucket):
+    return bucket.address
+
+
+@pytest.fixture
+def open_at(bucket, tmp_path):
     """The store as another machine sees it: with a cache of its own."""
-    bucket = Bucket(address)
     return lambda machine="one", megabytes=100: ObjectStore(bucket, tmp_path / machine, megabytes)
 
 
@@ -101,22 +113,18 @@ class TestRoundTrip:
             "from app.registry.bucket import Bucket; from app.registry.object_store import ObjectStore\n"
             "from model.artifacts.artifact import read_artifact\n"
             f"store = ObjectStore(Bucket({address!r}), Path({str(tmp_path / 'shared')!r}), 100)\n"
-            "print('ready', flush=True); sys.stdin.readline()\n"
+            f"store.fetch('Ba/1', {fingerprint!r}); print('ready', flush=True); sys.stdin.readline()\n"
             f"for _ in range(5): read_artifact(store.fetch('Ba/1', {fingerprint!r}, anew=True))\n"
         )
-        pipe = subprocess.PIPE
-        both = [
-            subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-            for _ in range(2)
-        ]
-        for process in both:
-            assert process.stdout.readline() == "ready\n"
-        for process in both:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for process in both:
-            _, said = process.communicate(timeout=WAIT_SECONDS)
-            assert (process.returncode, said) == (0, "")
+        pipe, here = subprocess.PIPE, open_at("shared")
+        other = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        assert other.stdout.readline() == "ready\n"
+        other.stdin.write("go\n")
+        other.stdin.flush()
+        for _ in range(5):
+            read_artifact(here.fetch("Ba/1", fingerprint, anew=True))
+        _, said = other.communicate(timeout=WAIT_SECONDS)
+        assert (other.returncode, said) == (0, "")
         assert [path.name for path in (tmp_path / "shared" / "Ba").iterdir()] == ["1"]
 
 
@@ -177,6 +185,11 @@ class TestAway:
     def nobody(self, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         monkeypatch.setattr(bucket_module, "ATTEMPTS", 1)
+
+    @pytest.fixture
+    def bucket(self, bucket):
+        """The same, by a connection of its own: it fails, and is remembered to."""
+        return Bucket(bucket.address)
 
     @on_sqlite
     def test_copies_are_served_and_others_are_out_of_reach(

@@ -61,6 +61,7 @@ class TestGetModels:
 
 
 class TestGetModel:
+    @on_sqlite
     def test_tells_what_was_found_and_the_lags_that_matter(self, client, shelf, artifact):
         told = client.get("/v1/links/Ba/models/1").json()
         _, about = load_model(artifact)
@@ -70,6 +71,7 @@ class TestGetModel:
         assert sum(lag["weight"] for lag in told["lag_weights"]) == pytest.approx(1, abs=1e-4)
         assert told["damaged"] is None
 
+    @on_sqlite
     def test_says_what_is_wrong_with_an_artifact(self, client, shelf):
         Path(shelf.path("Ba/2"), "memory.npy").write_bytes(b"")
         told = client.get("/v1/links/Ba/models/2").json()
@@ -79,6 +81,7 @@ class TestGetModel:
         assert "memory.npy has 0 bytes" in listed[0]["damaged"]
         assert listed[1]["damaged"] is None
 
+    @on_sqlite
     def test_what_does_not_exist(self, client, shelf):
         statuses = {
             "/v1/links/Zz/models": 404,
@@ -92,5 +95,6 @@ class TestGetModel:
         assert {path: answer.status_code for path, answer in answers.items()} == statuses
         assert {answer.headers["content-type"] for answer in answers.values()} == {"application/problem+json"}
 
+    @on_sqlite
     def test_a_key_is_needed(self, client, shelf):
         assert client.get("/v1/links/Ba/models", headers={"X-API-Key": ""}).status_code == 401

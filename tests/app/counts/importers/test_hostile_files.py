@@ -71,21 +71,21 @@ def test_the_samples_cover_every_layout():
     assert [read_or_refuse(data) for data in FILES] == [None] * len(FILES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example(b"\xc2", "flowcast-csv")  # a character cut short by the end of the file
 @given(st.binary(max_size=300), st.sampled_from(["auto", *layouts()]))
 def test_any_bytes_are_read_or_refused(data: bytes, layout: str):
     read_or_refuse(data, layout=layout)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(codec="utf-8"), max_size=200), st.sampled_from(sorted(PLAIN)))
 def test_any_text_below_a_sound_first_line_is_read_or_refused(text: str, layout: str):
     first = TEXTS[layout][0]
     assert read_or_refuse(f"{first}\n{text}\n".encode()) is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_real_files_cut_short_or_changed_anywhere_are_read_or_refused(data: st.DataObject):
     file = bytearray(data.draw(st.sampled_from(FILES)))

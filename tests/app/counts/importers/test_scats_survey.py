@@ -92,23 +92,18 @@ def test_shorter_slots_are_refused_and_longer_ones_are_sums():
 
 
 @pytest.mark.journey
-def test_every_value_of_the_real_file_is_accounted_for(real_file):
+def test_the_real_file_and_its_day_of_23_hours_are_read_by_the_rule(real_file):
     with open_counts(real_file) as reader:
-        quality = [count.quality for count in slot_counts(reader)]
-    report = reader.report
+        read = list(slot_counts(reader))
+    report, quality = reader.report, [count.quality for count in read]
     assert (report.rows, report.values, len(reader.links)) == (2_000, 192_000, 67)
     # 29 October: 55 approaches are padded; nine are not, and one's padding is lost in a longer run of zeros.
     assert (report.gaps, report.refused) == (55 * 4, 10 * 4)
     assert report.counts == len(quality) == 192_000 - 220 - 40
     assert (report.suspect, quality.count(Quality.SUSPECT)) == (1, 1)
     assert {refusal.field for refusal in report.refusals} == {f"2006-10-29 2:{minute:02}" for minute in (0, 15, 30, 45)}
-
-
-@pytest.mark.journey
-def test_the_real_daylight_saving_day_follows_the_rule(real_file):
     day = GRID.local_day(date(2006, 10, 29), MELBOURNE)
-    with open_counts(real_file) as reader:
-        counts = {(count.link_id, count.slot): count for count in slot_counts(reader) if count.slot in day}
+    counts = {(count.link_id, count.slot): count for count in read if count.slot in day}
     padded = [counts["0970-1", slot].count for slot in day[4:10]]
     assert padded == [47, 53, 36, 34, 32, 38]  # 1:00 to 1:45, then 3:00: column 2:45 is the true 1:45
     unpadded = [counts["4032-7", slot].count for slot in day[4:10]]
