@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import pip
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -109,10 +110,22 @@ def test_make_setup_says_in_its_last_line_that_no_package_index_was_reached(tmp_
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
+    # An environment takes seconds to get a pip of its own; it has this one's instead, and nothing else.
+    (tmp_path / "lent").mkdir()
+    (tmp_path / "lent" / "pip").symlink_to(Path(pip.__file__).parent)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = venv ] && set -- "$@" --without-pip\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     unreachable = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
     refused = subprocess.run(
-        ["make", "setup"], cwd=tmp_path, env=os.environ | unreachable, capture_output=True, text=True, check=False
+        ["make", "setup", f"PYTHON={python}"],
+        cwd=tmp_path,
+        env=os.environ | unreachable | {"PYTHONPATH": str(tmp_path / "lent")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert refused.returncode == 2
+    assert "No matching distribution found" in refused.stderr
     assert "make: pip failed, see above; without a package index" in refused.stderr.splitlines()[-2]
     assert not (tmp_path / ".venv" / ".runs").exists()

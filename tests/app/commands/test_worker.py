@@ -1,4 +1,4 @@
-"""``flowcast worker``: how it is asked to end."""
+"""``flowcast worker``: what it loads and how it is asked to end."""
 
 import subprocess
 import sys
@@ -7,10 +7,12 @@ import pytest
 
 pytestmark = pytest.mark.journey
 
+HEAVY = ("sklearn", "scipy", "pandas", "joblib", "alembic", "dask", "distributed")
 # The main thread holds the lock that ending needs, and is asked twice.
-ASKED_AT_A_BAD_MOMENT = """
-import os, signal, threading
+ASKED_AT_A_BAD_MOMENT = f"""
+import os, signal, sys, threading
 from app.commands.worker import on_signals
+print([module for module in {HEAVY!r} if module in sys.modules])
 lock, asked = threading.Lock(), []
 both = threading.Event()
 
@@ -30,15 +32,18 @@ print(both.wait(60))
 """
 
 
-def test_who_asks_a_worker_to_end_is_heard_whatever_it_does_at_the_moment():
+@pytest.fixture(scope="module")
+def printed() -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", ASKED_AT_A_BAD_MOMENT], capture_output=True, text=True, timeout=120, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
-def test_an_idle_worker_carries_no_library_that_only_training_needs():
-    heavy = ("sklearn", "scipy", "pandas", "joblib", "alembic", "dask", "distributed")
-    code = f"import sys, app.commands.worker; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_who_asks_a_worker_to_end_is_heard_whatever_it_does_at_the_moment(printed):
+    assert printed[1] == "True"
+
+
+def test_an_idle_worker_carries_no_library_that_only_training_needs(printed):
+    assert printed[0] == "[]"

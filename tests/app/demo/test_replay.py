@@ -1,7 +1,6 @@
 """The demo: prepared once, replayed at its pace, and never leaving a process behind."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -26,12 +25,12 @@ from app.demo.city import sample_city
 from app.demo.folder import DemoFolder, DemoSize
 from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed, counts_of, last_slot, replay
-from app.demo.service_process import free_port, running_service
+from app.demo.service_process import free_port
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.registry.queries import active_models
-from app.settings import settings_from_environment
+from tests.support.services import running_service
 from tests.support.virtual_time import SteppedTime
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
@@ -44,7 +43,8 @@ def prepared(tmp_path_factory) -> Path:
     """A small demo, ready to run."""
     folder = DemoFolder(tmp_path_factory.mktemp("demo"))
     engine, city = open_database(folder.database_url), SMALL.city()
-    with folder.held(SMALL):
+    with folder.held(SMALL), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("LOKY_MAX_CPU_COUNT", "1")  # trained here: to start processes would take longer
         upgrade_schema(engine)
         store_city(engine, SMALL, city)
         assert train_city(engine, folder, SMALL, city, lambda done, of: None) == []
@@ -199,26 +199,18 @@ class TestPrepare:
             DemoSize(days=9)
 
 
-def start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
     command = [FLOWCAST, "demo", "--links", "2", "--days", "14", "--data", folder, "--port", "0", *options]
-    return subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
+    return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def command(*options: str) -> Result:
-    """Run the command here, where no process is what it is about."""
+    """Run the command here, where no signal is what it is about; the service that it starts is a process anyway."""
     return CliRunner().invoke(cli, ["demo", "--links", "2", "--days", "14", *options])
 
 
-def introduction(demo: "subprocess.Popen[str]") -> tuple[str, str]:
+def introduction(told: list[str]) -> tuple[str, str]:
     """Give the address and the key that it tells, with three calls to try."""
-    assert demo.stdout is not None
-    told = [demo.stdout.readline() for _ in range(6)]
     assert sum("curl -H" in line for line in told) == 3, told
     return told[0].split()[1], told[1].split()[1]
 
@@ -233,18 +225,19 @@ def is_served(address: str) -> bool:
 
 @pytest.mark.journey
 class TestDemoCommand:
-    def test_it_stops_by_itself(self, prepared):
-        with start(prepared, DEMO_SECONDS="1") as demo:
-            address, _ = introduction(demo)
-            _, said = demo.communicate(timeout=2 * WAIT_SECONDS)
-        assert demo.returncode == 0, said
-        assert "stopped" in said
+    def test_it_stops_by_itself(self, prepared, monkeypatch):
+        monkeypatch.setenv("DEMO_SECONDS", "1")
+        demo = command("--data", str(prepared), "--port", "0")
+        assert demo.exit_code == 0, demo.stderr
+        assert "stopped" in demo.stderr
+        address, _ = introduction(demo.stdout.splitlines()[:6])
         assert not is_served(address)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
     def test_forecasts_move_and_however_it_ends_the_service_ends_with_it(self, prepared, number):
         with start(prepared, "--speed", "600") as demo:
-            address, key = introduction(demo)
+            assert demo.stdout is not None
+            address, key = introduction([demo.stdout.readline() for _ in range(6)])
             seen = set()
             request = Request(f"{address}/v1/links/Ba/forecast", headers={"X-API-Key": key})
 
@@ -262,10 +255,9 @@ class TestDemoCommand:
     def test_what_cannot_be_done_is_said_in_one_line(self, tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
-            with start(tmp_path / "a", "--port", port) as demo:
-                _, said = demo.communicate(timeout=2 * WAIT_SECONDS)
-        assert demo.returncode == 2
-        assert said.strip().splitlines() == [
+            refused = command("--data", str(tmp_path / "a"), "--port", port)
+        assert refused.exit_code == 2
+        assert refused.stderr.splitlines() == [
             f"flowcast demo: port {port} cannot be used: address already in use; --port or DEMO_PORT names another"
         ]
         refused = command("--data", "/proc/no-space-there", "--port", "0")  # a file system that never has any
@@ -283,31 +275,27 @@ class TestDemoCommand:
 class TestDemoOfAServiceThatRuns:
     key = "a-key-for-the-demo-only"
 
-    def demo(self, environment: dict[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
-        command = [FLOWCAST, "demo", "--links", "2", "--days", "14", "--speed", "600", "--seconds", "1", *options]
-        return subprocess.run(
-            list(map(str, command)),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=2 * WAIT_SECONDS,
-            check=False,
-        )
+    @pytest.fixture(autouse=True)
+    def _own_settings(self, fresh_settings: None) -> None:
+        """The command reads the settings that a test puts into the environment."""
 
     @pytest.mark.journey
-    def test_its_database_has_the_city_and_its_clock_goes_on(self, prepared, tmp_path):
+    def test_its_database_has_the_city_and_its_clock_goes_on(self, prepared, tmp_path, monkeypatch):
         folder = DemoFolder(shutil.copytree(prepared, tmp_path / "service"))
-        environment = folder.environment() | {"FLOWCAST_ADMIN_KEY": self.key}
         engine, city = open_database(folder.database_url), SMALL.city()
         with writing(engine) as session:  # a link that is no part of the city
             store_links(session, [LinkIn(link_id="other", zone="Europe/Berlin")])
         before = next_slot(engine, city)
-        with running_service(environment, free_port(0), tmp_path / "log") as service:
-            feed = Feed(service.address, self.key, service.require_alive)
-            service.wait_until(feed.is_ready)
-            told = self.demo(environment, "--service", service.address, "--data", str(tmp_path / "demo"))
-            assert told.returncode == 0, told.stderr
-            assert feed.get("/v1/links/Ba/forecast")["forecasts"][0]["method"] == "KR_SML"
+        settings = folder.environment() | {"FLOWCAST_ADMIN_KEY": self.key}
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        settings = {name: value for name, value in settings.items() if name.startswith("FLOWCAST_")}
+        with running_service(folder.database_url, tmp_path, **settings) as service:
+            where = ("--service", service.url, "--data", str(tmp_path / "demo"))
+            told = command("--speed", "600", "--seconds", "1", *where)
+            assert told.exit_code == 0, told.stderr
+            _, answer, _ = service.ask_as(self.key, "GET", "/v1/links/Ba/forecast")
+            assert answer["forecasts"][0]["method"] == "KR_SML"
         assert next_slot(engine, city) > before
         engine.dispose()
         assert "2 models are trained and active" in told.stderr
@@ -316,8 +304,6 @@ class TestDemoOfAServiceThatRuns:
     def test_without_the_key_of_the_service_it_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", f"sqlite:///{tmp_path}/flowcast.db")
         monkeypatch.delenv("FLOWCAST_ADMIN_KEY", raising=False)
-        settings_from_environment.cache_clear()
         refused = command("--service", "http://127.0.0.1:1", "--data", str(tmp_path))
-        settings_from_environment.cache_clear()
         assert refused.exit_code == 2
         assert refused.stderr.startswith("flowcast demo: FLOWCAST_ADMIN_KEY is not set")
