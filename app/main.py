@@ -33,7 +33,6 @@ from app.http.problem_handlers import add_problem_handlers
 from app.http.route_paths import MethodsByPath
 from app.http.shedding import Shedding
 from app.http.sse import streams_end_on_signals
-from app.keys import audit_routes, own_routes
 from app.keys import routes as keys_routes
 from app.keys.authentication import AuthenticationMiddleware
 from app.links import routes as links_routes
@@ -65,9 +64,9 @@ ROUTERS = (
     retrain_routes.router,
     events_routes.router,
     webhook_routes.router,
-    audit_routes.router,
+    keys_routes.audit_router,
     keys_routes.router,
-    own_routes.router,
+    keys_routes.own_router,
     operations.router,
     dashboard_routes.router,
 )

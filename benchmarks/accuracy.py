@@ -28,8 +28,8 @@ from rich.table import Table
 
 from app.counts.importers import CountFileError, open_counts
 from app.counts.series import LinkSeries, gather
+from app.evaluation.days import Span
 from app.evaluation.protocol import PaperModel
-from app.evaluation.span import Span
 from benchmarks import network_accuracy
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
 from model.link_model.training import train

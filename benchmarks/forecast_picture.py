@@ -16,7 +16,7 @@ import numpy as np
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
-from app.evaluation.span import Span
+from app.evaluation.days import Span
 from model.error_measures import coverage
 from model.link_model.trained_model import Forecasts
 from model.link_model.training import train

@@ -22,8 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.demo_watch import replay_watched, stay
-from app.commands.heartbeat import Heartbeat
-from app.commands.network_progress import WORDS, NetworkProgress
+from app.commands.progress import WORDS, Heartbeat, NetworkProgress
 from app.commands.service import current_database, settings_or_refuse
 from app.core.database import open_database, reading
 from app.core.schema import upgrade_schema

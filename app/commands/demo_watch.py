@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.error import HTTPError
 
 from app.commands.console import notes
-from app.commands.heartbeat import Heartbeat
+from app.commands.progress import Heartbeat
 from app.core.slots import zone_named
 from app.demo.city import City
 from app.demo.replay import Feed, replay

@@ -24,7 +24,7 @@ from app.counts.import_file import import_and_issue
 from app.counts.import_spool import Spool
 from app.counts.importers import CountFileError, CountReader, ImportedCount, ImportedLink, ImportReport
 from app.counts.importers.slot_sums import ReadPart
-from app.counts.ingest_context import IngestContext
+from app.counts.ingest import IngestContext
 from app.counts.schemas import ImportedFile
 from app.server.resources import open_resources
 from app.settings import Settings

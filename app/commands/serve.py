@@ -23,7 +23,7 @@ from app.commands.console import notes, refuse
 from app.commands.service import service_database, settings_or_refuse
 from app.core.metrics import SHARED_FOLDER
 from app.core.schema import newest_step, schema_step, upgrade_schema
-from app.keys.first_key import make_first_key
+from app.keys.issue import make_first_key
 from app.server.connections import patient_protocol
 from app.server.logs import logging_config
 from app.settings import Settings, Switch, settings_from_environment

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from app.commands.console import out, refuse
 from app.commands.service import settings_or_refuse
-from app.keys.first_key import write_private
+from app.keys.issue import write_private
 from app.settings import Settings, is_secret
 
 KEPT = ("admin_key", "database_password", "grafana_password")

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
-from app.commands.network_progress import NetworkProgress
+from app.commands.progress import NetworkProgress
 from app.commands.registration import RegistrationOutcome, register_one, tell
 from app.commands.service import current_database, settings_or_refuse
 from app.commands.training_work import TrainingWork, known_work, stored_work

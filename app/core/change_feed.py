@@ -8,20 +8,64 @@ current. The listening thread also checks that the server answers, because one t
 from __future__ import annotations
 
 import logging
+import os
 import selectors
 import socket
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from time import monotonic
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
-from app.core.connection_guard import cut, guard_of
 from app.core.database import CHANNEL, broad_writes_here, is_sqlite, writes_here
 from app.core.pg_notify import Kind, Notice, read, sender
+
+_guards: WeakKeyDictionary[Engine, ConnectionGuard] = WeakKeyDictionary()
+_alone = threading.Lock()
+
+
+class ConnectionGuard:
+    """The connections of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.away = False  # while True, new connections are refused at once
+        self._open: WeakSet[Any] = WeakSet()
+        event.listen(engine, "do_connect", self._refuse)
+        event.listen(engine, "connect", self._note)
+
+    def cut(self) -> None:
+        """Shut every connection down, so that threads that wait for an answer get an error."""
+        for connection in list(self._open):
+            cut(connection)
+
+    def _refuse(self, dialect: Any, _record: Any, _arguments: Any, _parameters: Any) -> None:
+        if self.away:
+            raise dialect.loaded_dbapi.OperationalError("the database is unreachable")
+
+    def _note(self, connection: Any, _record: Any) -> None:
+        self._open.add(connection)
+
+
+def guard_of(engine: Engine) -> ConnectionGuard:
+    """Return the guard of an engine, always the same."""
+    with _alone:
+        if engine not in _guards:
+            _guards[engine] = ConnectionGuard(engine)
+        return _guards[engine]
+
+
+def cut(connection: Any) -> None:
+    """Shut down a connection that another thread may be waiting on; only that thread may close it."""
+    with (
+        suppress(Exception),
+        socket.socket(fileno=os.dup(connection.fileno())) as connected,
+    ):  # it may be closed already
+        connected.shutdown(socket.SHUT_RDWR)
+
 
 RECONNECT_SECONDS = 1.0
 ASK_SECONDS = 2.0  # how often the server is asked whether it is there

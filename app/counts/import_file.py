@@ -13,7 +13,7 @@ from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.counts.import_batches import Intake
 from app.counts.import_spool import CountSource, Spool
-from app.counts.ingest_context import IngestContext
+from app.counts.ingest import IngestContext
 from app.counts.schemas import ImportedFile
 from app.links.queries import LinkInfo
 

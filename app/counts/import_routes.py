@@ -21,7 +21,7 @@ from app.counts.import_file import import_and_issue
 from app.counts.importers import Columns, CountFileError, layouts, open_counts
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
 from app.counts.importers.unpacking import printable
-from app.counts.ingest_context import IngestContext, IngestContextDep
+from app.counts.ingest import IngestContext, IngestContextDep
 from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding

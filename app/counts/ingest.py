@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
+from fastapi import Depends, Request
 from numpy.typing import NDArray
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.clock import Clock
@@ -18,9 +20,36 @@ from app.core.slots import EPOCH
 from app.core.times import parse_rfc_3339
 from app.counts.importers.own_row import OFFSET_RULE, SLOT_RULE
 from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
-from app.counts.queries import existing_counts, keep_corrections, lock_links, newest_slots, upsert_counts
+from app.counts.queries import Rows, existing_counts, keep_corrections, lock_links, newest_slots, upsert_counts
 from app.counts.tables import Count
 from app.links.queries import LinkInfo, links_by_id
+from app.settings import Settings
+
+
+class IssueForecasts(Protocol):
+    """Issues forecasts of links whose newest slot moved forward."""
+
+    def __call__(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
+        """Return how many links have a new forecast; ``stored`` are the counts that moved them."""
+
+
+class IngestContext(NamedTuple):
+    """What storing counts needs."""
+
+    settings: Settings
+    engine: Engine
+    clock: Clock
+    issue_forecasts: IssueForecasts
+
+
+async def get_ingest_context(request: Request) -> IngestContext:
+    """Return what storing counts needs, as the service has opened it."""
+    state = request.app.state
+    return IngestContext(state.settings, state.engine, state.clock, state.issue_forecasts)
+
+
+IngestContextDep = Annotated[IngestContext, Depends(get_ingest_context)]
+
 
 Integers = NDArray[np.int64]
 

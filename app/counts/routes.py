@@ -15,8 +15,16 @@ from app.core import metrics
 from app.core.database import concerns, writing
 from app.core.partitions import lock_denied
 from app.core.pg_notify import Kind
-from app.counts.ingest import Batch, Refused, Stored, check_batch, moved_ends, store_counts
-from app.counts.ingest_context import IngestContext, IngestContextDep
+from app.counts.ingest import (
+    Batch,
+    IngestContext,
+    IngestContextDep,
+    Refused,
+    Stored,
+    check_batch,
+    moved_ends,
+    store_counts,
+)
 from app.counts.parsing import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
 from app.counts.schemas import IngestReport, RefusedCount
 from app.http.problems import problem_responses

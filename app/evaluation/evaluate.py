@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries
-from app.evaluation.days import Days, cut_out
+from app.evaluation.days import Days, Span, cut_out
 from app.evaluation.in_network import InNetwork, absent, run_best, run_network
 from app.evaluation.measures import Yardsticks, measure
 from app.evaluation.plan import BEST, COMPARED, METHODS, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, run, run_profile
 from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
-from app.evaluation.span import Span
 from app.training.link_training import data_fingerprint
 from app.training.parallel import run_parallel
 

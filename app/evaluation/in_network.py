@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from app.core.network_calendar import network_calendar
 from app.counts.series import LinkSeries
-from app.evaluation.days import Days, cut_out
+from app.evaluation.days import Days, Span, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, SlotForecasts, one_ahead
-from app.evaluation.span import Span
 from app.links.folders import folder_name
 from app.settings.retraining import RetrainSettings
 from app.training.aligned_counts import LinkTopology, align_counts, by_network, covering_days

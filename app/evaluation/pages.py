@@ -8,12 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from app.evaluation.numbers import Numbers
 from app.evaluation.plan import COMPARED, METHODS
 from app.evaluation.report import NotEvaluated, Report
 from app.evaluation.summary import GEOMETRIC, JUDGED, best_of, figures
 from app.evaluation.tables import COLUMNS, COUNT, LEVEL, TABLES, MeasureTable, tables_csv
-from app.evaluation.words import made, verdict
+from app.evaluation.words import Numbers, made, verdict
 
 
 def all_tables(report: Report, numbers: Numbers) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from app.evaluation.days import Span
 from app.evaluation.plan import PAPER_BANDWIDTH, PAPER_NEIGHBORS, PAPER_STEPS, EvaluationPlan, Method
-from app.evaluation.span import Span
 from model import KR, KR_PCA, MLKR
 from model.estimators.kernel import Barred, Memory, Neighborhood, estimate
 from model.link_model.intervals import Bands

@@ -14,20 +14,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.change_feed import watch_changes
 from app.core.database import reading, writing
 from app.counts.queries import newest_slot_end
-from app.events.addresses import Address
-from app.events.backoff import MOST_FAILURES, wait_after
 from app.events.messages import Cursor, News, changed, messages
 from app.events.payloads import ACTIVATION, FORECAST
-from app.events.send import NotDelivered, send, signed_headers
+from app.events.send import Address, NotDelivered, send, signed_headers
 from app.events.tables import Webhook
 from app.events.webhook_queries import (
+    MOST_FAILURES,
     claim_webhook,
     due_webhooks,
     latest_forecasts,
     release_webhook,
     settle_activations,
+    wait_after,
 )
-from app.registry.activations import newest_activation
+from app.registry.tables import newest_activation
 from app.settings import ClockKind, Settings
 
 MOST_AT_ONCE = 16

@@ -17,10 +17,10 @@ from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
 from app.forecasts.compute import IssuedForecast
-from app.forecasts.documents import encode
 from app.forecasts.queries import stored_forecasts
+from app.forecasts.responses import encode
 from app.links.queries import all_links
-from app.registry.activations import activations_after
+from app.registry.tables import activations_after
 
 LINKS_A_MESSAGE = 200  # some 300 kB
 ACTIVATIONS_A_MESSAGE = 100

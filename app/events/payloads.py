@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from app.forecasts.compute import IssuedForecast
-from app.forecasts.documents import Document, listed_document
 from app.forecasts.lag_windows import HORIZONS
-from app.registry.activations import Activation
+from app.forecasts.responses import Document, listed_document
+from app.registry.tables import Activation
 from app.training.schemas import ActivationOut
 
 FORECAST, ACTIVATION = "forecast", "activation"  # the types of events

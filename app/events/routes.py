@@ -17,11 +17,11 @@ from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast
 from app.forecasts.cache import ForecastCache
 from app.forecasts.compute import IssuedForecast
 from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.documents import encode, identity
+from app.forecasts.responses import encode, identity
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 from app.keys.authentication import ReadKey
-from app.registry.activations import Activation, activations_after, newest_activation
+from app.registry.tables import Activation, activations_after, newest_activation
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

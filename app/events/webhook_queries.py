@@ -1,9 +1,11 @@
-"""Webhooks in the database, and what they are to be sent."""
+"""Webhooks in the database: what they are to be sent, and when an address that failed is tried again."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate, count
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, text, update
@@ -11,12 +13,34 @@ from sqlalchemy.orm import Session, aliased
 
 from app.core.errors import FieldError, NotFound
 from app.counts.queries import SpanOf, recent_then_older
-from app.events.backoff import LONGEST_WAIT, MOST_FAILURES
 from app.events.tables import Webhook
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.registry.queries import active_versions
+
+LONGEST_WAIT = 3600  # seconds
+GIVE_UP_SECONDS = 3 * 86_400
+JITTER = 0.25  # those who failed together do not come back together
+
+
+def wait_seconds(failures: int) -> int:
+    """Return the least wait after so many failures in a row: a second, doubling to an hour."""
+    return min(LONGEST_WAIT, 1 << min(failures - 1, 12))
+
+
+def wait_after(failures: int) -> timedelta:
+    """Return a wait, up to a quarter longer than the least."""
+    return timedelta(seconds=wait_seconds(failures) * random.uniform(1.0, 1.0 + JITTER))  # nosec B311 # no secret
+
+
+def _most_failures() -> int:
+    waited = accumulate(wait_seconds(n) for n in count(1))
+    return next(n for n, seconds in enumerate(waited, start=1) if seconds >= GIVE_UP_SECONDS) + 1
+
+
+MOST_FAILURES = _most_failures()  # in a row, and three days have passed since the first
+
 
 Marks = dict[int, tuple[int, int]]  # of each link's latest forecast: the slot it was made as of, the version
 

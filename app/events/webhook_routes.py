@@ -11,15 +11,14 @@ from fastapi import APIRouter, Response
 from sqlalchemy.orm import Session
 
 from app.core.errors import NotYet
-from app.events.addresses import require_allowed
-from app.events.send import SECRET_PREFIX
+from app.events.send import SECRET_PREFIX, require_allowed
 from app.events.tables import Webhook
 from app.events.webhook_queries import all_webhooks, webhook_or_404
 from app.events.webhook_schemas import EventKind, MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
 from app.http.dependencies import ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.keys.authentication import AdminKey
-from app.registry.activations import newest_activation
+from app.registry.tables import newest_activation
 
 MOST_WEBHOOKS = 100
 

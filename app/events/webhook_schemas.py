@@ -11,10 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from app.events import payloads
-from app.events.addresses import LONGEST_URL, URL_PATTERN
-from app.events.backoff import MOST_FAILURES
-from app.events.send import SECRET_PREFIX, signing_key
+from app.events.send import LONGEST_URL, SECRET_PREFIX, URL_PATTERN, signing_key
 from app.events.tables import Webhook
+from app.events.webhook_queries import MOST_FAILURES
 
 EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecast", "activation"]}
 WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]

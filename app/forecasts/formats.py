@@ -10,7 +10,7 @@ from fastapi import Response
 from sqlalchemy import Engine
 
 from app.core.database import reading
-from app.forecasts.documents import Document
+from app.forecasts.responses import Document
 from app.forecasts.schemas import ForecastOut, PastForecastOut, PastForecasts
 from app.http.csv_answers import CsvResponse, csv_answer
 from app.links.geojson import GEOJSON

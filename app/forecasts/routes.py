@@ -11,7 +11,6 @@ from app.core.errors import no_link
 from app.core.times import Instant
 from app.forecasts.cache import ForecastCache, Latest
 from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.documents import Document, encode
 from app.forecasts.formats import (
     LINK_COLUMNS,
     NETWORK_CONTENT,
@@ -24,7 +23,7 @@ from app.forecasts.formats import (
 )
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.lag_windows import HORIZONS
-from app.forecasts.responses import ForecastList, explained, link_forecast, wanted_links
+from app.forecasts.responses import Document, ForecastList, encode, explained, link_forecast, wanted_links
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
 from app.http.csv_answers import csv_answer
 from app.http.dependencies import EngineDep, ReadSession

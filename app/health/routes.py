@@ -12,8 +12,7 @@ from sqlalchemy.orm import Session
 from app.core.times import SECONDS_A_DAY, Span
 from app.counts.queries import Rows, newest_slots
 from app.counts.verdicts import judge
-from app.health.examine import MOST_DAYS, in_doubt, link_health
-from app.health.feed import Now
+from app.health.examine import MOST_DAYS, Now, in_doubt, link_health
 from app.health.schemas import FeedTotals, LinkHealth, LinkState, NetworkHealth, State, VerdictName
 from app.http.dependencies import ClockDep, ReadSession, SettingsDep
 from app.http.problems import problem_responses

@@ -9,8 +9,7 @@ from app.forecasts.tables import Forecast
 from app.keys.tables import ApiKey, AuditEntry
 from app.links.tables import Link, UpstreamLink
 from app.maintenance.tables import Upkeep
-from app.registry.activations import Activation
-from app.registry.tables import ModelVersion
+from app.registry.tables import Activation, ModelVersion
 from app.training.tables import RetrainLink, RetrainRun
 
 __all__ = [

@@ -11,10 +11,9 @@ from sqlalchemy.orm import Session
 from app.core.errors import FieldError, NotFound, NotYet
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
-from app.registry.activations import NO_VERSION, Activation
 from app.registry.queries import active_model, find_version, lock_versions
 from app.registry.store import ModelStore, StoreAway
-from app.registry.tables import ModelVersion
+from app.registry.tables import NO_VERSION, Activation, ModelVersion
 from model.artifacts.artifact import DamagedArtifact
 
 

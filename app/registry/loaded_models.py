@@ -15,8 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from fastapi import Depends
+
+from app.http.dependencies import from_state
 from app.registry.queries import ArtifactRef
 from app.registry.store import ArtifactAway, ModelStore, StoreAway
 from model.artifacts.artifact import DamagedArtifact
@@ -213,3 +216,6 @@ def _state(files: list[str]) -> int | None:
         return hash(tuple([(file.st_ino, file.st_size, file.st_mtime_ns) for file in map(os.stat, files)]))
     except OSError:
         return None
+
+
+LoadedModelsDep = Annotated[LoadedModels, Depends(from_state("loaded_models"))]

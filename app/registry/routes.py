@@ -12,7 +12,7 @@ from app.http.problems import problem_responses
 from app.keys.authentication import ReadKey
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath
-from app.registry.dependencies import LoadedModelsDep
+from app.registry.loaded_models import LoadedModelsDep
 from app.registry.schemas import ModelList, ModelVersionDetail, VersionPath
 from app.registry.show import list_models, show_version
 

@@ -1,12 +1,24 @@
-"""The registry: every trained model of every link."""
+"""The registry: every trained model of every link, and every activation."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    String,
+    Text,
+    UniqueConstraint,
+    func,
+    select,
+    text,
+)
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
@@ -46,3 +58,44 @@ class ModelVersion(Table):
     activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     damaged: Mapped[str | None] = mapped_column(Text)  # what was found wrong with the artifact
+
+
+NO_VERSION = 0  # of an activation that withdrew the active model
+
+
+class Activation(Table):
+    """One version that became the active one, with the figures it was chosen by, or the withdrawal of one."""
+
+    __tablename__ = "activations"
+    __table_args__ = (Index(None, "link_key", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    link_key: Mapped[int] = mapped_column(ForeignKey(Link.link_key, ondelete="CASCADE"))
+    version: Mapped[int]
+    previous_version: Mapped[int | None]
+    activated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    activated_by: Mapped[str] = mapped_column(String(64))
+    reason: Mapped[str | None] = mapped_column(Text)
+    figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+
+
+def activations_before(session: Session, link_key: int | None, cursor: int | None, limit: int) -> list[Activation]:
+    """Return activations of a link, or of all, the newest first."""
+    question = select(Activation).order_by(Activation.id.desc()).limit(limit)
+    if link_key is not None:
+        question = question.where(Activation.link_key == link_key)
+    if cursor is not None:
+        question = question.where(Activation.id < cursor)
+    return list(session.scalars(question))
+
+
+def activations_after(session: Session, seen: int, limit: int) -> list[tuple[Activation, str]]:
+    """Return activations newer than one, the oldest first, with their links' ids."""
+    question = select(Activation, Link.link_id).join(Link, Link.link_key == Activation.link_key)
+    rows = session.execute(question.where(Activation.id > seen).order_by(Activation.id).limit(limit))
+    return [(row, link_id) for row, link_id in rows]
+
+
+def newest_activation(session: Session) -> int:
+    """Return the number of the newest activation; 0 before the first."""
+    return session.execute(select(func.max(Activation.id))).scalar() or 0

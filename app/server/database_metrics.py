@@ -23,7 +23,7 @@ from app.registry.queries import active_versions, models_by_state
 from app.registry.tables import STATES as MODEL_STATES
 from app.server.readiness import Readiness, Stored
 from app.server.resources import Resources
-from app.training.run_metrics import LINKS_OF, OUTCOMES, RetrainFigures, retrain_figures
+from app.training.queries import LINKS_OF, OUTCOMES, RetrainFigures, retrain_figures
 from app.training.tables import STATES as RUN_STATES
 
 log = logging.getLogger("flowcast.database_metrics")

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings
 
-from app.settings.dask_address import DaskAway, check_dask_address
+from app.settings.addresses import DaskAway, check_dask_address
 
 LEAST_DAYS = 56  # that a schedule keeps; a test holds it to what retraining reads
 RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")

@@ -16,8 +16,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.core.slots import zone_named
+from app.settings.addresses import StoreAddress
 from app.settings.retraining import RetrainSettings
-from app.settings.store_address import StoreAddress
 
 
 class SecretFiles(SecretsSettingsSource):

@@ -1,9 +1,10 @@
-"""Retrain runs in the database."""
+"""Retrain runs in the database, and the figures that metrics show of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy import case, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -157,3 +158,39 @@ def close_links(session: Session, run_id: int, state: str, reason: str, now: dat
     mine = update(RetrainLink).where(RetrainLink.run_id == run_id, RetrainLink.state.in_(OPEN_LINK))
     values = {"state": state, "outcome": state, "reason": reason, "finished_at": now}
     session.execute(mine.values(**values).execution_options(synchronize_session=False))
+
+
+OUTCOMES = ("activated", "refused", "profile", "failed", "cancelled")
+ENDED = ("succeeded", "failed", "cancelled")
+LINKS_OF = timedelta(days=7)
+
+
+class RetrainFigures(NamedTuple):
+    """Runs by state, the links of recent runs by outcome, and the moments that tell whether anything moves."""
+
+    runs: dict[str, int]
+    links: dict[str, int]
+    queued_since: datetime | None  # of the oldest run that is queued
+    heartbeat: datetime | None  # the oldest of the runs that are carried out
+    ended: dict[str, datetime]  # when a run last ended in each state
+
+
+def retrain_figures(session: Session, now: datetime) -> RetrainFigures:
+    """Sum up all runs on record, and the links of those that ended in the last week."""
+    question = select(
+        RetrainRun.state,
+        func.count().label("n"),
+        func.min(RetrainRun.requested_at).label("requested"),
+        func.min(RetrainRun.heartbeat_at).label("heartbeat"),
+        func.max(RetrainRun.finished_at).label("finished"),
+    ).group_by(RetrainRun.state)
+    found = {row.state: row for row in session.execute(question)}
+    recent = select(RetrainRun.id).where(RetrainRun.finished_at >= now - LINKS_OF)
+    links = select(RetrainLink.outcome, func.count()).where(RetrainLink.run_id.in_(recent))
+    return RetrainFigures(
+        runs={state: row.n for state, row in found.items()},
+        links={outcome: n for outcome, n in session.execute(links.group_by(RetrainLink.outcome)) if outcome},
+        queued_since=found["queued"].requested if "queued" in found else None,
+        heartbeat=found["running"].heartbeat if "running" in found else None,
+        ended={state: found[state].finished for state in ENDED if state in found and found[state].finished},
+    )

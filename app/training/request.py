@@ -1,4 +1,4 @@
-"""Ask for a retrain run, or for its end."""
+"""Request a retrain run, of links that it may concern, or its cancellation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from app.core.errors import FieldError, Invalid, NotFound, NotYet
+from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo
+from app.registry.tables import ModelVersion
 from app.training.queries import close_links, lock_requests, open_links, run_with
 from app.training.tables import RetrainLink, RetrainRun
+from model.network_model.network import ALGORITHM as NETWORK
 
 Activate = Literal["if_better", "always", "never"]
 # Who requested a run that no person did.
@@ -105,3 +108,33 @@ def run_or_404(session: Session, run_id: int) -> RetrainRun:
     if run is None:
         raise NotFound(f"there is no retrain run {run_id}", [FieldError("run_id", str(run_id), "must name a run")])
     return run
+
+
+def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = False) -> list[LinkInfo]:
+    """Return the links that a refresh concerns: those with an active network model, and those with counts alone.
+
+    What another algorithm won on held-out slots stays; a link that was named and is served by such a model
+    is refused. A link whose profile won, or whose model was withdrawn, gets a model only where it was named.
+    """
+    question = select(ModelVersion.link_key, ModelVersion.algorithm).where(ModelVersion.state == "active")
+    active = {row.link_key: row.algorithm for row in session.execute(question)}
+    others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
+    if named and others:
+        raise NotYet(
+            f"{len(others)} of the links cannot be refreshed; the first is {others[0].link_id!r}",
+            [
+                FieldError(
+                    "links", link.link_id, f"must be served by NETWORK; its active model is {active[link.link_key]}"
+                )
+                for link in others[:100]
+            ],
+        )
+    if NETWORK not in active.values():
+        raise NotYet("there is no active network model that could be refreshed; a NETWORK or best run makes some")
+    counted = newest_slots(session, [link.link_key for link in links])
+    return [
+        link
+        for link in links
+        if active.get(link.link_key) == NETWORK
+        or (link.link_key not in active and link.link_key in counted and (named or link.choice is None))
+    ]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.query_types import WHOLE
 from app.links.schemas import LinkId
-from app.registry.activations import Activation
+from app.registry.tables import Activation
 from app.training.request import OF_NETWORKS, OF_ONE_LINK
 from app.training.stage_progress import seconds_left
 from app.training.tables import RetrainLink, RetrainRun

@@ -25,8 +25,7 @@ from app.links.queries import LinkInfo, all_links
 from app.registry.tables import ModelVersion
 from app.settings import Settings
 from app.training.queries import OPEN_LINK
-from app.training.refreshable import refreshable
-from app.training.request import REFRESH, SCHEDULE, TRIGGER, Order, request_run
+from app.training.request import REFRESH, SCHEDULE, TRIGGER, Order, refreshable, request_run
 from app.training.tables import RetrainLink, RetrainRun
 from model.network_model.network import ALGORITHM as NETWORK
 

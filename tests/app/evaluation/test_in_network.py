@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.evaluation.days import cut_out
+from app.evaluation.days import Span, cut_out
 from app.evaluation.in_network import learn_networks, run_best, run_network
 from app.evaluation.protocol import run, run_profile
-from app.evaluation.span import Span
 from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
 
 pytestmark = pytest.mark.journey  # networks are trained

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.evaluation.choice import Choice
-from app.evaluation.gathered import Asked, gather_report
-from app.evaluation.numbers import Numbers
+from app.evaluation.choice import Asked, Choice, gather_report
 from app.evaluation.pages import all_tables, write_report
 from app.evaluation.report import Forecasts, NotEvaluated, Slots
+from app.evaluation.words import Numbers
 from tests.support.evaluation import MARKUP, PLAN
 from tests.support.waiting import WAIT_SECONDS
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from app.evaluation.days import Span
 from app.evaluation.plan import METHODS, EvaluationPlan
 from app.evaluation.protocol import PaperModel, run
-from app.evaluation.span import Span
 from model import KR
 from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
 

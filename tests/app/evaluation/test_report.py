@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.evaluation.choice import Choice
-from app.evaluation.gathered import Asked, gather_report
+from app.evaluation.choice import Asked, Choice, gather_report
 from tests.support.evaluation import PLAN
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.evaluation.span import Span
+from app.evaluation.days import Span
 from model.link_model.training import NotEnoughCounts
 from tests.support.evaluation import steady_link, with_counts
 

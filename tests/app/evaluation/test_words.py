@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.evaluation.numbers import Numbers
-from app.evaluation.words import verdict
+from app.evaluation.words import Numbers, verdict
 
 OVERFITS = "believes itself more exact than it is"
 STRAYED = "strayed further than those it was learnt from"

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.core.csv_cells import from_cell
-from app.evaluation.choice import Choice
+from app.evaluation.choice import Asked, Choice, gather_report
 from app.evaluation.evaluate import figure_name
-from app.evaluation.gathered import Asked, gather_report
 from app.evaluation.pages import write_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv

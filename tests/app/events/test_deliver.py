@@ -14,11 +14,11 @@ from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from app.core.database import writing
-from app.events import backoff, messages, send
+from app.events import messages, send, webhook_queries
 from app.events.deliver import Deliverer
 from app.events.tables import Webhook
 from app.links.queries import link_or_404
-from app.registry.activations import Activation
+from app.registry.tables import Activation
 from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, utc
 from tests.support.waiting import WAIT_SECONDS, wait_until
@@ -326,19 +326,19 @@ class TestRetries:
     def test_given_up_after_three_days(self, client, receiver, links, runtime, hook, deliver):
         receiver.statuses = [500]
         with writing(runtime.engine) as session:
-            session.get(Webhook, hook).failures = backoff.MOST_FAILURES - 2
+            session.get(Webhook, hook).failures = webhook_queries.MOST_FAILURES - 2
         post(client, 0, "A")
         deliver()
         told = state(client, hook)
-        assert (told["state"], told["failures"]) == ("failing", backoff.MOST_FAILURES - 1)
+        assert (told["state"], told["failures"]) == ("failing", webhook_queries.MOST_FAILURES - 1)
         deliver(3 * 3600)
         told = state(client, hook)
-        assert (told["state"], told["failures"], told["retry_at"]) == ("disabled", backoff.MOST_FAILURES, None)
+        assert (told["state"], told["failures"], told["retry_at"]) == ("disabled", webhook_queries.MOST_FAILURES, None)
         deliver(86_400)
         assert len(receiver.received) == 2
 
     def test_waits_double_to_an_hour_and_add_up_to_three_days(self):
-        waits = [backoff.wait_seconds(n) for n in range(1, backoff.MOST_FAILURES)]
+        waits = [webhook_queries.wait_seconds(n) for n in range(1, webhook_queries.MOST_FAILURES)]
         assert waits[:5] == [1, 2, 4, 8, 16]
         assert max(waits) == 3600
         assert 3 * 86_400 <= sum(waits) < 3 * 86_400 + 3600

@@ -9,7 +9,7 @@ from app.core.database import writing
 from app.events import routes
 from app.events.routes import Listener
 from app.links.queries import link_or_404
-from app.registry.activations import Activation
+from app.registry.tables import Activation
 from app.server.resources import open_resources
 from tests.support.databases import on_postgresql, on_sqlite
 from tests.support.event_frames import events_in

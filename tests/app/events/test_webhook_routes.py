@@ -5,7 +5,7 @@ from base64 import b64decode
 import pytest
 from pydantic import ValidationError
 
-from app.events.addresses import Address
+from app.events.send import Address
 from app.settings import Settings
 from tests.support.databases import on_sqlite
 

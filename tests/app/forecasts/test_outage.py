@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from app.core.change_feed import guard_of
 from app.core.clock import FeedClock
-from app.core.connection_guard import guard_of
 from app.core.errors import Unavailable
 from app.forecasts.late_forecasts import Fallback, fallback_in_memory
 from app.forecasts.profile_fallback import ProfileFallback

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from app.core.connection_guard import guard_of
+from app.core.change_feed import guard_of
 from app.core.database import open_database, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
 from app.keys import cache as ring_module

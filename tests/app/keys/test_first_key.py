@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.core.database import open_database, reading
-from app.keys.first_key import FirstKey, make_first_key
+from app.keys.issue import FirstKey, make_first_key
 from app.keys.queries import all_keys
 from app.settings import Switch
 

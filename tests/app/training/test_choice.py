@@ -8,8 +8,7 @@ from app.links.queries import link_or_404
 from app.registry.tables import ModelVersion
 from app.training.execute_run import settle
 from app.training.link_training import LinkOutcome
-from app.training.refreshable import refreshable
-from app.training.request import Order, request_run
+from app.training.request import Order, refreshable, request_run
 from app.training.tables import RetrainRun
 from app.training.work import Work
 from model.artifacts.link_models import load_model

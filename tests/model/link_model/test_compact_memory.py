@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model.estimators.fixed_point import FixedPoint
-from model.link_model.compact_memory import nearest_rows, square_norms
+from model.link_model.trained_model import nearest_rows, square_norms
 from tests.support.oracles import slow_neighbors
 
 

@@ -3,8 +3,8 @@
 import json
 
 from app.forecasts.compute import IssuedForecast
-from app.forecasts.documents import encode, link_document
 from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.responses import encode, link_document
 from app.links.queries import LinkInfo
 
 LINK = LinkInfo(1, 'a "link"', "", "UTC", 15, None)

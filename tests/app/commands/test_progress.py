@@ -1,6 +1,6 @@
 """Lines that show that a command is alive."""
 
-from app.commands.heartbeat import Heartbeat
+from app.commands.progress import Heartbeat
 
 
 def test_what_is_under_way_is_printed_when_five_seconds_passed_in_silence(capsys):
