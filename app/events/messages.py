@@ -16,7 +16,7 @@ from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
-from app.forecasts.compute import IssuedForecast
+from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.queries import stored_forecasts
 from app.forecasts.responses import encode
 from app.links.queries import all_links

@@ -15,8 +15,8 @@ from app.core.change_feed import ChangeFeed
 from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.forecasts.cache import ForecastCache
-from app.forecasts.compute import IssuedForecast
 from app.forecasts.dependencies import ForecastCacheDep
+from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.responses import encode, identity
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream

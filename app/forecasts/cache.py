@@ -27,7 +27,8 @@ from app.core.clock import Clock
 from app.core.database import AWAY, concerns, reading, writing
 from app.core.pg_notify import Kind, Notice
 from app.counts.queries import Rows, newest_slots
-from app.forecasts.compute import WITHOUT_MODEL, Forecaster, IssuedForecast
+from app.forecasts.compute import Forecaster
+from app.forecasts.issued_forecast import WITHOUT_MODEL, IssuedForecast
 from app.forecasts.late_forecasts import Fallback, fallback_in_memory, read_fallback
 from app.forecasts.queries import save_forecasts, stored_forecasts
 from app.links.queries import LinkInfo, all_links, links_by_id
@@ -117,7 +118,7 @@ class ForecastCache:
             return entry.issued, age
         if entry.fallback is None:
             return None, age
-        if entry.late is None or not entry.late.slot(1) <= now < entry.late.slot(2):
+        if entry.late is None or not entry.late.slots()[0] <= now < entry.late.slots()[1]:
             entry.late = entry.fallback.forecast(entry.issued, now, self._late_after // 60)
             _count_degraded([entry.late])
         return entry.late, age

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,17 @@ from sqlalchemy.orm import Session
 from app.core.errors import NotYet
 from app.counts.queries import Rows
 from app.counts.series import LinkSeries
-from app.forecasts.degradation import Degradation, Reason
+from app.forecasts.issued_forecast import (
+    LAST_COUNT,
+    NO_PROFILE,
+    PROFILE,
+    Degradation,
+    IssuedForecast,
+    ModelForecast,
+    Reason,
+    issued_forecast,
+    reason_without_model,
+)
 from app.forecasts.lag_windows import HORIZONS, LagWindows
 from app.forecasts.network_context import NetworkRows
 from app.forecasts.network_forecaster import ForecastRequest, NetworkForecaster
@@ -28,7 +37,7 @@ from app.forecasts.profile_fallback import (
     Wanted,
     last_count,
 )
-from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
+from app.links.queries import LinkInfo
 from app.registry.loaded_models import Loaded, LoadedModels, Looked
 from app.registry.queries import ArtifactRef, active_models, once_active
 from app.registry.store import ArtifactAway
@@ -40,58 +49,11 @@ from model.network_model.network import NetworkModel
 
 Array = NDArray[np.float64]
 
-PROFILE, LAST_COUNT = "profile", "last_count"
-DECIMALS = 3
 MODELS_AT_ONCE = 16  # models on lags whose forecasts are computed together
-NO_MODEL = Reason(Degradation.NO_MODEL, "the link has no trained model")
-MODEL_WITHDRAWN = Reason(Degradation.NO_MODEL, "the link's trained model was withdrawn")
-WITHOUT_MODEL = (None, NO_MODEL.text, MODEL_WITHDRAWN.text)  # reasons of a link that has no active model
-NO_PROFILE = Reason(Degradation.NO_PROFILE, "there is no profile: its latest weeks have too few counts")
 
 Chosen = tuple[Loaded | None, Reason | None]  # a sound model, and why it is not the active one
 
 log = logging.getLogger("flowcast.forecasts")
-
-
-def reason_without_model(link: LinkInfo) -> Reason | None:
-    """Return why a link without an active model is degraded; None where its profile won on held-out days."""
-    return {PROFILE_WON: None, WITHDRAWN: MODEL_WITHDRAWN}.get(link.choice or "", NO_MODEL)
-
-
-class IssuedForecast(NamedTuple):
-    """A forecast of a link as it is stored and served, all horizons."""
-
-    link: LinkInfo
-    as_of: int  # Unix seconds of the newest slot known
-    model_version: int  # 0 without a trained model
-    method: str
-    degraded_reason: str | None
-    filled_lags: int
-    level: float
-    expected: list[float]
-    lower: list[float | None]
-    upper: list[float | None]
-    usual: list[float | None]
-    issued_at: int  # microseconds since 1970
-    first_slot: int | None = None  # of horizon 1, where that is not the slot after ``as_of``
-    degradation: Degradation | None = None  # kind of the reason; not stored
-
-    def slot(self, horizon: int) -> int:
-        """Return the start of the slot that is ``horizon`` ahead."""
-        before = self.as_of if self.first_slot is None else self.first_slot - self.link.slot_seconds
-        return before + horizon * self.link.slot_seconds
-
-
-class ModelForecast(NamedTuple):
-    """A forecast with the method that produced it and the reason for any fallback."""
-
-    version: int
-    method: str
-    reason: Reason | None
-    filled_lags: int
-    level: float
-    values: ForecastValues
-    usual: Array | None
 
 
 @dataclass
@@ -274,31 +236,3 @@ class Forecaster:
             return self.networks.rows(session, ForecastRequest(issued.link, model, issued.as_of))
         except TooManyGaps:
             return None
-
-
-def issued_forecast(link: LinkInfo, newest: int, forecast: ModelForecast, issued_at: int) -> IssuedForecast:
-    """Return a computed forecast as it is stored, rounded."""
-    values, reason = forecast.values, forecast.reason
-    return IssuedForecast(
-        link,
-        newest,
-        forecast.version,
-        forecast.method,
-        None if reason is None else reason.text,
-        forecast.filled_lags,
-        forecast.level,
-        _rounded(values.expected),
-        _or_none(values.lower),
-        _or_none(values.upper),
-        _or_none(forecast.usual),
-        issued_at,
-        degradation=None if reason is None else reason.kind,
-    )
-
-
-def _rounded(values: Array) -> list[float]:
-    return [round(value, DECIMALS) for value in values[:HORIZONS].tolist()]
-
-
-def _or_none(values: Array | None) -> list[float | None]:
-    return [None] * HORIZONS if values is None else [*_rounded(values)]

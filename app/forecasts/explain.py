@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from app.core.times import instant_of
 from app.counts.tables import Count
-from app.forecasts.compute import Forecaster, IssuedForecast
+from app.forecasts.compute import Forecaster
+from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.network_context import NetworkRows
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour

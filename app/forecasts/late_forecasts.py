@@ -12,8 +12,16 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from app.counts.series import LinkSeries
-from app.forecasts.compute import LAST_COUNT, PROFILE, Forecaster, IssuedForecast, ModelForecast, issued_forecast
-from app.forecasts.degradation import Degradation, Reason
+from app.forecasts.compute import Forecaster
+from app.forecasts.issued_forecast import (
+    LAST_COUNT,
+    PROFILE,
+    Degradation,
+    IssuedForecast,
+    ModelForecast,
+    Reason,
+    issued_forecast,
+)
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.profile_fallback import LEVEL, ForecastValues, LinkProfile, Wanted, last_count
 from app.registry.queries import active_models

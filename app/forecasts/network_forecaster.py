@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.forecasts.degradation import Degradation, Reason
+from app.forecasts.issued_forecast import Degradation, Reason
 from app.forecasts.network_context import NetworkRows, rows_of
 from app.forecasts.network_deviations import NetworkDeviationCache
 from app.forecasts.profile_fallback import ForecastValues

@@ -15,7 +15,7 @@ from app.core.partitions import ensure_months
 from app.core.times import Span
 from app.counts.queries import newest_by_link
 from app.counts.tables import Count
-from app.forecasts.compute import PROFILE, WITHOUT_MODEL, IssuedForecast, reason_without_model
+from app.forecasts.issued_forecast import PROFILE, WITHOUT_MODEL, IssuedForecast, reason_without_model
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.tables import METHODS, Forecast
 from app.links.queries import LinkInfo
@@ -67,9 +67,9 @@ class PastForecast(NamedTuple):
     quality: int | None
 
 
-def save_forecasts(session: Session, statements: Iterable[IssuedForecast]) -> bool:
+def save_forecasts(session: Session, forecasts: Iterable[IssuedForecast]) -> bool:
     """Store forecasts and return whether all were; one that may still be served for its slot and model stays."""
-    rows = [_row(statement, horizon) for statement in statements for horizon in range(1, HORIZONS + 1)]
+    rows = [row for issued in forecasts for row in _rows(issued)]
     if not rows:
         return True
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
@@ -87,23 +87,27 @@ def _array(column: Sequence[Any]) -> str | list[str | None]:
     return list(column) if any(isinstance(value, str) for value in column) else array_text(column)
 
 
-def _row(issued: IssuedForecast, horizon: int) -> tuple[int, int, *tuple[object, ...]]:
-    h = horizon - 1
-    return (
-        issued.link.link_key,
-        issued.slot(horizon),
-        horizon,
-        issued.model_version,
-        issued.expected[h],
-        issued.lower[h],
-        issued.upper[h],
-        issued.level,
-        issued.usual[h],
-        METHODS.index(issued.method),
-        issued.degraded_reason,
-        issued.filled_lags,
-        issued.issued_at,
-    )
+def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
+    """Return a row for each horizon."""
+    method = METHODS.index(issued.method)
+    return [
+        (
+            issued.link.link_key,
+            slot,
+            h + 1,
+            issued.model_version,
+            issued.expected[h],
+            issued.lower[h],
+            issued.upper[h],
+            issued.level,
+            issued.usual[h],
+            method,
+            issued.degraded_reason,
+            issued.filled_lags,
+            issued.issued_at,
+        )
+        for h, slot in enumerate(issued.slots())
+    ]
 
 
 def stored_forecasts(

@@ -15,8 +15,8 @@ from app.core.database import reading
 from app.core.errors import Invalid, NotYet, Problem, Unavailable, no_link
 from app.core.times import unix_seconds
 from app.forecasts.cache import CacheEntry, ForecastCache, Latest
-from app.forecasts.compute import IssuedForecast
 from app.forecasts.explain import explain as explain_forecast
+from app.forecasts.issued_forecast import IssuedForecast
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, link_or_404, upstream_of
 
@@ -44,7 +44,7 @@ def forecast_items(issued: IssuedForecast, horizons: int, age: int) -> list[Docu
     return [
         {
             "horizon": h + 1,
-            "slot_start": rfc3339(issued.slot(h + 1)),
+            "slot_start": rfc3339(slot),
             "expected_count": issued.expected[h],
             "lower": issued.lower[h],
             "upper": issued.upper[h],
@@ -58,7 +58,7 @@ def forecast_items(issued: IssuedForecast, horizons: int, age: int) -> list[Docu
             "data_age_seconds": age,
             "model_version": issued.model_version or None,
         }
-        for h in range(horizons)
+        for h, slot in enumerate(issued.slots()[:horizons])
     ]
 
 

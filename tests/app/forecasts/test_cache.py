@@ -42,7 +42,7 @@ def test_a_posted_count_replaces_one_entry_here_and_evicts_it_elsewhere(client, 
         before = elsewhere.look_up([still])[still].issued
         post(client, rows(city, NOW, NOW + 1, [moved]))
         entries = client.app.state.forecast_cache.look_up([moved, still])
-        assert entries[moved].issued.slot(1) == entries[still].issued.slot(1) + 900
+        assert entries[moved].issued.slots()[0] == entries[still].issued.slots()[0] + 900
         wait_for(other, moved, slot_start(city, NOW + 1))
         assert elsewhere.look_up([still])[still].issued is before
         path = f"/v1/links/{moved}/forecast?horizon=4"
@@ -111,6 +111,6 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
     assert runtime.forecast_cache.issue(stored.moved, stored.rows) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
-    assert {said.slot(1) for said in ready.values()} == {first.slot(1)}
+    assert {said.slots()[0] for said in ready.values()} == {first.slots()[0]}
     assert ready[links[1]] == first
     assert ready[links[0]].issued_at > first.issued_at

@@ -1,7 +1,7 @@
 """Degraded forecasts are counted by the kind of their reason."""
 
 from app.core.metrics import DEGRADED
-from app.forecasts.degradation import Degradation
+from app.forecasts.issued_forecast import Degradation
 
 
 def test_every_kind_is_counted():

@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime
 
 from app.core.database import open_database, reading, writing
-from app.forecasts.compute import IssuedForecast
+from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.queries import save_forecasts, stored_forecasts
 from app.links.queries import all_links

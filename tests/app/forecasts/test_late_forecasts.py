@@ -78,8 +78,8 @@ def test_a_cached_answer_moves_within_a_process_without_the_database(client, cit
     now = cache.now()
     first = cache.current(entry, now)[0]
     assert cache.current(entry, now + 899)[0] is first
-    assert cache.current(entry, now + 900)[0].slot(1) == first.slot(1) + 900
-    assert cache.current(entry, now)[0].slot(1) == first.slot(1)  # a clock that was set back
+    assert cache.current(entry, now + 900)[0].slots()[0] == first.slots()[0] + 900
+    assert cache.current(entry, now)[0].slots()[0] == first.slots()[0]  # a clock that was set back
 
 
 def test_nothing_of_it_is_stored_or_scored(client, city):

@@ -2,7 +2,7 @@
 
 import json
 
-from app.forecasts.compute import IssuedForecast
+from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.responses import encode, link_document
 from app.links.queries import LinkInfo
