@@ -58,6 +58,10 @@ class Runs:
             asked = list(links_by_id(session, self.link_ids[:links]).values())
             return request_run(session, asked, Order(algorithm, parameters, activate, "a test"))[0].id
 
+    def cancel(self, run_id: int) -> None:
+        with writing(self.engine) as session:
+            cancel_run(session, run_id)
+
     def shown(self, run_id: int) -> RunDetail:
         with reading(self.engine) as session:
             return show_run(session, run_id)
@@ -68,6 +72,9 @@ class Runs:
             return now if what(now) else None
 
         return wait_until(shown, seconds=TRAINING_SECONDS, explain=lambda: (self.shown(run_id), self.log()))
+
+    def is_over(self, run_id: int) -> bool:
+        return self.shown(run_id).state not in ("queued", "running")
 
     def ended(self, run_id: int) -> RunDetail:
         return self.when(run_id, lambda run: run.state not in ("queued", "running"))
@@ -161,7 +168,7 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
 def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
     """One after another on one cluster, because each of its processes takes seconds to start."""
     # A scheduler that is away is waited for.
-    run_id = runs.ask("KR_SML", SLOW)
+    run_id = runs.ask("KR_SML", MINUTES)
     with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
         waits = runs.when(run_id, lambda run: run.detail is not None)
         assert waits.state == "running"
@@ -170,15 +177,16 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
         assert runs.heard("the cluster is unreachable")[0]["reason"] == "Connection refused"
         cluster.start_scheduler()
         cluster.start_workers(1)
-        goes_on = runs.when(run_id, lambda run: run.progress.done > 0)
+        goes_on = runs.when(run_id, lambda run: run.progress.training > 0)
         assert goes_on.detail is None
     left = runs.shown(run_id)  # its worker was stopped and has put it down
     assert (left.state, left.detail) == ("queued", None)
+    runs.cancel(run_id)
 
     with Inside(cluster.address) as inside:
         wait_until(lambda: not inside.executing())  # the link that was put down
         with working(runs, dask_scheduler=cluster.address):
-            go_on_after_the_death_of_a_dask_worker(runs, cluster, inside, left)
+            go_on_after_the_death_of_a_dask_worker(runs, cluster, inside)
             fail_a_link_that_ends_dask_workers(runs, cluster, inside)
             cancel_what_a_dask_worker_computes(runs, inside)
     train_the_same_on_the_cluster_as_here(runs, cluster)
@@ -186,25 +194,28 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
 
     # A scheduler that is lost in the middle is done without.
     with working(runs, dask_scheduler=cluster.address):
-        run_id = runs.ask("KR_SML", SLOW, links=1)
+        run_id = runs.ask("KR_SML", SLOW)
         runs.when(run_id, lambda run: run.progress.training > 0)
         cluster.scheduler.kill()
         ended = runs.ended(run_id)
-    assert (ended.state, ended.progress.done) == ("succeeded", 1)
+    assert (ended.state, ended.progress.done) == ("succeeded", LINKS)
     want = f"trained in local processes, for want of the Dask scheduler {cluster.address}: Connection refused"
     assert ended.detail == want
 
 
-def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: Inside, left: RunDetail) -> None:
-    """Kill the only Dask worker while it trains the rest of a run: another one does that."""
-    os.kill(next(iter(wait_until(inside.executing).values())), signal.SIGKILL)
+def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
+    """Kill the only Dask worker while it trains a link: another one trains it."""
+    executing: dict[str, int] = {}
+    while not executing:  # on a busy machine a run may be over before anything was seen of it
+        run_id = runs.ask("KR_SML", SLOW, links=1)
+        wait_until(
+            lambda run_id=run_id: executing.update(inside.executing()) or executing or runs.is_over(run_id),
+            seconds=TRAINING_SECONDS,
+        )
+    os.kill(next(iter(executing.values())), signal.SIGKILL)
     cluster.start_workers(1)
-    ended = runs.ended(left.run_id)
-    assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
-    assert {link.version for link in ended.links} == {1}
-    done = {link.link_id: link.finished_at for link in left.links if link.state == "done"}
-    assert done
-    assert {link.link_id: link.finished_at for link in ended.links if link.link_id in done} == done
+    ended = runs.ended(run_id)
+    assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, 1)
     wait_until(lambda: inside.workers() == 1)
 
 
@@ -228,8 +239,7 @@ def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
     """Cancel a run: the Dask worker is free again, and alive."""
     run_id = runs.ask("KR_SML", MINUTES, links=1)
     wait_until(inside.executing)
-    with writing(runs.engine) as session:
-        cancel_run(session, run_id)
+    runs.cancel(run_id)
     assert runs.ended(run_id).state == "cancelled"
     wait_until(lambda: not inside.executing())  # what was under way would have taken minutes
     assert inside.workers() == 1

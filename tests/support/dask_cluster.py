@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -63,6 +64,7 @@ class DaskCluster:
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process, kindly at first."""
     if process.poll() is None:
+        process.send_signal(signal.SIGCONT)  # a test may have stopped it in its tracks
         process.terminate()
         try:
             process.wait(timeout=WAIT_SECONDS)
