@@ -22,8 +22,9 @@ from threadpoolctl import threadpool_limits
 from app.accuracy import routes as accuracy_routes
 from app.core import metrics
 from app.core.database import reading
-from app.counts import import_routes, reading_routes
+from app.counts import import_routes
 from app.counts import routes as counts_routes
+from app.counts.ingest import IngestContext
 from app.dashboard import routes as dashboard_routes
 from app.events import routes as events_routes
 from app.events import webhook_routes
@@ -56,7 +57,6 @@ ROUTERS = (
     forecasts_routes.router,  # first: routes are tried in turn, and a forecast is what is asked for most
     links_routes.router,
     counts_routes.router,
-    reading_routes.router,
     import_routes.router,
     accuracy_routes.router,
     health_routes.router,
@@ -89,7 +89,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         resources = await run_in_threadpool(open_resources, settings)
         for name, value in vars(resources).items():
             setattr(app.state, name, value)
-        app.state.issue_forecasts = resources.forecast_cache.issue
+        app.state.ingest_context = IngestContext(
+            settings, resources.engine, resources.clock, resources.forecast_cache.issue
+        )
         app.state.readiness = Readiness(resources)
         app.state.database_metrics = DatabaseMetrics(resources, app.state.readiness, app.version)
         over = asyncio.Event()

@@ -21,7 +21,7 @@ from app.core.slots import EPOCH, SlotGrid
 from app.counts.import_spool import CountSource, LinkRows
 from app.counts.importers import ImportedLink, Refusal
 from app.counts.importers.slot_sums import Rows
-from app.counts.ingest import UNKNOWN_LINK, Checked, compare_counts, store_counts
+from app.counts.ingest import UNKNOWN_LINK, store_counts
 from app.counts.queries import lock_links
 from app.counts.schemas import ImportedFile, RefusedEntry
 from app.counts.tables import QUALITIES, Count
@@ -176,11 +176,10 @@ class Intake:
         report.refuse(Refusal("the file", 0, name, value, reason, values))
 
     def _store(self, session: Session, links: list[LinkInfo], taken: list[Rows], *, dry_run: bool) -> None:
-        rows = np.concatenate(taken)
-        of_link = np.repeat(np.arange(len(links)), [len(part) for part in taken])
-        slots, counts, qualities = (rows[name].astype(np.int64) for name in ("start", "count", "quality"))
-        checked = Checked(links, of_link, slots, counts, qualities)
-        stored = compare_counts(session, checked).stored if dry_run else store_counts(session, checked)
+        columns = np.concatenate(taken)
+        keys = np.repeat([link.link_key for link in links], [len(part) for part in taken])
+        rows = np.column_stack([keys, columns["start"], columns["count"], columns["quality"]])
+        stored = store_counts(session, links, rows, dry_run=dry_run)
         self._stored += stored.new
         self._replaced += stored.replaced
         self._unchanged += stored.unchanged

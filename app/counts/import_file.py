@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,11 +12,9 @@ from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.counts.import_batches import Intake
 from app.counts.import_spool import CountSource, Spool
-from app.counts.ingest import IngestContext
+from app.counts.ingest import IngestContext, issue_forecasts
 from app.counts.schemas import ImportedFile
 from app.links.queries import LinkInfo
-
-log = logging.getLogger("flowcast.import")
 
 Note = Callable[[int, int], None]
 
@@ -46,11 +43,7 @@ def import_and_issue(
     if dry_run:
         return done.told
     metrics.counts_stored(done.told.stored + done.told.replaced)
-    try:
-        done.told.forecasts_issued = context.issue_forecasts(done.moved) if done.moved else 0
-    except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
-        log.exception("forecasts were not issued")
-        metrics.forecasts_failed()
+    done.told.forecasts_issued = issue_forecasts(context, done.moved)
     return done.told
 
 

@@ -21,7 +21,7 @@ from app.counts.import_file import import_and_issue
 from app.counts.importers import Columns, CountFileError, layouts, open_counts
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
 from app.counts.importers.unpacking import printable
-from app.counts.ingest import IngestContext, IngestContextDep
+from app.counts.ingest import IngestContext
 from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
@@ -124,7 +124,6 @@ _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 @router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
 async def post_import(
     request: Request,
-    context: IngestContextDep,
     caller: IngestKey,
     layout: Layout = AUTO,
     dry_run: DryRun = False,
@@ -147,6 +146,7 @@ async def post_import(
         columns = Columns.parse(column_map, link)
     except ValueError:  # each alone was checked above
         raise Invalid.field("link", link, ONE_LINK_RULE) from None
+    context: IngestContext = request.app.state.ingest_context
     shedding: Shedding = request.app.state.shedding
     options: dict[str, Any] = {"layout": layout, "zone": zone, "grid": SlotGrid(slot_minutes), "columns": columns}
     with shedding.place("import"):

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.database import reading, writing
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.demo.city import City
@@ -52,8 +52,8 @@ def store_city(engine: Engine, size: DemoSize, city: City) -> None:
         known = [np.flatnonzero(~np.isnan(counts)) for counts in series]
         counts = np.concatenate([one[rows] for one, rows in zip(series, known, strict=True)]).astype(np.int64)
         slots = (city.first_slot + np.concatenate(known)) * 60 * city.grid.slot_minutes
-        of_link = np.repeat(np.arange(len(links)), [len(rows) for rows in known])
-        store_counts(session, Checked(links, of_link, slots, counts, np.zeros_like(counts)))
+        keys = np.repeat([link.link_key for link in links], [len(rows) for rows in known])
+        store_counts(session, links, np.column_stack([keys, slots, counts, np.zeros_like(counts)]))
 
 
 def train_city(

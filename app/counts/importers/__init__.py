@@ -29,11 +29,11 @@ from app.counts.importers.record import (
     ImportedCount,
     ImportedLink,
     ImportReport,
-    Quality,
     Refusal,
     shortened,
 )
 from app.counts.importers.slot_sums import ReadPart, SlotStarts
+from app.counts.tables import Quality
 
 __all__ = [
     "Columns",

@@ -21,7 +21,8 @@ from zoneinfo import ZoneInfo
 from app.core.slots import SlotGrid, from_local
 from app.counts.importers.local_time import skipped_rule
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import ImportedCount, Quality
+from app.counts.importers.record import ImportedCount
+from app.counts.tables import Quality
 
 COLUMN_MINUTES = 15
 COLUMNS = 24 * 60 // COLUMN_MINUTES

@@ -21,20 +21,20 @@ from app.counts.importers.record import (
     LARGEST_COUNT,
     LINK_ID,
     LINK_ID_RULE,
+    OFFSET_RULE,
+    QUALITY_RULE,
     SECONDS,
+    SLOT_RULE,
     YEAR_RULE,
     CountFileError,
     ImportedCount,
     ImportedLink,
-    Quality,
     Refused,
     whole_count,
 )
+from app.counts.tables import Quality
 
 QUALITIES = {quality.value: quality for quality in Quality}
-QUALITY_RULE = f"must be one of {', '.join(QUALITIES)}"
-SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00"
-OFFSET_RULE = "must carry an offset, such as Z or +10:00"
 START_RULE = f"{SLOT_RULE}, or seconds since 1970"
 ZONE_RULE = f"{OFFSET_RULE}, unless the option zone names the zone of local times"
 UNIX_TIME = re.compile(r"(\d{9,10}|\d{13})(?:\.0+)?", re.ASCII)

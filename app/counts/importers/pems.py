@@ -25,10 +25,10 @@ from app.counts.importers.record import (
     YEARS,
     ImportedCount,
     ImportedLink,
-    Quality,
     Refused,
     whole_count,
 )
+from app.counts.tables import Quality
 
 NAME = "pems-5min"
 NEEDS = "no header, but 12 fields and 5 more a lane: MM/DD/YYYY HH:MM:SS, Station, District, Freeway, Direction, …"

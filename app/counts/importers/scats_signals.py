@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from app.counts.importers.columns import header_of
 from app.counts.importers.local_day import COLUMN_MINUTES, COLUMNS, DayRow, day_counts, read_values
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import ImportedCount, ImportedLink, Quality, whole_count
+from app.counts.importers.record import ImportedCount, ImportedLink, whole_count
 from app.counts.importers.scats import link_days, zone_of
+from app.counts.tables import Quality
 
 NAME = "scats-signals"
 NEEDS = "NB_SCATS_SITE, QT_INTERVAL_COUNT, NB_DETECTOR, V00 to V95, CT_RECORDS, QT_VOLUME_24HOUR, CT_ALARM_24HOUR"

@@ -8,8 +8,9 @@ from math import isfinite
 from app.counts.importers.columns import header_of
 from app.counts.importers.local_day import COLUMN_MINUTES, DayRow, day_counts, read_values
 from app.counts.importers.progress import Progress
-from app.counts.importers.record import ImportedCount, ImportedLink, Quality, whole_count
+from app.counts.importers.record import ImportedCount, ImportedLink, whole_count
 from app.counts.importers.scats import link_days, zone_of
+from app.counts.tables import Quality
 
 NAME = "scats-survey"
 NEEDS = "SCATS Number, VR Internal Loc, Start Time, 0:00 to 23:45"

@@ -22,7 +22,7 @@ from app.core.partitions import ensure_months, month_begin, month_name, month_na
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
 from app.counts.import_file import import_file
 from app.counts.importers import open_counts
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots, stored_span
 from app.counts.tables import Count
 from app.events.webhook_queries import latest_forecasts
@@ -67,8 +67,8 @@ def forecast(link_key: int, slot: int, horizon: int = 1) -> dict[str, Any]:
 
 def store(session: Session, link_id: str, slots: list[int]) -> None:
     [link] = [one for one in all_links(session) if one.link_id == link_id]
-    whole = np.array(slots, dtype=np.int64)
-    store_counts(session, Checked([link], np.zeros_like(whole), whole, whole % 100, np.zeros_like(whole)))
+    rows = np.array([(link.link_key, slot, slot % 100, 0) for slot in slots], dtype=np.int64)
+    store_counts(session, [link], rows)
 
 
 def stored_slots(engine: Engine, link_key: int) -> list[int]:
@@ -158,14 +158,15 @@ class TestMigration:
 WRITE = """
 import sys
 import numpy as np
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.core.database import open_database, writing
 from app.links.queries import link_or_404
 from app.settings import Settings
 slots = np.arange(0, 3 * 365 * 86_400, 86_400)
 with writing(open_database(Settings().database_url)) as session:
     link = link_or_404(session, sys.argv[1])
-    store_counts(session, Checked([link], 0 * slots, slots, slots % 100, 0 * slots))
+    keys = np.full_like(slots, link.link_key)
+    store_counts(session, [link], np.column_stack([keys, slots, slots % 100, 0 * slots]))
 """
 
 
