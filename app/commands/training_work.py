@@ -12,8 +12,7 @@ from app.commands.console import notes
 from app.core.database import reading
 from app.core.errors import Problem, no_link
 from app.counts.queries import newest_slots
-from app.counts.series import LinkSeries
-from app.counts.stored_series import stored_series
+from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.register import mismatch
 from app.training.aligned_counts import LinkTopology

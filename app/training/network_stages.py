@@ -18,8 +18,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading
 from app.counts.queries import newest_slots, stored_span
-from app.counts.series import LinkSeries
-from app.counts.stored_series import stored_series
+from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links, stored_links, upstream_ids
 from app.registry.queries import active_models
 from app.training.aligned_counts import AlignedCounts, LinkTopology, align_counts, covering_days

@@ -1,4 +1,4 @@
-"""What every layout shares: links, counts, and a report that accounts for each value read."""
+"""Shared by all layouts: links, counts, the rules they keep, and a report that accounts for each value read."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Refusal(NamedTuple):
 
 @dataclass
 class ImportReport:
-    """What an import did. Once its rows are summed into slots, values = counts + gaps + refused.
+    """The account of an import. Once its rows are summed into slots, values = counts + gaps + refused.
 
     The first 100 refusals are kept in detail; ``reasons`` counts the refused values by rule, and
     ``suspects`` the counts marked suspect, which may be so for several reasons at once. ``notes`` are
@@ -114,7 +114,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def whole_count(text: str) -> int:
-    """Read a count such as 12 or 12.0, or raise the rule that it breaks."""
+    """Read a count such as 12 or 12.0; raise ``ValueError`` with the rule that it breaks."""
     whole, _, decimals = text.partition(".")
     # Ten digits hold the largest count; more would only make int() work hard before the refusal.
     if whole.isascii() and whole.isdigit() and len(whole) <= 10 and not decimals.strip("0"):

@@ -20,8 +20,6 @@ from app.core.clock import WallClock
 from app.core.database import open_database, reading, writing
 from app.core.partitions import ensure_months, month_begin, month_name, month_named, month_of, months_of, months_there
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
-from app.counts.import_file import import_file
-from app.counts.importers import open_counts
 from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots, stored_span
 from app.counts.tables import Count
@@ -31,6 +29,7 @@ from app.forecasts.tables import Forecast
 from app.links.queries import all_links
 from app.links.tables import Link
 from app.settings import Settings
+from tests.support.count_files import import_counts
 from tests.support.databases import on_postgresql
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import put_rows
@@ -268,9 +267,9 @@ class TestFewMonths:
     def test_future_counts_of_a_file_make_none(self, engine):
         put_links(engine)
         this_month = month_of(int(time.time()))
-        with open_counts(io.BytesIO(self.file("L1", range(this_month, 1560)).encode())) as reader:
-            told = import_file(engine, reader, WallClock()).told
-        assert (told.stored, told.refused) == (1, 1560 - this_month - 1)
+        file = io.BytesIO(self.file("L1", range(this_month, 1560)).encode())
+        report = import_counts(engine, file, clock=WallClock())
+        assert (report.stored, report.refused) == (1, 1560 - this_month - 1)
         assert months_of_counts(engine) == {month_name(this_month)}
 
     @pytest.mark.parametrize(("path", "most"), [("/v1/counts", 60), ("/v1/import", 240)])

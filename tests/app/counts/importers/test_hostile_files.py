@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.counts.importers import CountFileError, layouts, open_counts, progress, unpacking
+from app.counts.importers import unpacking
+from app.counts.importers.reader import CountReader, layouts
+from app.counts.importers.record import CountFileError
 from tests.support.count_files import (
     HEADER,
     ROW,
@@ -146,18 +148,18 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("filler", [b",", b"a,", b'"', b"1"])
 def test_a_line_without_end_takes_no_memory(filler: bytes):
     with little_memory():
-        with open_counts(Endless(HEADER, filler, 40 * MEGABYTE), layout="flowcast-csv") as reader:
+        with CountReader(Endless(HEADER, filler, 40 * MEGABYTE), layout="flowcast-csv") as reader:
             assert list(reader) == []
         assert reader.report.refused == 1
         with pytest.raises(CountFileError, match="unknown layout"):
-            open_counts(Endless(b"", filler, 40 * MEGABYTE))
+            CountReader(Endless(b"", filler, 40 * MEGABYTE))
 
 
 @pytest.mark.parametrize("layout", sorted(PLAIN))
 def test_a_file_cannot_name_links_without_end(layout, monkeypatch):
     """A gap names a link as well as a count does, and memory holds each."""
     names = ("0970", "0100", "Ba", "Cf", "1108148", "M25/4490A")
-    monkeypatch.setattr(progress, "MOST_LINKS", 3)
+    monkeypatch.setattr("app.counts.importers.reader.MOST_LINKS", 3)
     first, *rows = TEXTS[layout] if layout not in ("flowcast-jsonl", "pems-5min") else ["", *TEXTS[layout]]
     if layout == "flowcast-json":
         row = {"slot_start": "2006-10-02T10:15:00Z", "count": None}
@@ -262,6 +264,6 @@ class TestNamesInArchives:
         pipe = Pipe(gzip.compress(HEADER + bytes(9 * MEGABYTE)))
         with (
             pytest.raises(CountFileError, match="unpacks to more than"),
-            open_counts(pipe, most_unpacked=MEGABYTE) as r,
+            CountReader(pipe, most_unpacked=MEGABYTE) as r,
         ):
             list(r)

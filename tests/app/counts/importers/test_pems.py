@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers import CountFileError, Quality, open_counts
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
+from app.counts.tables import Quality
 from tests.support.count_files import SlotCount, pems_row, pems_times, read_all, read_bytes, refusals
 
 GRID = SlotGrid()
@@ -236,7 +238,7 @@ class TestFiles:
             rows = "\n".join(pems_row(time, 1) for time in pems_times(NOON, 288 * days)).encode()
             stream = io.BytesIO(rows)
             tracemalloc.start()
-            with open_counts(stream) as reader:
+            with CountReader(stream) as reader:
                 assert sum(1 for _ in reader) == 288 * days
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()

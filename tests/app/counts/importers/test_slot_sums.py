@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid
-from app.counts.importers import CountFileError, Quality
+from app.counts.importers.record import CountFileError
 from app.counts.importers.slot_sums import SlotStarts
+from app.counts.tables import Quality
 from tests.support.count_files import read_all, read_bytes, zipped
 
 HEADER = "link_id,slot_start,count,quality"

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers import CountFileError, CountReader, open_counts
 from app.counts.importers.files import LONGEST_LINE
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
 from tests.support.count_files import (
     WEBTRIS_HEADER,
     SlotCount,
@@ -220,7 +221,7 @@ class TestJson:
         for n in (500, 2_500):
             stream = io.BytesIO(f'{{"Rows": [{", ".join([row] * n)}]}}'.encode())
             tracemalloc.start()
-            with open_counts(stream) as reader:
+            with CountReader(stream) as reader:
                 assert sum(1 for _ in reader) == n
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
