@@ -63,12 +63,9 @@ def open_parts(source: Source, name: str, stack: ExitStack, most_unpacked: int |
         if stream.peek(4)[:4] in ZIP:
             archive = _archive(name, stream, stack)
             return [_member(where, info, archive, budget) for where, info in members_of(name, archive)]
-        text = (
-            stack.enter_context(budget.unpack(gzip.GzipFile(fileobj=stream, mode="rb"), name))
-            if _is_gzip(stream)
-            else stream
-        )
-        return [Part(name, _checked_opening(name, text), lambda: nullcontext(text))]
+        if _is_gzip(stream):
+            stream = stack.enter_context(budget.unpack(gzip.GzipFile(fileobj=stream, mode="rb"), name))
+        return [Part(name, _checked_opening(name, stream), lambda: nullcontext(stream))]
 
 
 def lines_of(part: Part, *, pieces: bool = False) -> Iterator[bytes]:

@@ -41,7 +41,7 @@ def run(engine, text, **options):
 
 
 def stored(engine, link_id="A"):
-    """Give the stored counts of a link by slot of the first day."""
+    """Return the stored counts of a link by slot of the first day."""
     with reading(engine) as session:
         key = links_by_id(session, [link_id])[link_id].link_key
         rows = counts_between(session, [key], 0, 2**33)
@@ -157,7 +157,7 @@ class TestRefused:
 
 
 class TestDryRun:
-    def test_tells_the_same_and_stores_nothing(self, engine):
+    def test_reports_the_same_and_stores_nothing(self, engine):
         add_links(engine, "A")
         run(engine, HEADER + row(count="3"))
         text = HEADER + row() + row(slot=1) + row("New", 0)
@@ -166,8 +166,8 @@ class TestDryRun:
         assert stored(engine) == {0: 3}
         with reading(engine) as session:
             assert [link.link_id for link in all_links(session)] == ["A"]
-        stored_at_last = run(engine, text, create_links=True, default_zone="UTC")
-        assert stored_at_last == dry.model_copy(update={"dry_run": False, "forecasts_issued": 2})
+        real = run(engine, text, create_links=True, default_zone="UTC")
+        assert real == dry.model_copy(update={"dry_run": False, "forecasts_issued": 2})
         assert (dry.stored, dry.replaced, dry.links_created) == (2, 1, 1)
 
 
@@ -183,7 +183,7 @@ class TestCreateLinks:
         assert link.geometry["type"] == "Point"
         assert link.slot_minutes == 15
 
-    def test_links_that_are_there_stay_as_they_are(self, engine):
+    def test_existing_links_stay_as_they_are(self, engine):
         add_links(engine, "A", name="Main St", zone="Europe/Berlin")
         report = run(engine, HEADER + row() + row("B"), create_links=True, default_zone="UTC")
         assert report.links_created == 1

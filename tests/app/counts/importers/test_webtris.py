@@ -72,7 +72,7 @@ class TestRows:
         counts, _ = read([(day, "00:14", "12")])
         assert GRID.start(counts[0].slot) == datetime(2019, 7, 1, 23, tzinfo=UTC)
 
-    def test_the_caller_may_say_another_zone(self, read):
+    def test_the_caller_may_name_another_zone(self, read):
         counts, reader = read([("2019-07-02", "00:14:00", "12")], zone="UTC")
         assert GRID.start(counts[0].slot) == datetime(2019, 7, 2, tzinfo=UTC)
         assert reader.links["M25-4490A"].zone.key == "UTC"
