@@ -126,9 +126,9 @@ def check_counts(
     Return the links, the rows of counts that may be stored, and the counts that may not.
     """
     places, posted = list(counts), list(counts.values())
+    starts = {text: _unix_start(text) for text in {row["slot_start"] for row in posted}}
     links = list(links_by_id(session, {row["link_id"] for row in posted}).values())
     index = {link.link_id: i for i, link in enumerate(links)}
-    starts = {text: _unix_start(text) for text in {row["slot_start"] for row in posted}}
     of_link = np.array([index.get(row["link_id"], -1) for row in posted], dtype=np.int64)
     slots = np.array([starts[row["slot_start"]][0] for row in posted], dtype=np.int64)
     values = [(row["count"], QUALITIES.index(row.get("quality", Quality.OBSERVED))) for row in posted]
