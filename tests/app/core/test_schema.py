@@ -16,7 +16,7 @@ from app.core.schema import (
     schema_step,
     upgrade_schema,
 )
-from app.maintenance.all_tables import Table
+from app.maintenance.tables import Table
 from tests.support.waiting import WAIT_SECONDS
 
 

@@ -17,7 +17,7 @@ from app.core.database import reading, writing
 from app.core.schema import upgrade_schema
 from app.counts.tables import Count
 from app.links.tables import Link
-from app.maintenance.all_tables import CountCorrection, RetrainRun
+from app.maintenance.tables import CountCorrection, RetrainRun
 from app.settings import settings_from_environment
 from tests.support.databases import create_database
 from tests.support.every_table import AT, contents, engine_of, fill

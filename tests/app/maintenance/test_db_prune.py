@@ -18,7 +18,7 @@ from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import prune as pruning
-from app.maintenance.all_tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
+from app.maintenance.tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
 from app.settings import Settings, settings_from_environment
 from tests.support.databases import on_postgresql
 from tests.support.services import FLOWCAST
