@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.http.query_types import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
-from app.training.request import OF_NETWORKS, OF_ONE_LINK
+from app.training.request import OF_NETWORKS, OF_ONE_LINK, Activate
 from app.training.stage_progress import seconds_left
 from app.training.tables import RetrainLink, RetrainRun
 
@@ -32,7 +32,6 @@ ContextPart = Literal[
     "junction",
     "network",
 ]
-Mode = Literal["if_better", "always", "never"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
 Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
@@ -115,7 +114,7 @@ class NewRun(BaseModel):
         description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
         "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
     )
-    activate: Mode = Field("if_better", description="When a candidate becomes the active model")
+    activate: Activate = Field("if_better", description="When a candidate becomes the active model")
 
 
 class RunLink(BaseModel):
@@ -184,7 +183,7 @@ class RunOut(BaseModel):
     stage: Stage | None = Field(description="Of a run that is being carried out; null otherwise")
     algorithm: Algorithm
     parameters: dict[str, Any]
-    activate: Mode
+    activate: Activate
     requested_by: str = Field(description="The key that asked, or what set it off by itself")
     occasion: str | None
     requested_at: datetime

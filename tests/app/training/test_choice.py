@@ -8,7 +8,7 @@ from app.links.queries import link_or_404
 from app.registry.tables import ModelVersion
 from app.training.execute_run import settle
 from app.training.link_training import LinkOutcome
-from app.training.request import Order, refreshable, request_run
+from app.training.request import refreshable, request_run
 from app.training.tables import RetrainRun
 from app.training.work import Work
 from model.artifacts.link_models import load_model
@@ -34,8 +34,7 @@ def settled(client, settings, trained, link_id):
         engine, folder = client.app.state.engine, trained[1]
         with writing(engine) as session:
             link = link_or_404(session, link_id)
-            order = Order(algorithm, {}, "if_better", "test")
-            run = session.get_one(RetrainRun, request_run(session, [link], order)[0].id)
+            run, _ = request_run(session, [link], algorithm, {}, activate="if_better", requested_by="test")
             run.state, run.worker, run.heartbeat_at = "running", "test", database_now(session)
             number = run.id
         with reading(engine) as session:
