@@ -1,15 +1,19 @@
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 from sqlalchemy import text
 
 from app.core.database import database_now, writing
 from app.training import execute_run as execute_run
-from app.training import prepare as prepare_links
+from app.training.network_stage import NetworkTraining
 from app.training.queries import claim_run, renew_lease, waiting_links
-from app.training.work import Work
+from app.training.run_context import RunContext
+from app.training.schemas import ContextPart
+from app.training.train_run import prepare_links
 from app.worker.worker import Worker
+from model.network_model.context import ContextParts
 from tests.support.city import PLAN
 from tests.support.databases import on_postgresql, on_sqlite
 
@@ -22,6 +26,12 @@ def retrain(client, status=202, **body):
     answer = client.post("/v1/admin/retrain", json={"links": "all", "algorithm": "KR", "parameters": KR} | body)
     assert answer.status_code == status, answer.text
     return answer
+
+
+def queue(client, status=202, **body):
+    answer = client.post("/v1/admin/retrain", json={"links": "all", **body})
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 @pytest.fixture
@@ -105,6 +115,42 @@ class TestRetrain:
         assert client.delete("/v1/admin/retrain/999").status_code == 404
 
 
+class TestNetworkRequests:
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            ({"algorithm": "NETWORK", "parameters": {"lags": 12}}, "parameters.lags='12' is refused"),
+            ({"algorithm": "NETWORK", "parameters": {"bandwidth": 2.0}}, "parameters.bandwidth='2.0' is refused"),
+            (
+                {"algorithm": "KR", "parameters": {"context": ["lags"]}},
+                "it must be left out: it concerns NETWORK and best alone",
+            ),
+            ({"algorithm": "best", "parameters": {"context": ["rain"]}}, "parameters.context.0='rain' is refused"),
+            ({"algorithm": "best", "parameters": {"context": []}}, "parameters.context='[]' is refused"),
+            ({"refresh": True}, "refresh='true' is refused; it needs the algorithm NETWORK"),
+            ({"algorithm": "best", "refresh": True}, "refresh='true' is refused"),
+            (
+                {"algorithm": "NETWORK", "refresh": True, "parameters": {"mu": [1.0]}},
+                "parameters.mu='[1.0]' is refused; it must be left out: a refresh learns nothing anew",
+            ),
+        ],
+    )
+    @on_sqlite
+    def test_what_does_not_concern_a_network_is_refused_by_name(self, client, put_link, body, message):
+        put_link("A")
+        assert message in queue(client, 422, **body)["detail"]
+
+    def test_a_refresh_needs_a_network_model(self, client, put_link):
+        put_link("A")
+        assert "there is no active network model" in queue(client, 409, algorithm="NETWORK", refresh=True)["detail"]
+
+    def test_best_takes_the_parameters_of_both(self, client, put_link):
+        put_link("A")
+        given = {"lags": 12, "held_out_days": 4, "context": list(get_args(ContextPart))}
+        assert given["context"] == ContextParts().names
+        assert queue(client, algorithm="best", parameters=given)["parameters"] == given
+
+
 @pytest.mark.journey
 class TestWorker:
     def test_trains_compares_and_tells(self, client, city, worker, settings):
@@ -151,14 +197,14 @@ class TestWorker:
         engine = client.app.state.engine
         long_ago = datetime.now(UTC) - timedelta(minutes=1)
         with writing(engine) as session:
-            assert claim_run(session, "dead", long_ago, timedelta(seconds=10)).id == run
+            assert claim_run(session, "dead", long_ago).id == run
         assert worker.work_once()
         assert client.get(f"/v1/admin/retrain/{run}").json()["state"] == "succeeded"
 
     def test_a_run_whose_worker_lives_is_left_alone(self, client, city, worker):
         retrain(client)
         with writing(client.app.state.engine) as session:
-            claim_run(session, "alive", datetime.now(UTC), timedelta(seconds=10))
+            claim_run(session, "alive", datetime.now(UTC))
         assert not worker.work_once()
 
     @on_postgresql
@@ -171,7 +217,7 @@ class TestWorker:
         run = retrain(client).json()["run_id"]
         engine = client.app.state.engine
         with writing(engine) as session:
-            claim_run(session, "alive", database_now(session), timedelta(seconds=10))
+            claim_run(session, "alive", database_now(session))
         monkeypatch.setattr("app.worker.worker.datetime", Ahead)
         monkeypatch.setattr("app.core.database.datetime", Ahead)
         assert not worker.work_once()
@@ -209,7 +255,7 @@ class TestWorker:
 
         def claim(name: str) -> None:
             with writing(engine) as session:
-                got.append(claim_run(session, name, datetime.now(UTC), timedelta(seconds=10)))
+                got.append(claim_run(session, name, datetime.now(UTC)))
 
         threads = [threading.Thread(target=claim, args=(f"w{i}",)) for i in range(6)]
         for thread in threads:
@@ -241,11 +287,11 @@ class TestWorker:
         run = retrain(client, activate="never").json()["run_id"]
         engine = client.app.state.engine
         with writing(engine) as session:
-            lost = claim_run(session, "paused", datetime.now(UTC) - timedelta(minutes=1), timedelta(seconds=10))
+            lost = claim_run(session, "paused", datetime.now(UTC) - timedelta(minutes=1))
             links = waiting_links(session, run)
         assert worker.work_once()
-        work = Work(engine, settings, lost, "paused")
-        assert not any(prepare_links.mark_training(work, link) for link in links)
+        context = RunContext(engine, settings, lost, "paused", threading.Event())
+        assert not list(prepare_links(context, NetworkTraining(), links, {}))
         assert client.get(f"/v1/admin/retrain/{run}").json()["progress"]["done"] == len(city.counts)
 
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):

@@ -17,7 +17,8 @@ from app.core.slots import SlotGrid, zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city, write_csv
 from app.links.folders import folder_name
-from app.training.link_training import LinkOutcome, train_link, train_links
+from app.training.link_training import LinkTraining
+from app.training.train_links import LinkOutcome, train_link, train_links
 from model.artifacts.link_models import load_model
 from model.link_model.training_plan import TrainingPlan
 from tests.support.waiting import WAIT_SECONDS, wait_until
@@ -65,10 +66,10 @@ class TestTrainLinks:
         assert "can be learnt from" in outcomes["Zz"].reason
         assert [outcomes[name].state for name in ("Ba", "Cf")] == ["trained", "trained"]
 
-    def test_an_error_that_nobody_foresaw_is_one_links_too(self, tmp_path):
+    def test_an_unexpected_exception_is_one_links_failure(self, tmp_path):
         link = city_links(1)[0]
         (tmp_path / link.link_id).write_text("a file where the artifact's folder should go")
-        outcome = train_link(link, tmp_path, QUICK, resume=False)
+        outcome = train_link(LinkTraining(link, QUICK), tmp_path)
         assert outcome.state == "failed"
         assert "FileExistsError" in outcome.reason
 
