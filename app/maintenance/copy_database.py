@@ -82,8 +82,8 @@ def prepare(source: Engine, target: Engine) -> None:
     if step != newest:
         raise CannotCopy(f"the source's schema is at step {step}, this version needs {newest}: flowcast db upgrade")
     with target.connect() as connection:
-        there = set(inspect(connection).get_table_names())
-        _require_empty(connection, [table for table in all_tables() if table.name in there])
+        existing = set(inspect(connection).get_table_names())
+        _require_empty(connection, [table for table in all_tables() if table.name in existing])
     upgrade_schema(target)
 
 

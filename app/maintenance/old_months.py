@@ -81,7 +81,7 @@ def _is_empty(connection: Connection, table: str, month: int) -> bool:
 def _drop(connection: Connection, table: str, month: int, *, only_empty: bool) -> int | None:
     name = f"{table}_{month_name(month)}"
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MONTH_LOCK_TIMEOUT}'")
-    # From here on nobody writes to it, so that what is counted is what goes.
+    # From this statement on no row is written, so that the rows that are counted are those that are dropped.
     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
     if only_empty and not _is_empty(connection, table, month):
         return None

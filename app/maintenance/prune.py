@@ -1,4 +1,4 @@
-"""Remove old counts and records in small transactions, while the service runs; know how many days are needed."""
+"""Remove old counts and records in small transactions, while the service runs, and how many days must be kept."""
 
 from __future__ import annotations
 

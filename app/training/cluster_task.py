@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,11 +89,7 @@ class TrainedLink(NamedTuple):
 
 
 def train_on_cluster(
-    client: Any,
-    trainings: Iterator[LinkTraining],
-    stages: Collection[Path],
-    folder: Path,
-    is_over: Callable[[], bool],
+    client: Any, trainings: Iterator[LinkTraining], folder: Path, is_over: Callable[[], bool]
 ) -> Generator[LinkOutcome]:
     """Yield the outcomes of links as they complete; their artifacts are written into ``folder``.
 
@@ -109,23 +105,22 @@ def train_on_cluster(
     check = _SchedulerCheck(client)
     try:
         executor = client.get_executor(pure=False)
-        # Without a hash, because Dask may be about to forget equal content of an earlier run.
-        networks = {
-            stage: client.scatter(network, broadcast=True, hash=False)
-            for stage in stages
-            if (network := NetworkFiles.read(stage)) is not None
-        }
         threads = sum(client.nthreads(callback_timeout=CHECK_SECONDS).values())
     except Exception as problem:
         raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
+    networks: dict[Path | None, Any] = {}  # by stage, the futures of networks that were sent
     pending: dict[Future[TrainedLink], str] = {}
     while True:
         # One link more than there are threads, as in local processes.
         while len(pending) <= threads and (training := next(trainings, None)) is not None:
-            network = None if training.stage is None else networks.get(training.stage)
+            task, stage = ClusterTask.of(training), training.stage
             try:
-                future = executor.submit(train_on_worker, ClusterTask.of(training), network)
-            except RuntimeError as problem:
+                if stage is not None and stage not in networks:
+                    network = NetworkFiles.read(stage)
+                    # Without a hash, because Dask may be about to forget equal content of an earlier run.
+                    networks[stage] = network and client.scatter(network, broadcast=True, hash=False)
+                future = executor.submit(train_on_worker, task, networks.get(stage))
+            except Exception as problem:
                 raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
             pending[future] = training.series.link_id
         if not pending:

@@ -37,11 +37,11 @@ def execute_run(context: RunContext) -> str:
         closing(train_run(context, folder)) as trained,  # whatever happens, training ends with it
     ):
         for outcome, link in trained:
-            settle(context, link, outcome, folder)
+            register_outcome(context, link, outcome, folder)
     return _finish(context)
 
 
-def settle(context: RunContext, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
+def register_outcome(context: RunContext, link: LinkInfo, outcome: LinkOutcome, folder: Path) -> None:
     """Register, compare and perhaps activate what was trained, all in one transaction.
 
     What cannot be registered is that link's failure and no other's.
@@ -84,8 +84,8 @@ def _register(
     if decision.profile_won and not served and run.algorithm == BEST:
         set_choice(session, link.link_key, PROFILE_WON)
         outcome = "profile"
-    settled = {"state": "done", "outcome": outcome, "reason": decision.reason, "finished_at": now}
-    set_link(session, run.id, link.link_key, figures=figures, version=version, **settled)
+    values = {"state": "done", "outcome": outcome, "reason": decision.reason, "finished_at": now}
+    set_link(session, run.id, link.link_key, figures=figures, version=version, **values)
     remove_old_versions(session, context.store, link.link_key, context.settings.keep_retired)
 
 

@@ -39,7 +39,7 @@ class LinkTraining:
         Folder of the link's network stage. Of a link that trains by itself it has the forecasts of an active
         network model; a link without one has no counts where the plan is that of a network.
     key : str
-        Kept with the model, to know it again when training is resumed.
+        Kept with the model, which is recognised by it when training is resumed.
     refused : str
         Why the link cannot be trained.
     """

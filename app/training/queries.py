@@ -74,11 +74,11 @@ def read_heartbeats(session: Session) -> dict[int, tuple[str | None, datetime | 
 
 
 def claim_run(session: Session, worker: str, now: datetime, silent: Sequence[int] = ()) -> RetrainRun | None:
-    """Claim the oldest run that is queued, that has no living worker, or that is this worker's own; None if none is.
+    """Claim the oldest run that is queued, whose worker is dead, or that is this worker's own; None if none is.
 
-    A worker whose heartbeat is too old, or whose run is among those found ``silent``, does not live. A worker that
-    claims a run executes none: a run of its own was left when the database was unreachable. Of several workers that
-    try at once one succeeds: the update names the state it expects.
+    A worker is dead if its heartbeat is too old, or its run among those found ``silent``. A worker that claims a run
+    executes none: a run of its own was left when the database was unreachable. Of several workers that try at once
+    one succeeds: the update names the state it expects.
     """
     lost = now - timedelta(seconds=LOST_SECONDS)
     unheard = or_(RetrainRun.heartbeat_at < lost, RetrainRun.worker == worker, RetrainRun.id.in_(silent))

@@ -107,7 +107,7 @@ def _train_open_links(context: RunContext, folder: Path, on_cluster: bool) -> Ge
             calls = (joblib.delayed(train_link)(training, folder) for training in trainings)
             outcomes = run_parallel(calls, jobs=context.settings.retrain_jobs)
         else:
-            outcomes = train_on_cluster(client, trainings, set(stages.values()), folder, lambda: context.over)
+            outcomes = train_on_cluster(client, trainings, folder, lambda: context.over)
         with closing(outcomes):
             for outcome in outcomes:
                 yield outcome, links[outcome.link_id]

@@ -8,7 +8,7 @@ from app.core.database import database_now, writing
 from app.links.folders import folder_name
 from app.links.queries import link_or_404
 from app.registry.tables import ModelVersion
-from app.training.execute_run import settle
+from app.training.execute_run import register_outcome
 from app.training.request import refreshable, request_run
 from app.training.run_context import RunContext
 from app.training.tables import RetrainRun
@@ -43,7 +43,7 @@ def settled(client, settings, trained, link_id):
         errors = {"candidate": candidate, "profile": profile}
         about["held_out"] = {method: {"rmse": {"value": error, "n_used": 9}} for method, error in errors.items()}
         context = RunContext(engine, settings, run, "test", threading.Event())
-        settle(context, link, LinkOutcome(link_id, "trained", 1.0, about=about), folder)
+        register_outcome(context, link, LinkOutcome(link_id, "trained", 1.0, about=about), folder)
         with writing(engine) as session:
             session.get_one(RetrainRun, number).state = "succeeded"
         return client.get(f"/v1/admin/retrain/{number}").json()["links"][0]

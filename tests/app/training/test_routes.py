@@ -90,7 +90,7 @@ class TestRetrain:
     def test_what_cannot_be_is_refused(self, client, city, body, status):
         retrain(client, status, **body)
 
-    def test_of_requests_at_once_one_gets_each_link_and_the_others_are_told_so(self, client, city):
+    def test_of_requests_at_once_one_gets_each_link_and_the_others_a_conflict(self, client, city):
         start, answers = threading.Barrier(6), []
 
         def ask() -> None:
@@ -153,7 +153,7 @@ class TestNetworkRequests:
 
 @pytest.mark.journey
 class TestWorker:
-    def test_trains_compares_and_tells(self, client, city, worker, settings):
+    def test_trains_compares_and_activates(self, client, city, worker, settings):
         run = retrain(client, activate="always", **LEARNT).json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
@@ -192,7 +192,7 @@ class TestWorker:
         assert [link["link_id"] for link in failed] == ["new"]
         assert "counts" in failed[0]["reason"]
 
-    def test_a_lost_run_is_taken_up_and_only_what_is_left_is_trained(self, client, city, worker, settings):
+    def test_a_lost_run_is_claimed_and_only_what_is_left_is_trained(self, client, city, worker, settings):
         run = retrain(client, activate="never").json()["run_id"]
         engine = client.app.state.engine
         long_ago = datetime.now(UTC) - timedelta(minutes=1)
@@ -238,15 +238,15 @@ class TestWorker:
         run = retrain(client, **asked).json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
-        told = "the model store s3://nowhere is out of reach: EndpointConnectionError"
-        assert (shown["state"], shown["detail"], shown["links"][0]["reason"]) == ("failed", told, told)
+        reason = "the model store s3://nowhere is out of reach: EndpointConnectionError"
+        assert (shown["state"], shown["detail"], shown["links"][0]["reason"]) == ("failed", reason, reason)
         with writing(client.app.state.engine) as session:
             session.execute(text("DELETE FROM trained_models"))  # with nothing to compare with, it is trained
         run = retrain(client, **asked).json()["run_id"]
         assert worker.work_once()
         [link] = client.get(f"/v1/admin/retrain/{run}").json()["links"]
         assert link["state"] == "failed"
-        assert link["reason"] == f"it was trained and could not be registered: {told}"
+        assert link["reason"] == f"it was trained and could not be registered: {reason}"
         assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
     def test_of_workers_that_claim_at_once_one_gets_the_run(self, client, city):
@@ -267,13 +267,13 @@ class TestWorker:
     @on_sqlite
     def test_a_stopped_worker_releases_its_run_to_the_next(self, client, city, worker, open_worker, monkeypatch):
         run = retrain(client, activate="never").json()["run_id"]
-        settle = execute_run.settle
+        register = execute_run.register_outcome
 
-        def settle_and_stop(*given):
-            settle(*given)
+        def register_and_stop(*given):
+            register(*given)
             worker.stop()
 
-        monkeypatch.setattr(execute_run, "settle", settle_and_stop)
+        monkeypatch.setattr(execute_run, "register_outcome", register_and_stop)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert (shown["state"], shown["progress"]["done"]) == ("queued", 1)
@@ -297,13 +297,13 @@ class TestWorker:
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):
         gone, *others = sorted(city.counts)
         run = retrain(client, activate="never").json()["run_id"]
-        settle = execute_run.settle
+        register = execute_run.register_outcome
 
-        def delete_and_settle(*given):
+        def delete_and_register(*given):
             client.delete(f"/v1/links/{gone}", params={"force": True})
-            settle(*given)
+            register(*given)
 
-        monkeypatch.setattr(execute_run, "settle", delete_and_settle)
+        monkeypatch.setattr(execute_run, "register_outcome", delete_and_register)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert shown["state"] == "succeeded"
@@ -328,7 +328,7 @@ class TestWorker:
 
 
 class TestActivate:
-    def test_activating_the_active_version_of_a_link_without_history_says_so(self, client, city):
+    def test_activating_the_active_version_works_without_history(self, client, city):
         link_id = sorted(city.counts)[0]
         with writing(client.app.state.engine) as session:
             session.execute(text("DELETE FROM activations"))

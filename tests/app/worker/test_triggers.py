@@ -247,8 +247,8 @@ class TestTrigger:
         put_city(engine, {"B": 10})
         assert watch() == []
 
-    def test_what_another_version_said_is_not_held_against_the_active_one(self, engine, watch):
-        put_city(engine, {"A": 20}, spoken=1, active=2)
+    def test_forecasts_of_another_version_do_not_count(self, engine, watch):
+        put_city(engine, {"A": 20}, version=1, active=2)
         assert watch() == []
 
     def test_a_model_without_a_held_out_figure_promises_nothing(self, engine, watch):
@@ -267,7 +267,7 @@ class TestTrigger:
         assert Triggers(engine, off, clock, NOW).queue_due_runs() == []
 
 
-def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_out=10.0, algorithm="KR"):
+def put_city(engine, errors, *, slots=96, until=NOW, version=1, active=1, held_out=10.0, algorithm="KR"):
     """Links whose forecasts were off by so many vehicles in every slot up to a moment."""
     last = int(until.timestamp()) // SLOT * SLOT
     starts = [last - SLOT * i for i in range(slots)]
@@ -276,7 +276,7 @@ def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_ou
         with writing(engine) as session:
             session.add(version_row(key, active, held_out, algorithm))
             put_rows(session, Count, [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts])
-            put_rows(session, Forecast, [forecast(key, at, spoken, 50.0 + error) for at in starts])
+            put_rows(session, Forecast, [forecast(key, at, version, 50.0 + error) for at in starts])
 
 
 def forecast(key, at, version, expected):
