@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 import typer
 from rich.markup import escape
@@ -17,6 +18,9 @@ from app.counts.importers.record import CountFileError, ImportReport
 from app.counts.series import LinkSeries, series_of_files
 from app.training.aligned_counts import LinkTopology
 
+Layout = Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")]
+Zone = Annotated[str | None, typer.Option(help="IANA time zone of the links.")]
+SlotMinutes = Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")]
 ColumnMap = Annotated[
     str | None,
     typer.Option(
@@ -25,65 +29,57 @@ ColumnMap = Annotated[
 ]
 OnlyLink = Annotated[str | None, typer.Option("--link", help="Id of the only link of a file without a link column.")]
 
-
-@dataclass(frozen=True)
-class FileOptions:
-    """How the files of a command are to be read."""
-
-    layout: str
-    zone: ZoneInfo | None
-    grid: SlotGrid
-    columns: Columns
-
-    @classmethod
-    def parse(
-        cls, layout: str, zone: str | None, slot_minutes: int, column_map: str | None, link: str | None
-    ) -> FileOptions:
-        """Check options as they were given; raise ``ValueError`` for one that is refused."""
-        return cls(layout, zone_named(zone) if zone else None, SlotGrid(slot_minutes), Columns.parse(column_map, link))
-
-    def open(self, file: str, most_unpacked: int | None = None) -> CountReader:
-        """Open a file."""
-        return CountReader(
-            file,
-            layout=self.layout,
-            zone=self.zone,
-            grid=self.grid,
-            most_unpacked=most_unpacked,
-            columns=self.columns,
-        )
+OpenFile = Callable[..., CountReader]
+MORE_REFUSED = "more values were refused than taken; is the format or slot length another?"
 
 
-def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, LinkSeries], dict[str, LinkTopology]]:
-    """Read all files into one series a link, and what they know of where the links are."""
-    readers = [options.open(file) for file in files]
-    try:
-        links = series_of_files(*readers)
-    finally:
-        for file, reader in zip(files, readers, strict=True):
-            reader.close()
-            print_report(file, reader.report)
+def file_opener(layout: str, zone: str | None, slot_minutes: int, column_map: str | None, link: str | None) -> OpenFile:
+    """Return a function that opens a file by these options; raise ``ValueError`` for one that is refused."""
+    return partial(
+        CountReader,
+        layout=layout,
+        zone=zone_named(zone) if zone else None,
+        grid=SlotGrid(slot_minutes),
+        columns=Columns.parse(column_map, link),
+    )
+
+
+def read_network(files: list[str], open_file: OpenFile) -> tuple[dict[str, LinkSeries], dict[str, LinkTopology]]:
+    """Read all files; return one series a link, and the positions of links that the files have."""
+    with ExitStack() as stack:
+        readers = [stack.enter_context(open_file(file)) for file in files]
+        try:
+            links = series_of_files(*readers)
+        finally:
+            for file, reader in zip(files, readers, strict=True):
+                print_report(file, reader.report)
     for file, reader in zip(files, readers, strict=True):
         if reader.report.refused > reader.report.counts:
-            raise CountFileError(f"{file}: more values were refused than taken; is the format or slot length another?")
+            raise CountFileError(f"{file}: {MORE_REFUSED}")
     if not links:
         raise CountFileError(f"there are no counts in {', '.join(files)}")
-    whereabouts = {
+    topology = {
         link_id: LinkTopology({"type": "Point", "coordinates": [link.longitude, link.latitude]})
         for reader in readers
         for link_id, link in reader.links.items()
         if link.longitude is not None and link.latitude is not None
     }
-    return links, whereabouts
+    return links, topology
 
 
 def print_report(file: str, report: ImportReport) -> None:
     """Print what became of a file's values, and the commonest reasons for refusals."""
-    kinds = f"{report.suspect:,} suspect, {report.imputed:,} imputed"
-    parts = f"{report.counts:,} counts ({kinds}) + {report.gaps:,} gaps + {report.refused:,} refused"
-    line = f"{file}: {report.layout}, {report.rows:,} rows, {report.values:,} values = {parts}"
-    notes.print(escape(line), soft_wrap=True)
-    for note in report.notes:
-        notes.print(f"  {escape(note)}", soft_wrap=True)
-    for reason, n in report.reasons.most_common(5):
-        notes.print(f"  {n:,} refused: {escape(reason)}", soft_wrap=True)
+    lines = [
+        f"{file}: {report.layout}, {totals(report)}",
+        *(f"  {note}" for note in report.notes),
+        *(f"  {n:,} refused: {reason}" for reason, n in report.reasons.most_common(5)),
+    ]
+    notes.print(escape("\n".join(lines)), soft_wrap=True)
+
+
+def totals(report: ImportReport) -> str:
+    """Return how many rows and values were read, and how many of the values are counts, gaps or refused."""
+    return (
+        f"{report.rows:,} rows, {report.values:,} values = {report.counts:,} counts "
+        f"({report.suspect:,} suspect, {report.imputed:,} imputed) + {report.gaps:,} gaps + {report.refused:,} refused"
+    )

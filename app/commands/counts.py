@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from app.commands.console import out, refuse
-from app.commands.service import current_database, settings_or_refuse
+from app.commands.console import AsJson, out, refuse
+from app.commands.database import current_database
 from app.core.database import reading, writing
 from app.core.times import read_instant, read_span
 from app.counts.history import LONGEST_REASON, Reason, delete_counts
@@ -35,11 +35,11 @@ def delete_command(
     reason: Annotated[str, typer.Option(help="Why; it is kept with each deleted count.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many counts it would delete.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a link's counts; they are kept among the corrections, and what is served follows what is left."""
     first, last, why = _instant("--from", begin), _instant("--to", end), _reason(reason)
-    with current_database(COMMAND, settings_or_refuse(COMMAND)) as engine:
+    with current_database(COMMAND) as engine:
         with reading(engine) as session:
             link, span = link_or_404(session, link_id), read_span(first, last, None, 0)
             assert span is not None

@@ -1,20 +1,32 @@
-"""``flowcast db``: the database, its schema, and what becomes of it."""
+"""``flowcast db``: the database: its schema, copying it, removing what is old."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from alembic.util import CommandError
-from rich.table import Table
+from pydantic import ValidationError
+from rich.markup import escape
 from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
-from app.commands.db_copy import copy_command
-from app.commands.service import current_database, service_database, settings_or_refuse
+from app.commands.console import FAILED, notes, out, print_numbers, progress_bar, refuse
+from app.commands.database import current_database, read_settings, service_database
 from app.core.database import reading
-from app.core.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
+from app.maintenance.copy_database import (
+    CannotCopy,
+    CopyDiffers,
+    all_tables,
+    copy_database,
+    count_rows,
+    prepare,
+    snapshot,
+)
 from app.maintenance.old_months import empty_months
 from app.maintenance.prune import (
     EMPTY_MONTHS,
@@ -26,11 +38,90 @@ from app.maintenance.prune import (
     old_before,
     prune,
 )
+from app.settings import Settings
 
-PRUNE = "db prune"
+COPY, PRUNE = "db copy", "db prune"
+SQLITE = "sqlite:///"
 MOST_DAYS = 36_500
 
+db = typer.Typer(help="The database: its schema, moving it, letting go of what is old.", no_args_is_help=True)
 
+
+@db.command("copy")
+def copy_command(
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="An empty database; its schema is made.")],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="What to copy; FLOWCAST_DATABASE_URL if not given.")
+    ] = None,
+) -> None:
+    """Copy a whole database into an empty one, from SQLite to PostgreSQL or any other way; all of it or nothing."""
+    settings = read_settings(COPY)
+    origin = settings if source is None else _settings_for("--from", source)
+    goal = _settings_for("--to", to)
+    if origin.database_url.startswith(SQLITE) and not Path(make_url(origin.database_url).database or "").is_file():
+        refuse(COPY, f"--from={origin.database_url} is refused; there is no such file")
+    if _identity(origin.database_url) == _identity(goal.database_url):
+        refuse(COPY, "--to is refused; it is the database to copy from")
+    with service_database(COPY, origin) as old, service_database(COPY, goal) as new:
+        try:
+            prepare(old, new)
+            rows = _copy(old, new)
+        except (CannotCopy, CommandError) as problem:
+            refuse(COPY, problem)
+        except CopyDiffers as differences:
+            for difference in differences.found:
+                notes.print(escape(str(difference)), soft_wrap=True)
+            refuse(COPY, f"{differences}; nothing was kept of the copy", FAILED)
+        except KeyboardInterrupt:
+            notes.print("interrupted: nothing was copied")
+            raise
+    print_numbers("rows", rows)
+    out.print(f"{sum(rows.values()):,} rows copied and compared one by one")
+    out.print(
+        f"artifacts are not in the database: they stay in {escape(str(settings.model_store))} (FLOWCAST_MODEL_STORE)",
+        soft_wrap=True,
+    )
+
+
+def _settings_for(option: str, url: str) -> Settings:
+    try:
+        # FLOWCAST_DATABASE_PASSWORD is for a PostgreSQL that is named without a password, and for no other.
+        return (
+            Settings(database_url=url) if _lacks_password(url) else Settings(database_url=url, database_password=None)
+        )
+    except ValidationError as problem:
+        rule = problem.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
+        refuse(COPY, f"{option} is refused; {rule}")  # without the address, which may hold a password
+
+
+def _lacks_password(url: str) -> bool:
+    try:
+        return url.startswith("postgres") and make_url(url).password is None
+    except (ArgumentError, ValueError):  # the settings will refuse it
+        return False
+
+
+def _identity(url: str) -> object:
+    parts = make_url(url)
+    return Path(parts.database or "").resolve() if url.startswith(SQLITE) else (parts.host, parts.port, parts.database)
+
+
+def _copy(old: Engine, new: Engine) -> dict[str, int]:
+    with snapshot(old) as connection, progress_bar() as progress:
+        rows = {table.name: count_rows(connection, table) for table in all_tables()}
+        bar = progress.add_task("copying", total=2 * sum(rows.values()))
+        uncopied = dict(rows)
+
+        def advance(table: str, n: int) -> None:
+            verb = "copying" if uncopied[table] > 0 else "checking"
+            uncopied[table] -= n
+            progress.update(bar, advance=n, description=f"{verb} {table}")
+
+        copy_database(connection, new, advance)
+    return rows
+
+
+@db.command("prune")
 def prune_command(
     older_than: Annotated[
         int | None,
@@ -46,7 +137,7 @@ def prune_command(
     """Remove old counts, forecasts and records, a little at a time, while the service goes on."""
     if older_than is None and records_older_than is None:
         refuse(PRUNE, "give --older-than DAYS, --records-older-than DAYS or both")
-    settings = settings_or_refuse(PRUNE)
+    settings = read_settings(PRUNE)
     with current_database(PRUNE, settings) as engine:
         with reading(engine) as session:
             if older_than is not None:
@@ -58,16 +149,16 @@ def prune_command(
         if older_than is not None and (empty := len(empty_months(engine))):
             found[EMPTY_MONTHS] = empty
         if dry_run:
-            _print("would go", found)
+            print_numbers("would go", found)
             return
-        gone = Counter(dict.fromkeys(found, 0))
+        removed = Counter(dict.fromkeys(found, 0))
         try:
-            _prune(engine, old, sum(found.values()), gone)
+            _prune(engine, old, sum(found.values()), removed)
         except KeyboardInterrupt:
             notes.print("interrupted: what is listed is gone, the rest is as it was")
-            _print("removed", gone)
-            raise typer.Exit(INTERRUPTED) from None
-    _print("removed", gone)
+            print_numbers("removed", removed)
+            raise
+    print_numbers("removed", removed)
 
 
 def _require(days: int, option: str, need: Need, force: bool) -> None:
@@ -75,34 +166,21 @@ def _require(days: int, option: str, need: Need, force: bool) -> None:
         refuse(PRUNE, f"{option}={days} is refused; it must be at least {need.days} ({need.by}), or --force be given")
 
 
-def _prune(engine: Engine, old: Old, total: int, gone: Counter[str]) -> None:
+def _prune(engine: Engine, old: Old, total: int, removed: Counter[str]) -> None:
     with progress_bar() as progress:
         bar = progress.add_task("removing", total=total)
 
-        def removed(table: str, n: int) -> None:
-            gone[table] += n
+        def advance(table: str, n: int) -> None:
+            removed[table] += n
             progress.update(bar, advance=n, description=f"removing from {table}")
 
-        prune(engine, old, removed)
-
-
-def _print(title: str, rows: dict[str, int]) -> None:
-    table = Table("table", title)
-    table.columns[1].justify = "right"
-    for name, n in rows.items():
-        table.add_row(name, f"{n:,}")
-    out.print(table)
-
-
-db = typer.Typer(help="The database: its schema, moving it, letting go of what is old.", no_args_is_help=True)
-db.command("copy")(copy_command)
-db.command("prune")(prune_command)
+        prune(engine, old, advance)
 
 
 @db.command("upgrade")
 def upgrade_command() -> None:
     """Bring the schema up to date; of several that do so at once, one works and the others wait."""
-    with service_database("db upgrade", settings_or_refuse("db upgrade")) as engine:
+    with service_database("db upgrade") as engine:
         before = schema_step(engine)
         with notes.status("upgrading; a step that moves rows takes some 10 s a million"):
             upgrade_schema(engine)
@@ -113,16 +191,15 @@ def upgrade_command() -> None:
 @db.command("check")
 def check_command() -> None:
     """Return whether the schema is the one this version expects; exit code 1 if not."""
-    with service_database("db check", settings_or_refuse("db check")) as engine:
-        step, newest = schema_step(engine) or "none", newest_step()
-        if step != newest:
-            notes.print(f"the schema is at step {step}; this version needs {newest}: flowcast db upgrade", style="red")
+    with service_database("db check") as engine:
+        if (step := schema_step(engine) or "none") != NEWEST_STEP:
+            message = f"the schema is at step {step}; this version needs {NEWEST_STEP}: flowcast db upgrade"
+            notes.print(message, style="red")
             raise typer.Exit(FAILED)
         try:
             check_schema(engine)
         except CommandError as problem:
-            notes.print(f"flowcast db check: {problem}", style="red", soft_wrap=True, markup=False)
-            raise typer.Exit(FAILED) from None
+            refuse("db check", problem, FAILED)
     out.print(f"the schema is at step {step}, as it should be")
 
 
@@ -134,7 +211,7 @@ def downgrade_command(
     """Take the schema back to a step; what later steps stored is lost."""
     if not yes and not typer.confirm(f"Go back to step {to}? What later steps stored is lost."):
         raise typer.Exit(FAILED)
-    with service_database("db downgrade", settings_or_refuse("db downgrade")) as engine:
+    with service_database("db downgrade") as engine:
         try:
             downgrade_schema(engine, to)
         except CommandError as problem:

@@ -20,10 +20,9 @@ from rich.markup import escape
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
+from app.commands.console import FAILED, NETWORK_PARTS, NetworkProgress, StatusLines, notes, out, progress_bar, refuse
+from app.commands.database import current_database, read_settings
 from app.commands.demo_watch import replay_watched, stay
-from app.commands.progress import WORDS, Heartbeat, NetworkProgress
-from app.commands.service import current_database, settings_or_refuse
 from app.core.database import open_database, reading
 from app.core.schema import upgrade_schema
 from app.core.slots import zone_named
@@ -46,21 +45,21 @@ def replay_elsewhere(address: str, size: DemoSize, speed: float, seconds: float 
     A service whose clock is the feed has them at ``speed``. One whose clock is the wall's has each when it is over,
     in a city whose first days end today.
     """
-    settings = settings_or_refuse("demo")
+    settings = read_settings("demo")
     key = _key(settings)
     live = settings.clock is ClockKind.WALL
     folder = DemoFolder(data, models=open_store(settings))
-    with Heartbeat() as heart:
+    with StatusLines() as lines:
         with folder.held(size), current_database("demo", settings) as engine:
             size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
-            city = store_with_note(engine, size, heart)
-            train_with_progress(engine, folder, size, city, heart)
+            city = store_with_note(engine, size, lines)
+            train_with_progress(engine, folder, size, city, lines)
             first = next_slot(engine, city)
         feed = Feed(address, key)
         until = None if seconds is None else time.monotonic() + seconds
         pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
         notes.print(f"replaying to {address}, {pace}")
-        used_up = replay_watched(feed, city, first, heart, speed=CATCH_UP if live else speed, until=until, live=live)
+        used_up = replay_watched(feed, city, first, lines, speed=CATCH_UP if live else speed, until=until, live=live)
     if used_up:
         notes.print("the city's counts are used up; the service goes on")
 
@@ -87,10 +86,10 @@ def _stored_first_day(engine: Engine, size: DemoSize) -> date | None:
     return None if oldest is None else datetime.fromtimestamp(oldest, zone_named(ZONE)).date()
 
 
-def store_with_note(engine: Engine, size: DemoSize, heart: Heartbeat) -> City:
+def store_with_note(engine: Engine, size: DemoSize, lines: StatusLines) -> City:
     """Generate the city and store its links and first days."""
     size_text = f"{size.links} links, {size.stored_days} days of synthetic counts"
-    heart.begin(f"storing {size_text}")
+    lines.begin(f"storing {size_text}")
     with notes.status("the sample city comes in"):
         city = size.city()
         store_city(engine, size, city)
@@ -99,21 +98,21 @@ def store_with_note(engine: Engine, size: DemoSize, heart: Heartbeat) -> City:
     return city
 
 
-def train_with_progress(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, heart: Heartbeat) -> None:
+def train_with_progress(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, lines: StatusLines) -> None:
     """Train and activate what is not yet, and say what could not be trained."""
-    heart.begin("training")
+    lines.begin("training")
     with progress_bar() as progress:
         bar = progress.add_task("training", total=None)
 
         def note(done: int, of: int) -> None:
             progress.update(bar, completed=done, total=of)
-            heart.update(f"training: {done} of {of} models")
+            lines.update(f"training: {done} of {of} models")
 
         bars = NetworkProgress(progress)
 
         def report(part: str, done: int, of: int) -> None:
             bars.report(part, done, of)
-            heart.update(f"network: {WORDS.get(part, part)}, {done + 1} of {of}")
+            lines.update(f"network: {NETWORK_PARTS.get(part, part)}, {done + 1} of {of}")
 
         failed = train_city(engine, folder, size, city, note, report)
     for reason in failed:
@@ -163,7 +162,7 @@ def demo_command(
             _fail(str(problem))
         except KeyboardInterrupt:
             notes.print("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
+            raise
     if service is None:
         notes.print(f"stopped; everything is in {escape(str(data))}, and the next demo goes on from there")
 
@@ -174,9 +173,9 @@ def _replay_here(folder: DemoFolder, size: DemoSize, speed: float, port: int, se
         listening = _checked_port(port)
         _check_space(folder.root)
         stack.enter_context(folder.held(size))
-        heart = stack.enter_context(Heartbeat())
-        city, key, engine = _prepared(stack, folder, size, heart)
-        heart.begin("starting the service")
+        lines = stack.enter_context(StatusLines())
+        city, key, engine = _prepared(stack, folder, size, lines)
+        lines.begin("starting the service")
         with notes.status("the service starts"):
             service = stack.enter_context(running_service(folder.environment(), listening, folder.log))
             feed = Feed(service.address, key, service.require_alive)
@@ -186,17 +185,17 @@ def _replay_here(folder: DemoFolder, size: DemoSize, speed: float, port: int, se
         until = None if seconds is None else time.monotonic() + seconds
         with suppress(KeyboardInterrupt):  # the usual way to end a demo
             _introduce(service, key, city)
-            if replay_watched(feed, city, first, heart, speed=speed, until=until):
-                stay(until, service.require_alive, heart)
+            if replay_watched(feed, city, first, lines, speed=speed, until=until):
+                stay(until, service.require_alive, lines)
 
 
-def _prepared(stack: ExitStack, folder: DemoFolder, size: DemoSize, heart: Heartbeat) -> tuple[City, str, Engine]:
-    heart.begin("preparing the database")
+def _prepared(stack: ExitStack, folder: DemoFolder, size: DemoSize, lines: StatusLines) -> tuple[City, str, Engine]:
+    lines.begin("preparing the database")
     engine = open_database(folder.database_url)
     stack.callback(engine.dispose)
     upgrade_schema(engine)
-    city = store_with_note(engine, size, heart)
-    train_with_progress(engine, folder, size, city, heart)
+    city = store_with_note(engine, size, lines)
+    train_with_progress(engine, folder, size, city, lines)
     return city, demo_key(engine, folder), engine
 
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from urllib.error import HTTPError
 
-from app.commands.console import notes
-from app.commands.progress import Heartbeat
+from app.commands.console import StatusLines, notes
 from app.core.slots import zone_named
 from app.demo.city import City
 from app.demo.replay import Feed, replay
@@ -21,14 +20,14 @@ def replay_watched(
     feed: Feed,
     city: City,
     first: int,
-    heart: Heartbeat,
+    lines: StatusLines,
     *,
     speed: float,
     until: float | None = None,
     live: bool = False,
 ) -> bool:
     """Replay, and say where it is; return whether the city's counts are used up."""
-    heart.begin("replaying")
+    lines.begin("replaying")
     try:
         with notes.status("replaying") as status:
             watcher = _Watcher(feed, city)
@@ -36,17 +35,17 @@ def replay_watched(
             def note(slot: int) -> None:
                 message = watcher.message(slot)
                 status.update(message)
-                heart.update(message)
+                lines.update(message)
 
             return replay(city, feed, first, per_minute=speed, until=until, note=note, live=live)
     except HTTPError as refused:
         raise ServiceGone(f"the service refused a count with {refused.code}: {refused.read(500)!r}") from None
 
 
-def stay(until: float | None, still_there: Callable[[], None], heart: Heartbeat) -> None:
+def stay(until: float | None, still_there: Callable[[], None], lines: StatusLines) -> None:
     """Go on serving after the replay, until it is time or somebody stops it."""
     message = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
-    heart.begin(message)
+    lines.begin(message)
     with notes.status(message):
         while until is None or time.monotonic() < until:
             still_there()

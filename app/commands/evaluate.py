@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
-from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
-from app.commands.progress import NetworkProgress
+from app.commands.console import FAILED, NetworkProgress, notes, out, progress_bar, refuse
+from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
 from app.counts.importers.record import CountFileError
 from app.evaluation.choice import Asked, Choice, choose, gather_report
 from app.evaluation.evaluate import Evaluated, evaluate_links
@@ -44,9 +43,9 @@ def evaluate_command(
     protocol: Annotated[str, typer.Option(help="paper, or product: all four as flowcast train trains.")] = "paper",
     neighbors: Annotated[int | None, typer.Option(help="k of KR, KR_PCA, MLKR (8); product: of all (20).")] = None,
     lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
-    layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
-    zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
-    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")] = 15,
+    layout: Layout = "auto",
+    zone: Zone = None,
+    slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,
     link: OnlyLink = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
@@ -60,7 +59,8 @@ def evaluate_command(
         if jobs == 0:
             raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
         require_folder(output)
-        series, whereabouts = read_network(files, FileOptions.parse(layout, zone, slot_minutes, column_map, link))
+        open_file = file_opener(layout, zone, slot_minutes, column_map, link)
+        series, whereabouts = read_network(files, open_file)
         choice = choose(series, plan, names=links, sample=sample, seed=seed)
         say_first(plan, choice)
         outcomes, more = run_with_progress(choice, plan, whereabouts, jobs)
@@ -73,7 +73,7 @@ def evaluate_command(
         refuse("evaluate", problem)
     except KeyboardInterrupt:
         notes.print("interrupted: no report was written")
-        raise typer.Exit(INTERRUPTED) from None
+        raise
     if as_json or not report.links:
         say_left_out(notes, report.not_evaluated)
     if not report.links:

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from app.commands.console import notes, out, refuse
-from app.commands.service import service_database, settings_or_refuse
+from app.commands.console import AsJson, notes, out, refuse
+from app.commands.database import read_settings, service_database
 from app.core.database import reading, writing
 from app.keys.caller import Scope
 from app.keys.issue import OVERLAP_HOURS, issue_key, revoke_key
@@ -17,8 +17,6 @@ from app.keys.queries import all_keys
 from app.keys.schemas import MOST_DAYS, IssuedKeyOut, KeyList, KeyOut
 
 keys = typer.Typer(help="API keys; also to get back in after the admin key was lost.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 @keys.command("create")
@@ -41,7 +39,7 @@ def create_command(
     for scope in wanted:
         if scope not in known:
             refuse("keys create", f"--scopes={scope!r} is refused; it must be one of {', '.join(known)}")
-    settings = settings_or_refuse("keys create")
+    settings = read_settings("keys create")
     with service_database("keys create", settings) as engine, writing(engine) as session:
         issued = issue_key(
             session,
@@ -64,7 +62,7 @@ def create_command(
 @keys.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """List every key, the newest first; never the key itself."""
-    with service_database("keys list", settings_or_refuse("keys list")) as engine, reading(engine) as session:
+    with service_database("keys list") as engine, reading(engine) as session:
         shown = KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
     if as_json:
         typer.echo(shown.model_dump_json(indent=2))
@@ -83,7 +81,7 @@ def revoke_command(
     force: Annotated[bool, typer.Option("--force", help="Even the last one with the scope admin.")] = False,
 ) -> None:
     """Make a key invalid; processes that are serving notice within 60 s."""
-    settings = settings_or_refuse("keys revoke")
+    settings = read_settings("keys revoke")
     with service_database("keys revoke", settings) as engine, writing(engine) as session:
         revoke_key(session, key_id, environment_key=force or settings.admin_key is not None)
     out.print(f"key {key_id} is revoked")

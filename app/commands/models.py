@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,22 +14,45 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
-from app.commands.console import FAILED, notes, out, refuse
-from app.commands.registration import artifact_folders, link_named, register_all, tell
-from app.commands.service import current_database, settings_or_refuse
+from app.commands.console import FAILED, AsJson, notes, out, progress_bar, refuse
+from app.commands.database import current_database, read_settings
 from app.core.database import reading, writing
 from app.core.errors import NotYet, Problem
-from app.links.queries import LinkInfo, all_links
+from app.links.queries import LinkInfo, all_links, link_or_404
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.loaded_models import LoadedModels
 from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, registry_size
+from app.registry.register import register_model
 from app.registry.schemas import LARGEST_VERSION, ModelList
 from app.registry.show import list_models
+from app.registry.store import ModelStore
+from model.artifacts.artifact import DamagedArtifact, read_artifact
+from model.artifacts.folder import MANIFEST
 
 COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
+MOST = 1000
+
+models = typer.Typer(help="The registry of trained models.", no_args_is_help=True)
+
+
+@models.command("list")
+def list_command(
+    link: Annotated[str | None, typer.Option(help="Only this link's.")] = None, as_json: AsJson = False
+) -> None:
+    """List trained models, link by link, the newest first."""
+    settings = read_settings("models list")
+    with current_database("models list", settings) as engine, reading(engine) as session:
+        loaded = LoadedModels(open_store(settings), most=1)
+        links = all_links(session) if link is None else [link_or_404(session, link)]
+        lists = [list_models(session, loaded, one, None, MOST) for one in links]
+    if as_json:
+        typer.echo(json.dumps([one.model_dump(mode="json") for one in lists if one.models or link], indent=2))
+    else:
+        print_versions(lists)
 
 
 def print_versions(lists: list[ModelList]) -> None:
@@ -56,31 +82,20 @@ def print_versions(lists: list[ModelList]) -> None:
 
 
 def megabytes(size: int) -> str:
-    """Write bytes as megabytes."""
+    """Format bytes as megabytes."""
     return f"{size / 1e6:.2f}"
 
 
-models = typer.Typer(help="The registry of trained models.", no_args_is_help=True)
+@dataclass(frozen=True)
+class RegistrationOutcome:
+    """What became of one artifact: ``added``, ``there`` already or ``refused``."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-MOST = 1000
-
-
-@models.command("list")
-def list_command(
-    link: Annotated[str | None, typer.Option(help="Only this link's.")] = None, as_json: AsJson = False
-) -> None:
-    """List trained models, link by link, the newest first."""
-    settings = settings_or_refuse("models list")
-    with current_database("models list", settings) as engine:
-        loaded = LoadedModels(open_store(settings), most=1)
-        wanted = [link_named(engine, link)] if link is not None else None
-        with reading(engine) as session:
-            lists = [list_models(session, loaded, one, None, MOST) for one in wanted or all_links(session)]
-    if as_json:
-        typer.echo(json.dumps([one.model_dump(mode="json") for one in lists if one.models or link], indent=2))
-    else:
-        print_versions(lists)
+    folder: str
+    link_id: str | None
+    state: str
+    version: int | None = None
+    active: bool = False
+    reason: str = ""
 
 
 @models.command("add")
@@ -90,18 +105,63 @@ def add_command(
     as_json: AsJson = False,
 ) -> None:
     """Put artifacts into the registry, each for the link it names."""
-    settings = settings_or_refuse("models add")
+    settings = read_settings("models add")
     try:
         folders = artifact_folders(folder)
     except OSError as problem:
         refuse("models add", problem)
-    with current_database("models add", settings) as engine:
-        outcomes = register_all(engine, open_store(settings), folders, activates=activates)
+    with current_database("models add", settings) as engine, progress_bar() as progress:
+        store = open_store(settings)
+        shown = progress.track(folders, description="registering")
+        outcomes = [register(engine, store, one, activates=activates) for one in shown]
     if as_json:
         typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
-    tell(outcomes)
+    print_outcomes(outcomes)
     if any(outcome.state == "refused" for outcome in outcomes):
         raise typer.Exit(FAILED)
+
+
+def artifact_folders(folder: Path) -> list[Path]:
+    """Return the artifacts a folder is or holds, by name."""
+    if (folder / MANIFEST).is_file():
+        return [folder]
+    found = sorted(inner for inner in folder.iterdir() if (inner / MANIFEST).is_file())
+    if not found:
+        raise FileNotFoundError(f"{folder} neither is an artifact nor holds any: there is no {MANIFEST}")
+    return found
+
+
+def register(engine: Engine, store: ModelStore, folder: Path, *, activates: bool) -> RegistrationOutcome:
+    """Register an artifact for the link it names, in a transaction of its own, and activate it if that is wanted."""
+    link_id = None
+    try:
+        link_id = _link_id(folder)
+        with writing(engine) as session:
+            link = link_or_404(session, link_id)
+            registered = register_model(session, store, link, folder)
+            if activates:
+                activate(session, store, link, registered.version)
+    except (Problem, DamagedArtifact, OSError) as problem:
+        return RegistrationOutcome(str(folder), link_id, "refused", reason=str(problem))
+    state = "added" if registered.new else "there"
+    return RegistrationOutcome(str(folder), link_id, state, registered.version, activates)
+
+
+def _link_id(folder: Path) -> str:
+    contents = read_artifact(folder, verify=False).manifest["contents"]
+    with suppress(TypeError, KeyError):
+        if isinstance(link_id := contents["about"]["link_id"], str):
+            return link_id
+    raise DamagedArtifact(folder, "it does not say which link it is for")
+
+
+def print_outcomes(outcomes: Sequence[RegistrationOutcome]) -> None:
+    """Print what was refused, and how many artifacts were not."""
+    for outcome in outcomes:
+        if outcome.state == "refused":
+            notes.print(escape(f"{outcome.folder}: {outcome.reason}"), style="red", soft_wrap=True)
+    n = Counter(outcome.state for outcome in outcomes)
+    notes.print(f"registry: {n['added']} added, {n['there']} already there, {n['refused']} refused")
 
 
 @models.command("activate")
@@ -116,22 +176,35 @@ def activate_command(
     """Make a version the active one, newer or older; the one before is retired and can be activated again."""
     if every == (link_id is not None):
         refuse("models activate", "name a LINK_ID, or give --all")
-    settings = settings_or_refuse("models activate")
+    settings = read_settings("models activate")
+    failed = False
     with current_database("models activate", settings) as engine:
-        chosen = _chosen(engine, link_id, version)
-        store, failed = open_store(settings), 0
+        with reading(engine) as session:
+            chosen = _chosen_versions(session, link_id, version)
+        store = open_store(settings)
         for link, number in chosen:
             try:
                 with writing(engine) as session:
                     activate(session, store, link, number)
                 out.print(f"link {escape(link.link_id)}: version {number} is active")
             except Problem as problem:
-                failed += 1
-                notes.print(escape(problem.detail), style="red", soft_wrap=True)
+                failed = True
+                notes.print(escape(str(problem)), style="red", soft_wrap=True)
     if not chosen:
         notes.print("no link has a candidate")
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _chosen_versions(session: Session, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:
+    newest = newest_candidates(session)
+    if link_id is None:
+        return [(link, newest[link.link_key]) for link in all_links(session) if link.link_key in newest]
+    link = link_or_404(session, link_id)
+    number = newest.get(link.link_key) if version is None else version
+    if number is None:
+        raise NotYet(f"link {link_id!r} has no candidate; name a version")
+    return [(link, number)]
 
 
 @models.command("deactivate")
@@ -140,11 +213,9 @@ def deactivate_command(
     reason: Annotated[str | None, typer.Option(help="Why; it is kept in the link's history.")] = None,
 ) -> None:
     """Withdraw the active model: the profile answers until a version is activated."""
-    with current_database("models deactivate", settings_or_refuse("models deactivate")) as engine:
-        link = link_named(engine, link_id)
-        with writing(engine) as session:
-            version = deactivate(session, link, reason=reason).previous_version
-    out.print(f"link {escape(link.link_id)}: version {version} is withdrawn, the profile answers")
+    with current_database("models deactivate") as engine, writing(engine) as session:
+        version = deactivate(session, link_or_404(session, link_id), reason=reason).previous_version
+    out.print(f"link {escape(link_id)}: version {version} is withdrawn, the profile answers")
 
 
 @models.command("tidy")
@@ -154,30 +225,18 @@ def tidy_command(
     ] = None,
 ) -> None:
     """Remove versions nobody will go back to, with their artifacts, and what died writers left in the store."""
-    settings = settings_or_refuse("models tidy")
-    store, n, most = open_store(settings), 0, keep or settings.keep_retired
+    settings = read_settings("models tidy")
+    store, n = open_store(settings), 0
     with current_database("models tidy", settings) as engine:
         with reading(engine) as session:
             links = all_links(session)
         for link in links:
             with writing(engine) as session:
-                gone = remove_old_versions(session, store, link.link_key, most)
-            n += len(gone)
-            if gone:
-                out.print(f"link {escape(link.link_id)}: removed version {', '.join(map(str, gone))}")
+                removed = remove_old_versions(session, store, link.link_key, keep or settings.keep_retired)
+            n += len(removed)
+            if removed:
+                out.print(f"link {escape(link.link_id)}: removed version {', '.join(map(str, removed))}")
         swept = sweep_store(engine, store)
         with reading(engine) as session:
             versions, size = registry_size(session)
     notes.print(f"registry: {n} removed, {len(swept)} leftovers swept, {versions} stay with {megabytes(size)} MB")
-
-
-def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:
-    with reading(engine) as session:
-        newest = newest_candidates(session)
-        links = all_links(session)
-    if link_id is None:
-        return [(link, newest[link.link_key]) for link in links if link.link_key in newest]
-    link = link_named(engine, link_id)
-    if version is None and link.link_key not in newest:
-        raise NotYet(f"link {link_id!r} has no candidate; name a version")
-    return [(link, newest[link.link_key] if version is None else version)]

@@ -1,4 +1,4 @@
-"""``flowcast serve``."""
+"""``flowcast serve``: the API, with a retrain worker beside it."""
 
 from __future__ import annotations
 
@@ -11,84 +11,28 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from uvicorn import Config, Server
 from uvicorn.supervisors import Multiprocess
 
 from app.commands.console import notes, refuse
-from app.commands.service import service_database, settings_or_refuse
+from app.commands.database import current_database, read_settings, service_database
 from app.core.metrics import SHARED_FOLDER
-from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.core.schema import upgrade_schema
 from app.keys.issue import make_first_key
 from app.server.connections import patient_protocol
 from app.server.logs import logging_config
 from app.settings import Settings, Switch, settings_from_environment
 
-RESTART_SECONDS = 2.0
-STOP_SECONDS = 20.0
-
-
-class _Terminated(SystemExit):
-    """SIGTERM came."""
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    raise _Terminated(128 + number)
-
-
-class WorkerBeside:
-    """Keeps one worker process alive for as long as it is entered."""
-
-    def __init__(self) -> None:
-        self._over = threading.Event()
-        self._before: Any = signal.SIG_DFL
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._watch, name="worker-beside", daemon=True)
-
-    def __enter__(self) -> WorkerBeside:
-        # The server, once it has stopped, raises the signal again that stopped it. By default that would end
-        # this process on the spot, and leave the worker to itself.
-        self._before = signal.signal(signal.SIGTERM, _leave)
-        self._thread.start()
-        return self
-
-    def __exit__(self, _kind: object, problem: object, _where: object) -> None:
-        self._over.set()
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-        self._thread.join(timeout=2 * STOP_SECONDS)
-        signal.signal(signal.SIGTERM, self._before)
-        if isinstance(problem, _Terminated):
-            signal.raise_signal(signal.SIGTERM)  # to end as whoever sent it expects
-
-    def _watch(self) -> None:
-        while not self._over.is_set():
-            # A process group of its own: Ctrl-C reaches the service, which then stops the worker.
-            command = [sys.executable, "-m", "app", "worker", "--parent", str(os.getpid())]
-            self._process = subprocess.Popen(command, start_new_session=True)
-            while self._process.poll() is None and not self._over.wait(0.2):
-                pass
-            if self._over.is_set():
-                self._end(self._process)
-            else:
-                log.error("the worker ended and is started again", extra={"code": self._process.returncode})
-                self._over.wait(RESTART_SECONDS)
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.terminate()
-        try:
-            process.wait(timeout=STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 log = logging.getLogger("flowcast.serve")
 
+RESTART_SECONDS = 2.0
+STOP_SECONDS = 20.0
 KEEP_ALIVE_SECONDS = 65  # longer than reverse proxies keep theirs, so that none sends into a closing connection
 FINISH_SECONDS = 30
 BACKLOG = 2048
@@ -106,9 +50,9 @@ def serve_command(
 ) -> None:
     """Serve the API; SIGTERM finishes what is under way."""
     if root_path is not None:
-        os.environ["FLOWCAST_ROOT_PATH"] = root_path  # where the processes that serve will find it
+        os.environ["FLOWCAST_ROOT_PATH"] = root_path  # the processes that serve read it from there
         settings_from_environment.cache_clear()
-    settings = settings_or_refuse("serve")
+    settings = read_settings("serve")
     logging.config.dictConfig(logging_config(settings.log_level))
     with listening(host, port) as listener:
         prepare(settings, upgrade=upgrade)
@@ -116,12 +60,12 @@ def serve_command(
         address = listener.getsockname()
         shown = f"[{host}]" if ":" in host else host
         log.info("serving", extra={"url": f"http://{shown}:{address[1]}{settings.root_path}", "workers": workers})
-        with WorkerBeside() if worker else nullcontext():
+        with running_worker() if worker else nullcontext():
             run(config, listener, workers)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Open the port before anything else is done, or say in one line why not."""
+    """Open the port before anything else is done, or exit with the reason."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -133,12 +77,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def prepare(settings: Settings, *, upgrade: bool) -> None:
-    """Bring the schema up to date and see that somebody can get in."""
-    with service_database("serve", settings) as engine:
+    """Bring the schema up to date and make the first admin key."""
+    with (service_database if upgrade else current_database)("serve", settings) as engine:
         if upgrade:
             upgrade_schema(engine)
-        elif (step := schema_step(engine) or "none") != (newest := newest_step()):
-            refuse("serve", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
         if settings.auth is Switch.OFF:
             log.warning("FLOWCAST_AUTH=off: everyone who reaches this address may read, write and administer")
         first = make_first_key(engine, settings, terminal=sys.stdout.isatty())
@@ -180,3 +122,51 @@ def run(config: Config, listener: socket.socket, workers: int) -> None:
             os.environ[SHARED_FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="flowcast-metrics-"))
             stack.callback(os.environ.pop, SHARED_FOLDER, None)
         Multiprocess(config, sockets=[listener]).run()
+
+
+class _Terminated(SystemExit):
+    """SIGTERM came."""
+
+
+@contextmanager
+def running_worker() -> Iterator[None]:
+    """Keep one worker process running for the length of a block."""
+    stopping = threading.Event()
+    thread = threading.Thread(target=_keep_running, args=(stopping,), name="worker-beside", daemon=True)
+    # The server, once it has stopped, raises the signal again that stopped it. By default that would end
+    # this process at once and leave the worker without a parent.
+    before = signal.signal(signal.SIGTERM, _raise_terminated)
+    thread.start()
+    try:
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join(timeout=2 * STOP_SECONDS)
+            signal.signal(signal.SIGTERM, before)
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)  # to end as its sender expects
+        raise
+
+
+def _raise_terminated(number: int, _frame: FrameType | None) -> None:
+    raise _Terminated(128 + number)
+
+
+def _keep_running(stopping: threading.Event) -> None:
+    while not stopping.is_set():
+        # A process group of its own: Ctrl-C reaches the service, which then stops the worker.
+        command = [sys.executable, "-m", "app", "worker", "--parent", str(os.getpid())]
+        process = subprocess.Popen(command, start_new_session=True)
+        while process.poll() is None and not stopping.wait(0.2):
+            pass
+        if not stopping.is_set():
+            log.error("the worker ended and is started again", extra={"code": process.returncode})
+            stopping.wait(RESTART_SECONDS)
+            continue
+        process.terminate()
+        try:
+            process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from app.commands.console import out, refuse
-from app.commands.service import settings_or_refuse
+from app.commands.database import read_settings
 from app.keys.issue import write_private
 from app.settings import Settings, is_secret
 
@@ -37,7 +37,7 @@ def settings_command(
     copies = [_copy_of(given) for given in copy_secret or []]
     if copies and keep_secrets is None:
         refuse("settings", "--copy-secret is refused without --keep-secrets; give both")
-    settings = settings_or_refuse("settings")
+    settings = read_settings("settings")
     for name in require or []:
         if getattr(settings, name) in (None, ""):
             refuse("settings", f"FLOWCAST_{name.upper()} is not set; it must be, in the environment or as a file")

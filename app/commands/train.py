@@ -1,10 +1,12 @@
-"""``flowcast train``."""
+"""``flowcast train``: links from files or from the database become artifacts, and versions in the registry."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -14,59 +16,38 @@ from rich.markup import escape
 from rich.table import Table
 from sqlalchemy import Engine
 
-from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
-from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
-from app.commands.progress import NetworkProgress
-from app.commands.registration import RegistrationOutcome, register_one, tell
-from app.commands.service import current_database, settings_or_refuse
-from app.commands.training_work import TrainingWork, known_work, stored_work
+from app.commands.console import FAILED, AsJson, NetworkProgress, notes, out, progress_bar, refuse
+from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
+from app.commands.database import current_database, read_settings
+from app.commands.models import RegistrationOutcome, print_outcomes, register
+from app.core.database import reading
+from app.core.errors import no_link
 from app.counts.importers.record import CountFileError
+from app.counts.queries import newest_slots
+from app.counts.series import LinkSeries, stored_series
 from app.links.folders import folder_name
+from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.open_store import open_store
+from app.registry.register import mismatch
+from app.training.aligned_counts import LinkTopology, read_topology
 from app.training.network_stage import ALGORITHMS as NETWORK_ALGORITHMS
 from app.training.network_stage import NetworkTraining
 from app.training.train_links import LinkOutcome, train_links
-from model.link_model.trained_model import ALGORITHMS as ALONE
+from model.link_model.trained_model import ALGORITHMS as LINK_ALGORITHMS
 from model.link_model.training_plan import TrainingPlan
 
-
-def as_documents(outcomes: list[LinkOutcome], registered: list[RegistrationOutcome] | None) -> list[dict[str, Any]]:
-    """Return what became of each link, and its registered version if there is one, as JSON."""
-    documents = [asdict(outcome) for outcome in outcomes]
-    if registered is not None:
-        by_link = {outcome.link_id: asdict(outcome) for outcome in registered}
-        documents = [document | {"shelf": by_link.get(document["link_id"])} for document in documents]
-    return documents
+SECONDS_A_DAY = 86_400
 
 
-def print_summary(outcomes: list[LinkOutcome]) -> None:
-    """Print one line a link: how good it was on the held-out days, beside others."""
-    table = Table(title="RMSE one slot ahead on the held-out days")
-    for heading in ("link", "", "model", "KR", "profile", "last week", "within 90 %", "rank", "suspect", "s"):
-        table.add_column(heading, justify="left" if heading in ("link", "") else "right")
-    for outcome in outcomes:
-        if outcome.about is None:
-            table.add_row(escape(outcome.link_id), f"[red]failed[/]: {escape(outcome.reason)}")
-            continue
-        held = outcome.about["held_out"]
-        errors = [_shown(_value(held, method, "rmse")) for method in ("candidate", "KR", "profile", "last_week")]
-        inside = _value(held, "candidate", "coverage")
-        rank, suspect = outcome.about["rank"], outcome.about["suspect"]
-        cells = [*errors, _shown(None if inside is None else 100 * inside, " %"), f"{rank}", f"{suspect}"]
-        table.add_row(escape(outcome.link_id), outcome.state, *cells, f"{outcome.seconds:.1f}")
-    out.print(table)
-    states = [outcome.state for outcome in outcomes]
-    out.print(f"{states.count('trained')} trained, {states.count('kept')} kept, {states.count('failed')} failed")
+@dataclass(frozen=True)
+class TrainingInput:
+    """Links to train and their number; ``beside`` are links of the same networks, to be learnt from only."""
 
-
-def _value(held: dict[str, Any], method: str, measure: str) -> float | None:
-    """Return a figure, of a young link None where there is none."""
-    value = held.get(method, {}).get(measure, {}).get("value")
-    return None if value is None else float(value)
-
-
-def _shown(value: float | None, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.1f}{unit}"
+    links: Iterable[LinkSeries]
+    n: int
+    topology: dict[str, LinkTopology]
+    n_left_out: int = 0
+    beside: Iterable[LinkSeries] = ()
 
 
 def train_command(
@@ -84,151 +65,187 @@ def train_command(
         str | None,
         typer.Option(help="Parts of the context, comma-separated, for NETWORK and best; all unless some are named."),
     ] = None,
-    layout: Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")] = "auto",
-    zone: Annotated[str | None, typer.Option(help="IANA time zone of the links.")] = None,
-    slot_minutes: Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")] = 15,
+    layout: Layout = "auto",
+    zone: Zone = None,
+    slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,
     link: OnlyLink = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     resume: Annotated[bool, typer.Option("--resume", help="Keep links already trained on the same counts.")] = False,
-    register: Annotated[bool, typer.Option("--register", help="Put the models into the service's registry.")] = False,
+    registers: Annotated[bool, typer.Option("--register", help="Put the models into the service's registry.")] = False,
     activates: Annotated[bool, typer.Option("--activate", help="And make them active; with --register.")] = False,
     from_database: Annotated[
         bool, typer.Option("--from-database", help="Learn from the service's stored counts instead of files.")
     ] = False,
     links: Annotated[str | None, typer.Option(help="Links, comma-separated; with --from-database.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Last days to learn from; with --from-database.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model for every link in the files, or in the database."""
     try:
         plan = _plan(algorithm, lags, neighbors, held_out_days, days, context)
-        options = FileOptions.parse(layout, zone, slot_minutes, column_map, link)
-        _check_options(files, output, jobs, register, activates, from_database, links, days)
+        open_file = file_opener(layout, zone, slot_minutes, column_map, link)
+        if jobs == 0:
+            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+        if bool(files) == from_database:
+            raise ValueError("name count files, or give --from-database, one of the two")
+        if output is None and not registers:
+            raise ValueError("--output is needed, unless --register puts the models into the registry")
+        if activates and not registers:
+            raise ValueError("--activate needs --register")
+        if not from_database and (links is not None or days is not None):
+            raise ValueError("--links and --days need --from-database")
     except ValueError as problem:
         refuse("train", problem)
+    outcomes: list[LinkOutcome] = []
+    registered: list[RegistrationOutcome] = []
     with ExitStack() as stack:
-        registration = Registration(stack, activates) if register or from_database else None
+        engine = add = None
+        if registers or from_database:
+            settings = read_settings("train")
+            engine = stack.enter_context(current_database("train", settings))
+            if registers:
+                add = partial(register, engine, open_store(settings), activates=activates)
         try:
             folder = output or Path(stack.enter_context(TemporaryDirectory(prefix="flowcast-train-")))
             folder.mkdir(parents=True, exist_ok=True)
-            if registration is not None and from_database:
-                work = stored_work(registration.engine, None if links is None else _names(links), days)
+            if engine is not None and from_database:
+                given = _stored(engine, None if links is None else _names(links), days)
             else:
-                series, whereabouts = read_network(files or [], options)
-                work = (
-                    known_work(registration.engine, series)
-                    if registration
-                    else TrainingWork(series.values(), len(series), topology=whereabouts)
-                )
+                series, topology = read_network(files or [], open_file)
+                given = TrainingInput(series.values(), len(series), topology)
+                if engine is not None:
+                    given = _registrable(engine, series)
         except (CountFileError, ValueError, OSError) as problem:
             refuse("train", problem)
-        outcomes = train_work(work, folder, plan, jobs, resume, registration if register else None)
-    registered = [] if registration is None else registration.outcomes
+        try:
+            with progress_bar() as progress:
+                bar = progress.add_task("training", total=given.n)
+                trained = train_links(
+                    given.links,
+                    folder,
+                    plan,
+                    topology=given.topology,
+                    beside=given.beside,
+                    jobs=jobs,
+                    resume=resume,
+                    report=NetworkProgress(progress).report,
+                )
+                for outcome in trained:
+                    outcomes.append(outcome)
+                    if add is not None and outcome.state != "failed":  # at once: an interruption keeps what is done
+                        registered.append(add(folder / folder_name(outcome.link_id)))
+                    progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
+                    if not notes.is_terminal and len(outcomes) % 10 == 0:
+                        notes.print(f"{len(outcomes)} of {given.n} links done")
+        except KeyboardInterrupt:
+            rest = f"{len(registered)} of them are in the registry" if engine else "--resume goes on from here"
+            notes.print(f"interrupted: {len(outcomes)} of {given.n} links are done; {rest}")
+            raise
+    outcomes.sort(key=lambda outcome: outcome.link_id)
     if as_json:
-        typer.echo(json.dumps(as_documents(outcomes, registered if register else None), indent=2))
+        documents = [asdict(outcome) for outcome in outcomes]
+        if registers:
+            by_link = {outcome.link_id: asdict(outcome) for outcome in registered}
+            documents = [document | {"shelf": by_link.get(document["link_id"])} for document in documents]
+        typer.echo(json.dumps(documents, indent=2))
     else:
         print_summary(outcomes)
-    if register:
-        tell(registered)
+    if registers:
+        print_outcomes(registered)
     refused = any(outcome.state == "refused" for outcome in registered)
-    if refused or work.left_out or all(outcome.state == "failed" for outcome in outcomes):
+    if refused or given.n_left_out or all(outcome.state == "failed" for outcome in outcomes):
         raise typer.Exit(FAILED)
-
-
-class Registration:
-    """The service's registry, open for a training run."""
-
-    def __init__(self, stack: ExitStack, activates: bool) -> None:
-        settings = settings_or_refuse("train")
-        self.engine: Engine = stack.enter_context(current_database("train", settings))
-        self._store, self._activates = open_store(settings), activates
-        self.outcomes: list[RegistrationOutcome] = []
-
-    def add(self, folder: Path) -> None:
-        """Register one artifact."""
-        self.outcomes.append(register_one(self.engine, self._store, folder, activates=self._activates))
-
-
-def train_work(
-    work: TrainingWork,
-    folder: Path,
-    plan: TrainingPlan | NetworkTraining,
-    jobs: int,
-    resume: bool,
-    registration: Registration | None,
-) -> list[LinkOutcome]:
-    """Train links under a progress bar, and register each as it comes: an interruption keeps what is done."""
-    outcomes: list[LinkOutcome] = []
-    try:
-        with progress_bar() as progress:
-            bar = progress.add_task("training", total=work.n)
-            bars = NetworkProgress(progress)
-            trained = train_links(
-                work.links,
-                folder,
-                plan,
-                topology=work.topology,
-                beside=work.beside,
-                jobs=jobs,
-                resume=resume,
-                report=bars.report,
-            )
-            for outcome in trained:
-                outcomes.append(outcome)
-                if registration is not None and outcome.state != "failed":
-                    registration.add(folder / folder_name(outcome.link_id))
-                progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
-                if not notes.is_terminal and len(outcomes) % 10 == 0:
-                    notes.print(f"{len(outcomes)} of {work.n} links done")
-    except KeyboardInterrupt:
-        rest = (
-            "--resume goes on from here"
-            if registration is None
-            else f"{len(registration.outcomes)} of them are in the registry"
-        )
-        notes.print(f"interrupted: {len(outcomes)} of {work.n} links are done; {rest}")
-        raise typer.Exit(INTERRUPTED) from None
-    return sorted(outcomes, key=lambda outcome: outcome.link_id)
 
 
 def _plan(
     algorithm: str, lags: int, neighbors: int, held_out_days: int, days: int | None, context: str | None
 ) -> TrainingPlan | NetworkTraining:
-    """Return the options of training; the plan refuses unknown names."""
+    """Return how to train; raise ``ValueError`` for an option that is refused."""
     if algorithm not in NETWORK_ALGORITHMS:
-        if algorithm not in ALONE:
-            known = ", ".join((*ALONE, *NETWORK_ALGORITHMS))
+        if algorithm not in LINK_ALGORITHMS:
+            known = ", ".join((*LINK_ALGORITHMS, *NETWORK_ALGORITHMS))
             raise ValueError(f"algorithm={algorithm!r} is refused; it must be one of {known}")
         if context is not None:
             raise ValueError(f"context={context!r} is refused; it concerns the algorithms NETWORK and best alone")
         return TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
     given: dict[str, Any] = {"lags": lags, "n_neighbors": neighbors, "held_out_days": held_out_days, "days": days}
     given["context"] = None if context is None else _names(context)
-    return NetworkTraining.of(algorithm, given, settings_or_refuse("train").holidays)
+    return NetworkTraining.of(algorithm, given, read_settings("train").holidays)
 
 
-def _check_options(
-    files: list[str] | None,
-    output: Path | None,
-    jobs: int,
-    register: bool,
-    activates: bool,
-    from_database: bool,
-    links: str | None,
-    days: int | None,
-) -> None:
-    if jobs == 0:
-        raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
-    if bool(files) == from_database:
-        raise ValueError("name count files, or give --from-database, one of the two")
-    if output is None and not register:
-        raise ValueError("--output is needed, unless --register puts the models into the registry")
-    if activates and not register:
-        raise ValueError("--activate needs --register")
-    if not from_database and (links is not None or days is not None):
-        raise ValueError("--links and --days need --from-database")
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _names(links: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in links.split(",") if name.strip()))
+def _stored(engine: Engine, link_ids: Collection[str] | None, days: int | None) -> TrainingInput:
+    """Return the stored counts of links, or of all, each link's last days or everything."""
+    with reading(engine) as session:
+        every = {link.link_id: link for link in all_links(session)}
+        if missing := sorted(set(link_ids or ()) - set(every)):
+            raise no_link(missing[0])
+        wanted = every if link_ids is None else {link_id: every[link_id] for link_id in link_ids}
+        newest = newest_slots(session, [link.link_key for link in every.values()])
+        topology = read_topology(session, list(every.values()))
+    links = [link for link in wanted.values() if link.link_key in newest]
+    networks = {(link.zone_name, link.slot_minutes) for link in links}
+    beside = [
+        link
+        for link in every.values()
+        if link.link_id not in wanted and link.link_key in newest and (link.zone_name, link.slot_minutes) in networks
+    ]
+    for link_id in sorted(set(wanted) - {link.link_id for link in links}):
+        notes.print(escape(f"link {link_id!r} has no counts and is left out"), soft_wrap=True)
+    if not links:
+        raise ValueError("there are no counts in the database")
+
+    def read(link: LinkInfo) -> LinkSeries:
+        first = None if days is None else newest[link.link_key] + link.slot_seconds - days * SECONDS_A_DAY
+        with reading(engine) as session:
+            return stored_series(session, link, first)
+
+    # One at a time, when a process is free to train it; joblib reads them in several threads.
+    return TrainingInput(map(read, links), len(links), topology, len(wanted) - len(links), map(read, beside))
+
+
+def _registrable(engine: Engine, series: dict[str, LinkSeries]) -> TrainingInput:
+    """Keep the links of files that could go into the registry, and print why the others could not."""
+    with reading(engine) as session:
+        known = links_by_id(session, list(series))
+        topology = read_topology(session, list(known.values()))
+    kept = []
+    for one in series.values():
+        link = known.get(one.link_id)
+        problem = no_link(one.link_id) if link is None else mismatch(link, one.zone.key, one.grid.slot_minutes)
+        if problem is None:
+            kept.append(one)
+        else:
+            notes.print(escape(f"left out: {problem}"), style="red", soft_wrap=True)
+    if not kept:
+        raise ValueError("none of the links in the files can go into the registry")
+    return TrainingInput(kept, len(kept), topology, len(series) - len(kept))
+
+
+def print_summary(outcomes: list[LinkOutcome]) -> None:
+    """Print one line a link: how good it was on the held-out days, beside others."""
+    table = Table(title="RMSE one slot ahead on the held-out days")
+    for heading in ("link", "", "model", "KR", "profile", "last week", "within 90 %", "rank", "suspect", "s"):
+        table.add_column(heading, justify="left" if heading in ("link", "") else "right")
+    for outcome in outcomes:
+        if outcome.about is None:
+            table.add_row(escape(outcome.link_id), f"[red]failed[/]: {escape(outcome.reason)}")
+            continue
+        held = outcome.about["held_out"]
+        errors = [_figure(held, method, "rmse") for method in ("candidate", "KR", "profile", "last_week")]
+        rank, suspect = outcome.about["rank"], outcome.about["suspect"]
+        cells = [*errors, _figure(held, "candidate", "coverage", 100, " %"), f"{rank}", f"{suspect}"]
+        table.add_row(escape(outcome.link_id), outcome.state, *cells, f"{outcome.seconds:.1f}")
+    out.print(table)
+    states = [outcome.state for outcome in outcomes]
+    out.print(f"{states.count('trained')} trained, {states.count('kept')} kept, {states.count('failed')} failed")
+
+
+def _figure(held: dict[str, Any], method: str, measure: str, scale: float = 1, unit: str = "") -> str:
+    """Return a held-out figure as text; a young link has none."""
+    value = held.get(method, {}).get(measure, {}).get("value")
+    return "-" if value is None else f"{scale * value:.1f}{unit}"

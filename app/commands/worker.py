@@ -11,10 +11,8 @@ from typing import Annotated
 
 import typer
 
-from app.commands.console import refuse
-from app.commands.service import service_database, settings_or_refuse
+from app.commands.database import current_database, read_settings
 from app.core.parent_process import end_with
-from app.core.schema import newest_step, schema_step
 from app.server.logs import logging_config
 from app.worker.worker import Worker
 
@@ -23,11 +21,9 @@ def worker_command(
     parent: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
     """Carry out retrain runs; SIGTERM puts down what is under way, to be taken up again."""
-    settings = settings_or_refuse("worker")
+    settings = read_settings("worker")
     logging.config.dictConfig(logging_config(settings.log_level))
-    with service_database("worker", settings) as engine:
-        if (step := schema_step(engine) or "none") != (newest := newest_step()):
-            refuse("worker", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+    with current_database("worker", settings) as engine:
         worker = Worker(engine, settings)
         on_signals(worker.stop)
         if parent is not None:
@@ -36,20 +32,20 @@ def worker_command(
 
 
 def on_signals(act: Callable[[], None]) -> None:
-    """Do something, as often as this process is asked to end, in a thread of its own.
+    """Call a function in a thread of its own whenever this process is signalled to end.
 
-    A handler runs in the midst of whatever the main thread does, which may hold the very lock that the handler
+    A handler interrupts whatever the main thread does, which may hold the lock that the handler
     would wait for, or be in a handler already.
     """
-    told, heard = socket.socketpair()
-    heard.setblocking(False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
 
-    def listen() -> None:
-        with told, heard:
-            while told.recv(1):
+    def act_on_each() -> None:
+        with receiver, sender:
+            while receiver.recv(1):
                 act()
 
-    threading.Thread(target=listen, name="signals", daemon=True).start()
-    signal.set_wakeup_fd(heard.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=act_on_each, name="signals", daemon=True).start()
+    signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)  # one must be there for the descriptor to be told
+        signal.signal(number, lambda *_: None)  # without a handler nothing is written to the descriptor

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from sqlalchemy.engine import make_url
 from typer import Exit
 
-from app.commands.service import settings_or_refuse
+from app.commands.database import read_settings
 from app.registry.folder_store import FolderStore
 from app.registry.open_store import open_store
 from app.settings import Settings, settings_from_environment
@@ -66,7 +66,7 @@ class TestModelStore:
         monkeypatch.setenv("FLOWCAST_MODEL_STORE", given)
         settings_from_environment.cache_clear()
         with pytest.raises(Exit):
-            settings_or_refuse("serve")
+            read_settings("serve")
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith("flowcast serve: FLOWCAST_MODEL_STORE is refused; ")
         assert rule in line
@@ -151,7 +151,7 @@ class TestSecretFiles:
         (folder / "flowcast_admin_key").write_bytes(b"\xff\xfe not text")  # root may read whatever its mode
         settings_from_environment.cache_clear()
         with pytest.raises(Exit):
-            settings_or_refuse("serve")
+            read_settings("serve")
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith(f"flowcast serve: flowcast_admin_key in {folder} cannot be read: ")
 
@@ -194,7 +194,7 @@ class TestDaskScheduler:
         monkeypatch.setenv("FLOWCAST_DASK_SCHEDULER", address)
         settings_from_environment.cache_clear()
         with pytest.raises(Exit):
-            settings_or_refuse("worker")
+            read_settings("worker")
         settings_from_environment.cache_clear()
         [line] = capsys.readouterr().err.splitlines()
         assert line == (
