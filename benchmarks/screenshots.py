@@ -16,8 +16,7 @@ from rich.console import Console
 from app.core.database import open_database
 from app.core.schema import upgrade_schema
 from app.demo.city import City
-from app.demo.folder import DemoFolder, DemoSize
-from app.demo.prepare import demo_key, next_slot, store_city, train_city
+from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed, counts_of
 from app.demo.service_process import free_port, running_service
 from tests.support.browser import NoBrowser, chromium, signed_in
@@ -110,7 +109,6 @@ def main(arguments: list[str] | None = None) -> int:
         engine.dispose()
         with running_service(folder.environment(), free_port(0), folder.log) as service:
             feed = Feed(service.address, key, service.require_alive)
-            service.wait_until(feed.is_ready)
             with notes.status("counts are replayed"):
                 replay(feed, city, first, unplugged=city.links[-1].link_id)
             try:

@@ -9,120 +9,45 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
+from urllib.error import HTTPError
 
 import typer
 from rich.markup import escape
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.commands.console import FAILED, NETWORK_PARTS, NetworkProgress, StatusLines, notes, out, progress_bar, refuse
-from app.commands.database import current_database, read_settings
-from app.commands.demo_watch import replay_watched, stay
+from app.commands.console import (
+    FAILED,
+    NETWORK_PARTS,
+    NetworkProgress,
+    StatusLines,
+    notes,
+    out,
+    progress_bar,
+    refuse,
+)
+from app.commands.database import current_database, first_line, read_settings
 from app.core.database import open_database, reading
 from app.core.schema import upgrade_schema
 from app.core.slots import zone_named
 from app.counts.queries import stored_span
-from app.demo.city import MONDAY, ZONE, City
-from app.demo.folder import DemoFolder, DemoSize
-from app.demo.prepare import demo_key, next_slot, store_city, train_city
-from app.demo.replay import Feed
-from app.demo.service_process import ServiceGone, ServiceProcess, free_port, running_service
+from app.demo.city import ZONE, City
+from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
+from app.demo.replay import Feed, replay
+from app.demo.service_process import ServiceGone, free_port, running_service
 from app.links.queries import all_links
 from app.registry.open_store import open_store
-from app.settings import ClockKind, Settings
-
-CATCH_UP = 6000.0  # slots a minute, of those that are over
-
-
-def replay_elsewhere(address: str, size: DemoSize, speed: float, seconds: float | None, data: Path) -> None:
-    """Store and train the city in the database of the settings, then send its slots to the service.
-
-    A service whose clock is the feed has them at ``speed``. One whose clock is the wall's has each when it is over,
-    in a city whose first days end today.
-    """
-    settings = read_settings("demo")
-    key = _key(settings)
-    live = settings.clock is ClockKind.WALL
-    folder = DemoFolder(data, models=open_store(settings))
-    with StatusLines() as lines:
-        with folder.held(size), current_database("demo", settings) as engine:
-            size = replace(size, start=_stored_first_day(engine, size) or _first_day(size, live=live))
-            city = store_with_note(engine, size, lines)
-            train_with_progress(engine, folder, size, city, lines)
-            first = next_slot(engine, city)
-        feed = Feed(address, key)
-        until = None if seconds is None else time.monotonic() + seconds
-        pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
-        notes.print(f"replaying to {address}, {pace}")
-        used_up = replay_watched(feed, city, first, lines, speed=CATCH_UP if live else speed, until=until, live=live)
-    if used_up:
-        notes.print("the city's counts are used up; the service goes on")
-
-
-def _key(settings: Settings) -> str:
-    if settings.admin_key is None:
-        refuse("demo", "FLOWCAST_ADMIN_KEY is not set; it must be the service's, for the replay to post counts")
-    return settings.admin_key.get_secret_value()
-
-
-def _first_day(size: DemoSize, *, live: bool) -> date:
-    """Move the stored days of a new city to end yesterday where the clock is wall time."""
-    if not live:
-        return MONDAY
-    return datetime.now(zone_named(ZONE)).date() - timedelta(days=size.stored_days)
-
-
-def _stored_first_day(engine: Engine, size: DemoSize) -> date | None:
-    """Return the day that a stored city began on; None where there is none yet."""
-    ids = {link.link_id for link in size.city().links}
-    with reading(engine) as session:
-        spans = [stored_span(session, link.link_key) for link in all_links(session) if link.link_id in ids]
-    oldest = min((first for first, _ in spans if first is not None), default=None)
-    return None if oldest is None else datetime.fromtimestamp(oldest, zone_named(ZONE)).date()
-
-
-def store_with_note(engine: Engine, size: DemoSize, lines: StatusLines) -> City:
-    """Generate the city and store its links and first days."""
-    size_text = f"{size.links} links, {size.stored_days} days of synthetic counts"
-    lines.begin(f"storing {size_text}")
-    with notes.status("the sample city comes in"):
-        city = size.city()
-        store_city(engine, size, city)
-    if notes.is_terminal:
-        notes.print(size_text)
-    return city
-
-
-def train_with_progress(engine: Engine, folder: DemoFolder, size: DemoSize, city: City, lines: StatusLines) -> None:
-    """Train and activate what is not yet, and say what could not be trained."""
-    lines.begin("training")
-    with progress_bar() as progress:
-        bar = progress.add_task("training", total=None)
-
-        def note(done: int, of: int) -> None:
-            progress.update(bar, completed=done, total=of)
-            lines.update(f"training: {done} of {of} models")
-
-        bars = NetworkProgress(progress)
-
-        def report(part: str, done: int, of: int) -> None:
-            bars.report(part, done, of)
-            lines.update(f"network: {NETWORK_PARTS.get(part, part)}, {done + 1} of {of}")
-
-        failed = train_city(engine, folder, size, city, note, report)
-    for reason in failed:
-        notes.print(escape(f"not trained: {reason}"), style="red", soft_wrap=True)
-    notes.print(f"{size.links - len(failed)} models are trained and active")
-
+from app.settings import ClockKind
 
 FASTEST = 6000.0  # slots a minute
 NEEDED_MEGABYTES = 100
-FULL = "disk is full"  # SQLite's words
+FULL = "disk is full"  # SQLite's message
+ACCURACY_SECONDS = 10.0
+POLL_SECONDS = 0.5
 
 
 def demo_command(
@@ -142,24 +67,27 @@ def demo_command(
     ] = None,
 ) -> None:
     """Run Flowcast on the sample city: counts come in, forecasts and accuracy move while one looks."""
+    no_space = (
+        f"no space is left on the disk of {data}; free {NEEDED_MEGABYTES} MB there, or --data names another folder"
+    )
     with _stopped_by_signals():
         try:
             if not 0 < speed <= FASTEST:
                 raise ValueError(f"speed={speed:g} is refused; it must be above 0 and at most {FASTEST:g}")
             size = DemoSize(links, days)
             if service is None:
-                _replay_here(DemoFolder(data), size, speed, port, seconds)
+                _run_own_service(DemoFolder(data), size, speed, port, seconds)
             else:
                 with suppress(KeyboardInterrupt):
-                    replay_elsewhere(service.rstrip("/"), size, speed, seconds, data)
+                    _replay_to(service.rstrip("/"), size, speed, seconds, data)
         except (ValueError, OSError) as problem:
             full = isinstance(problem, OSError) and problem.errno in (ENOSPC, EDQUOT)
-            refuse("demo", _no_space(data) if full else problem)
+            refuse("demo", no_space if full else problem)
         except SQLAlchemyError as problem:
-            reason = str(getattr(problem, "orig", None) or problem).splitlines()[0]
-            _fail(_no_space(data) if FULL in reason else reason)
+            reason = first_line(problem)
+            refuse("demo", no_space if FULL in reason else reason, FAILED)
         except ServiceGone as problem:
-            _fail(str(problem))
+            refuse("demo", problem, FAILED)
         except KeyboardInterrupt:
             notes.print("interrupted")
             raise
@@ -167,63 +95,165 @@ def demo_command(
         notes.print(f"stopped; everything is in {escape(str(data))}, and the next demo goes on from there")
 
 
-def _replay_here(folder: DemoFolder, size: DemoSize, speed: float, port: int, seconds: float | None) -> None:
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Interrupt the demo, as Ctrl-C does, on the signals that end a process."""
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_own_service(folder: DemoFolder, size: DemoSize, speed: float, port: int, seconds: float | None) -> None:
     """Start a service of the demo's own, and replay to it."""
     with ExitStack() as stack:
-        listening = _checked_port(port)
+        port = _checked_port(port)
         _check_space(folder.root)
         stack.enter_context(folder.held(size))
         lines = stack.enter_context(StatusLines())
-        city, key, engine = _prepared(stack, folder, size, lines)
+        lines.begin("preparing the database")
+        engine = open_database(folder.database_url)
+        stack.callback(engine.dispose)
+        upgrade_schema(engine)
+        city = _store_and_train(engine, folder, size, lines)
+        key = demo_key(engine, folder)
         lines.begin("starting the service")
         with notes.status("the service starts"):
-            service = stack.enter_context(running_service(folder.environment(), listening, folder.log))
-            feed = Feed(service.address, key, service.require_alive)
-            service.wait_until(feed.is_ready)
+            service = stack.enter_context(running_service(folder.environment(), port, folder.log))
         first = next_slot(engine, city)
         engine.dispose()  # from here on the service alone has the database
+        feed = Feed(service.address, key, service.require_alive)
         until = None if seconds is None else time.monotonic() + seconds
         with suppress(KeyboardInterrupt):  # the usual way to end a demo
-            _introduce(service, key, city)
-            if replay_watched(feed, city, first, lines, speed=speed, until=until):
-                stay(until, service.require_alive, lines)
+            _introduce(service.address, key, city)
+            if not _replay(feed, city, first, lines, speed=speed, until=until):
+                return
+            message = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
+            lines.begin(message)
+            with notes.status(message):
+                while until is None or time.monotonic() < until:
+                    service.require_alive()
+                    time.sleep(POLL_SECONDS)
 
 
-def _prepared(stack: ExitStack, folder: DemoFolder, size: DemoSize, lines: StatusLines) -> tuple[City, str, Engine]:
-    lines.begin("preparing the database")
-    engine = open_database(folder.database_url)
-    stack.callback(engine.dispose)
-    upgrade_schema(engine)
-    city = store_with_note(engine, size, lines)
-    train_with_progress(engine, folder, size, city, lines)
-    return city, demo_key(engine, folder), engine
+def _replay_to(address: str, size: DemoSize, speed: float, seconds: float | None, data: Path) -> None:
+    """Store and train the city in the database of the settings, then send its slots to the service.
+
+    A service whose clock is the feed has them at ``speed``. One whose clock is the wall's has each when it is over,
+    in a city whose first days end today.
+    """
+    settings = read_settings("demo")
+    if settings.admin_key is None:
+        refuse("demo", "FLOWCAST_ADMIN_KEY is not set; it must be the service's, for the replay to post counts")
+    live = settings.clock is ClockKind.WALL
+    folder = DemoFolder(data, models=open_store(settings))
+    with StatusLines() as lines:
+        with folder.held(size), current_database("demo", settings) as engine:
+            size = _starting(engine, size, live=live)
+            city = _store_and_train(engine, folder, size, lines)
+            first = next_slot(engine, city)
+        feed = Feed(address, settings.admin_key.get_secret_value())
+        until = None if seconds is None else time.monotonic() + seconds
+        pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
+        notes.print(f"replaying to {address}, {pace}")
+        if _replay(feed, city, first, lines, speed=FASTEST if live else speed, until=until, live=live):
+            notes.print("the city's counts are used up; the service goes on")
 
 
-def _introduce(service: ServiceProcess, key: str, city: City) -> None:
+def _starting(engine: Engine, size: DemoSize, *, live: bool) -> DemoSize:
+    """Return the size with the first day of a stored city; a new one ends its stored days yesterday if it is live."""
+    ids = {link.link_id for link in size.city().links}
+    zone = zone_named(ZONE)
+    with reading(engine) as session:
+        spans = [stored_span(session, link.link_key) for link in all_links(session) if link.link_id in ids]
+    if begun := [first for first, _ in spans if first is not None]:
+        return replace(size, start=datetime.fromtimestamp(min(begun), zone).date())
+    return replace(size, start=datetime.now(zone).date() - timedelta(days=size.stored_days)) if live else size
+
+
+def _store_and_train(engine: Engine, folder: DemoFolder, size: DemoSize, lines: StatusLines) -> City:
+    """Store the city's links and first days, train and activate what is not yet, and print what could not be."""
+    size_text = f"{size.links} links, {size.stored_days} days of synthetic counts"
+    lines.begin(f"storing {size_text}")
+    with notes.status("the sample city comes in"):
+        city = size.city()
+        store_city(engine, size, city)
+    if notes.is_terminal:
+        notes.print(size_text)
+    lines.begin("training")
+    with progress_bar() as progress:
+        bar = progress.add_task("training", total=None)
+        network = NetworkProgress(progress)
+
+        def note(done: int, of: int) -> None:
+            progress.update(bar, completed=done, total=of)
+            lines.update(f"training: {done} of {of} models")
+
+        def report(part: str, done: int, of: int) -> None:
+            network.report(part, done, of)
+            lines.update(f"network: {NETWORK_PARTS[part]}, {done + 1} of {of}")
+
+        failed = train_city(engine, folder, size, city, note, report)
+    for reason in failed:
+        notes.print(escape(f"not trained: {reason}"), style="red", soft_wrap=True)
+    notes.print(f"{size.links - len(failed)} models are trained and active")
+    return city
+
+
+def _introduce(address: str, key: str, city: City) -> None:
     link_id = city.links[0].link_id
     paths = ("/v1/forecasts", f"/v1/links/{link_id}/forecast?horizon=4", f"/v1/links/{link_id}/accuracy?window=24h")
     lines = [
-        f"address  {service.address}  (the operators' page; API documentation: {service.address}/docs)",
+        f"address  {address}  (the operators' page; API documentation: {address}/docs)",
         f"key      {key}",
         "try",
-        *(f"  curl -H 'X-API-Key: {key}' '{service.address}{path}'" for path in paths),
+        *(f"  curl -H 'X-API-Key: {key}' '{address}{path}'" for path in paths),
     ]
     out.print(escape("\n".join(lines)), soft_wrap=True)
 
 
-def _fail(problem: str) -> NoReturn:
-    notes.print(f"flowcast demo: {escape(problem)}", style="red", soft_wrap=True)
-    raise typer.Exit(FAILED) from None
+def _replay(
+    feed: Feed, city: City, first: int, lines: StatusLines, *, speed: float, until: float | None, live: bool = False
+) -> bool:
+    """Replay, and show the slot and now and then the accuracy; return whether the city's counts are used up."""
+    zone = zone_named(city.zone)
+    accuracy, next_reading = "", time.monotonic()
+
+    def note(slot: int) -> None:
+        nonlocal accuracy, next_reading
+        if time.monotonic() >= next_reading:
+            accuracy, next_reading = _accuracy(feed), time.monotonic() + ACCURACY_SECONDS
+        message = f"replaying {city.grid.start(slot).astimezone(zone):%a %d %b %H:%M}{accuracy}"
+        status.update(message)
+        lines.update(message)
+
+    lines.begin("replaying")
+    try:
+        with notes.status("replaying") as status:
+            return replay(city, feed, first, per_minute=speed, until=until, note=note, live=live)
+    except HTTPError as refused:
+        raise ServiceGone(f"the service refused a count with {refused.code}: {refused.read(500)!r}") from None
 
 
-def _no_space(data: Path) -> str:
-    return f"no space is left on the disk of {data}; free {NEEDED_MEGABYTES} MB there, or --data names another folder"
+def _accuracy(feed: Feed) -> str:
+    try:
+        found = feed.request("/v1/accuracy?window=24h&limit=1")
+    except OSError:  # the next attempt may succeed; if the service is gone, the replay notices
+        return ""
+    if found.get("rmse") is None:
+        return ", no accuracy yet"
+    skill = found.get("skill_profile")
+    text = "" if skill is None else f", skill against the profile {skill:+.0%}"
+    return f", RMSE of the last 24 h {found['rmse']:.1f}{text}"
 
 
 def _check_space(root: Path) -> None:
     """Raise before the work begins where the disk has too little space."""
-    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
-    if shutil.disk_usage(there).free < NEEDED_MEGABYTES << 20:
+    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    if shutil.disk_usage(existing).free < NEEDED_MEGABYTES << 20:
         raise OSError(ENOSPC, os.strerror(ENOSPC), str(root))
 
 
@@ -233,18 +263,3 @@ def _checked_port(port: int) -> int:
     except OSError as problem:
         reason = (os.strerror(problem.errno) if problem.errno else str(problem)).lower()
         raise OSError(f"port {port} cannot be used: {reason}; --port or DEMO_PORT names another") from None
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """End the demo in order on the signals that end a process."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

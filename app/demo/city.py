@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from app.core.csv_cells import as_cell
 from app.core.slots import SlotGrid, zone_named
 from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
-from app.demo.events import CAPACITY_LEFT, DIVERTED, KINDS, Event, Plan, apply_detector_faults, describe, plan_events
+from app.demo.events import (
+    CAPACITY_LEFT,
+    DIVERTED,
+    KINDS,
+    Event,
+    PlannedEvent,
+    apply_detector_faults,
+    describe,
+    plan_events,
+)
 from app.demo.network import SPACING_M, CityLink, Network, build_network
 
 STRAIGHT_ON, TURNING = 0.55, 0.20  # share of a link's traffic that goes on into the next one
@@ -32,9 +41,12 @@ PATIENCE = 5.0  # full links' worth of queue, beyond which drivers go elsewhere
 SPILLBACK = 1.5  # a full link blocks more than the lane that leads to it
 MOST_BLOCKED = 0.85
 
+ZONE = "Europe/Berlin"
+MONDAY = date(2025, 9, 1)  # four weeks from here have neither a public holiday nor a clock change
+
 
 class Turns(NamedTuple):
-    """Who feeds each link and whom it feeds, as (n_links, 3) indices with shares; 0 where there is none."""
+    """The links before and after each link, as (n_links, 3) indices with shares; 0 where there is none."""
 
     upstream: NDArray[np.int64]
     share_from: FloatArray
@@ -43,7 +55,7 @@ class Turns(NamedTuple):
 
 
 class Roads(NamedTuple):
-    """What each link can pass in an ordinary slot, in each slot, (n_slots, n_links), and hold in a queue."""
+    """Vehicles that each link can pass in an ordinary slot, in each slot, (n_slots, n_links), and hold in a queue."""
 
     capacity: FloatArray
     able: FloatArray
@@ -51,7 +63,7 @@ class Roads(NamedTuple):
 
 
 def turning_shares(network: Network, peaks: FloatArray) -> Turns:
-    """Share of each link's vehicles that continue into each link downstream."""
+    """Return the share of each link's vehicles that continue into each link downstream."""
     n = len(network.streets)
     none, nowhere = np.zeros((n, 3)), np.zeros((n, 3), dtype=np.int64)
     turns = Turns(nowhere, none, nowhere.copy(), none.copy())
@@ -73,7 +85,7 @@ def turning_shares(network: Network, peaks: FloatArray) -> Turns:
 
 
 def local_entries(usual: FloatArray, turns: Turns) -> FloatArray:
-    """Traffic that joins along the link itself: what the usual demand has beyond what is passed on to it."""
+    """Return the traffic that joins along the link itself: the usual demand beyond what is passed on to it."""
     before = np.vstack([usual[:1], usual[:1], usual])
     passed = ARRIVES[0] * before[1:-1] + ARRIVES[1] * before[:-2]
     fed = np.zeros_like(usual)
@@ -82,8 +94,10 @@ def local_entries(usual: FloatArray, turns: Turns) -> FloatArray:
     return np.maximum(ENTERS_AT_LEAST * usual, usual - fed)
 
 
-def build_roads(links: tuple[CityLink, ...], n_slots: int, plans: list[Plan], rng: np.random.Generator) -> Roads:
-    """Return each link what it can pass and hold, works and incidents included."""
+def build_roads(
+    links: tuple[CityLink, ...], n_slots: int, plans: list[PlannedEvent], rng: np.random.Generator
+) -> Roads:
+    """Return the vehicles that each link can pass and hold, works and incidents included."""
     capacity = np.array([link.passes for link in links])
     lanes = np.array([link.lanes for link in links])
     able = capacity * rng.uniform(1 - CAPACITY_SPREAD, 1 + CAPACITY_SPREAD, (n_slots, len(links)))
@@ -94,9 +108,9 @@ def build_roads(links: tuple[CityLink, ...], n_slots: int, plans: list[Plan], rn
 
 
 def flow_through(
-    entries: FloatArray, roads: Roads, turns: Turns, plans: list[Plan], rng: np.random.Generator
+    entries: FloatArray, roads: Roads, turns: Turns, plans: list[PlannedEvent], rng: np.random.Generator
 ) -> FloatArray:
-    """Vehicles that pass each link in each slot, (n_slots, n_links), whole numbers."""
+    """Simulate the vehicles that pass each link in each slot, (n_slots, n_links), whole numbers."""
     n_slots, n_links = entries.shape
     restless = rng.gamma(DISPERSION_SHAPE, 1 / DISPERSION_SHAPE, entries.shape)
     passed = np.zeros((n_slots + 2, n_links))
@@ -114,7 +128,7 @@ def flow_through(
 
 
 def _spillback(queue: FloatArray, passed: FloatArray, roads: Roads, turns: Turns) -> FloatArray:
-    """Part of each link's capacity lost to full links downstream.
+    """Return the part of each link's capacity that full links downstream take.
 
     A link that is full but flows at capacity takes as much as it ever did; one that is full and
     stands still takes nothing.
@@ -124,18 +138,12 @@ def _spillback(queue: FloatArray, passed: FloatArray, roads: Roads, turns: Turns
     return np.minimum(lost, MOST_BLOCKED)
 
 
-def _divert(expected: FloatArray, t: int, plans: list[Plan]) -> None:
+def _divert(expected: FloatArray, t: int, plans: list[PlannedEvent]) -> None:
     for plan in plans:
         if plan.parallel is not None and plan.rows.start <= t < plan.rows.stop:
             moved = DIVERTED * expected[plan.link]
             expected[plan.link] -= moved
             expected[plan.parallel] += moved
-
-
-__all__ = ["City", "CityLink", "Event", "links_geojson", "sample_city", "write_csv"]
-
-ZONE = "Europe/Berlin"
-MONDAY = date(2025, 9, 1)  # four weeks from here have neither a public holiday nor a clock change
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +157,11 @@ class City:
     counts: dict[str, FloatArray]  # by link_id; whole numbers, NaN where a count is missing
     events: tuple[Event, ...]
     left_out: tuple[str, ...]  # kinds of events for which the city or the span is too small
+
+    @property
+    def slots(self) -> range:
+        """Numbers of the slots."""
+        return range(self.first_slot, self.first_slot + len(next(iter(self.counts.values()))))
 
 
 def sample_city(
@@ -182,8 +195,7 @@ def sample_city(
 
 def write_csv(city: City, path: str | Path) -> None:
     """Write the counts in Flowcast's own layout, gaps left out; gzip when the name ends in .gz."""
-    n = len(next(iter(city.counts.values())))
-    starts = [city.grid.start(city.first_slot + i).strftime("%Y-%m-%dT%H:%M:%SZ") for i in range(n)]
+    starts = [city.grid.start(slot).strftime("%Y-%m-%dT%H:%M:%SZ") for slot in city.slots]
     with _text_writer(Path(path)) as out:
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(["link_id", "slot_start", "count"])
@@ -213,7 +225,9 @@ def links_geojson(city: City) -> dict[str, Any]:
     return {"type": "FeatureCollection", "features": features}
 
 
-def _counts(network: Network, links: tuple[CityLink, ...], clock: Clock, plans: list[Plan], seed: int) -> FloatArray:
+def _counts(
+    network: Network, links: tuple[CityLink, ...], clock: Clock, plans: list[PlannedEvent], seed: int
+) -> FloatArray:
     """Generate the counts as the detectors report them, (n_slots, n_links)."""
     habits, swings, road = (np.random.default_rng([seed, stream]) for stream in (1, 2, 3))
     passes = np.array([link.passes for link in links])

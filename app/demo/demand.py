@@ -1,4 +1,4 @@
-"""How much traffic the sample city wants to send through each link, slot by slot."""
+"""Demand of the sample city: vehicles that want to pass each link, slot by slot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clock(NamedTuple):
 
 
 def read_clock(grid: SlotGrid, start: date, days: int, zone: str) -> Clock:
-    """Local days, weekdays and times of day of the slots of ``days`` local days."""
+    """Return the local days, weekdays and times of day of the slots of ``days`` local days."""
     zone_info = zone_named(zone)
     spans = [grid.local_day(start + timedelta(days=d), zone_info) for d in range(days)]
     first, n = spans[0].start, spans[-1].stop - spans[0].start
@@ -48,7 +48,7 @@ def read_clock(grid: SlotGrid, start: date, days: int, zone: str) -> Clock:
 
 
 def usual_demand(network: Network, peaks: FloatArray, clock: Clock, rng: np.random.Generator) -> FloatArray:
-    """Vehicles per slot on an ordinary week, (n_slots, n_links), given each link's usual strongest slot."""
+    """Return the vehicles per slot of an ordinary week, (n_slots, n_links), given each link's usual strongest slot."""
     inbound = np.array([street.inbound for street in network.streets])
     # One row per link, so that a larger city leaves its first links' habits alone.
     habits = rng.uniform(-1, 1, (len(inbound), 3))
@@ -60,7 +60,7 @@ def usual_demand(network: Network, peaks: FloatArray, clock: Clock, rng: np.rand
 
 
 def demand_factors(clock: Clock, links: int, rng: np.random.Generator) -> FloatArray:
-    """How far each slot departs from the usual, (n_slots, n_links): days and hours, the city's and each link's."""
+    """Draw factors on the usual demand, (n_slots, n_links), by day and hour, for the city and for each link."""
     days = int(clock.day[-1]) + 1
     city_days = CITY_DAY_SPREAD * _wandering(rng.standard_normal((days, 1)), 0.3)
     link_days = LINK_DAY_SPREAD * rng.standard_normal((days, links))
@@ -75,7 +75,7 @@ def demand_factors(clock: Clock, links: int, rng: np.random.Generator) -> FloatA
 def _day_shape(
     weekday: int, hours: FloatArray, inbound: FloatArray, level: FloatArray, weekend: FloatArray
 ) -> FloatArray:
-    """Share of the usual strongest slot, (slots_per_day, n_links)."""
+    """Return shares of the usual strongest slot, (slots_per_day, n_links)."""
     if weekday >= SATURDAY:
         return _weekend_shape(weekday, hours, inbound, weekend)
     friday = weekday == FRIDAY
@@ -99,7 +99,7 @@ def _weekend_shape(weekday: int, hours: FloatArray, inbound: FloatArray, weekend
 
 
 def _night_out(hours: FloatArray) -> FloatArray:
-    """Those who come home late, from midnight on."""
+    """Return the share of those who come home late, from midnight on."""
     late: FloatArray = np.exp(-np.maximum(hours, 0) / 1.8)
     return late
 
@@ -115,7 +115,7 @@ def _bump(x: FloatArray, at: float, width: float) -> FloatArray:
 
 
 def _wandering(shocks: FloatArray, memory: float) -> FloatArray:
-    """First-order autoregression along the rows, with the spread of one shock throughout."""
+    """Return a first-order autoregression along the rows, with the spread of one shock throughout."""
     fresh = float(np.sqrt(1 - memory**2))
     path = shocks.copy()
     for t in range(1, len(path)):

@@ -1,4 +1,4 @@
-"""What goes wrong in the sample city: works, an incident, and detectors that fail."""
+"""Events of the sample city: works, an incident, and detectors that fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedEvent:
     """An event by the numbers of its link and rows; ``parallel`` takes the diverted traffic."""
 
     kind: str
@@ -42,9 +42,9 @@ class Plan:
     parallel: int | None = None
 
 
-def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[Plan]:
+def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[PlannedEvent]:
     """Choose a link and a day for each kind of event that fits, no link twice on a day."""
-    plans: list[Plan] = []
+    plans: list[PlannedEvent] = []
     taken: set[tuple[int, int]] = set()
     for kind in KINDS:
         place = _choose(_eligible_links(kind, network), _event_days(clock), taken, rng)
@@ -53,12 +53,12 @@ def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> lis
         taken.add(place)
         link, day = place
         beside = int(rng.choice(network.parallel[link])) if kind == ROADWORKS else None
-        plans.append(Plan(kind, link, _rows(kind, day, clock, rng), beside))
+        plans.append(PlannedEvent(kind, link, _rows(kind, day, clock, rng), beside))
     return plans
 
 
-def describe(plan: Plan, network: Network, first_slot: int) -> Event:
-    """Put a plan into words."""
+def describe(plan: PlannedEvent, network: Network, first_slot: int) -> Event:
+    """Return a planned event with its link, slots and description."""
     link_id = network.streets[plan.link].link_id
     if plan.kind == ROADWORKS and plan.parallel is not None:
         beside = network.streets[plan.parallel].link_id
@@ -73,8 +73,8 @@ def describe(plan: Plan, network: Network, first_slot: int) -> Event:
     return Event(plan.kind, link_id, first_slot + plan.rows.start, first_slot + plan.rows.stop - 1, text)
 
 
-def apply_detector_faults(counts: FloatArray, plans: list[Plan]) -> None:
-    """Spoil the counts, in place, where a detector fails; the traffic itself is not touched."""
+def apply_detector_faults(counts: FloatArray, plans: list[PlannedEvent]) -> None:
+    """Change the counts, in place, where a detector fails; the traffic itself stays as it is."""
     for plan in plans:
         series = counts[:, plan.link]
         if plan.kind == DEAD:
@@ -103,7 +103,7 @@ def _goes_on(network: Network, link: int) -> bool:
 
 
 def _event_days(clock: Clock) -> list[tuple[int, bool]]:
-    """Days that may have events, and whether each is a working day."""
+    """Return the days that may have events, and whether each is a working day."""
     days = int(clock.day[-1]) + 1
     last = days if days < SHORT_SPAN else days - TEST_DAYS
     starts = np.searchsorted(clock.day, np.arange(last))
@@ -128,7 +128,7 @@ def _choose(
 
 
 def _rows(kind: str, day: int, clock: Clock, rng: np.random.Generator) -> slice:
-    """Rows of an event: it starts at a local hour and does not outlast its day."""
+    """Return the rows of an event: it starts at a local hour and does not outlast its day."""
     earliest, latest, hours = WHEN[kind]
     start = rng.uniform(earliest, latest)
     today = np.flatnonzero(clock.day == day)

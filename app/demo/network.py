@@ -93,7 +93,7 @@ class Street:
 
 @dataclass(frozen=True)
 class Network:
-    """The first n streets, and who feeds whom."""
+    """The first n streets, and which lead into which."""
 
     streets: tuple[Street, ...]
 
@@ -142,7 +142,7 @@ def build_network(links: int) -> Network:
 
 
 def junction_name(number: int) -> str:
-    """Name the junctions A to Z, then A1 to Z1, A2 to Z2 and so on."""
+    """Return the name of a junction: A to Z, then A1 to Z1, A2 to Z2 and so on."""
     round_, letter = divmod(number, len(ascii_uppercase))
     return ascii_uppercase[letter] + (str(round_) if round_ else "")
 
@@ -164,7 +164,7 @@ def _streets() -> Iterator[Street]:
 
 
 def _cells() -> Iterator[Cell]:
-    """Cells of the junctions in the order of their names: A to I, then ring by ring."""
+    """Yield the cells of the junctions in the order of their names: A to I, then ring by ring."""
     block = {letter: (x - 1, 1 - y) for y, row in enumerate(FIRST_BLOCK) for x, letter in enumerate(row)}
     yield from (block[letter] for letter in sorted(block))
     for r in count(2):
@@ -182,7 +182,7 @@ def _moved(street: Street, side: int) -> tuple[Cell, Cell]:
 
 
 def _places(junctions: int) -> list[tuple[float, float]]:
-    """Longitude and latitude of each junction; one stream of jitter, so that more change nothing."""
+    """Return each junction's longitude and latitude; with one stream of jitter, so that more junctions move none."""
     jitter = np.random.default_rng(3).uniform(-IRREGULARITY, IRREGULARITY, (junctions, 2))
     lat_step = SPACING_M / 111_320.0  # metres in a degree of latitude
     lon_step = lat_step / cos(radians(ORIGIN_LAT))

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import numpy as np
@@ -16,57 +16,46 @@ from app.demo.city import City
 TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
-FAILED = 500  # from this status on it may be better next time
+SERVER_ERROR = 500  # from this status on a request is sent again
 
 
 class Feed:
-    """Speaks to the service as its clients do."""
+    """A client of the service that posts counts."""
 
     def __init__(
         self,
         address: str,
         key: str,
-        still_there: Callable[[], None] = lambda: None,
+        require_alive: Callable[[], None] = lambda: None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._address, self._key, self._still_there, self._patience = address, key, still_there, patience
+        self._address, self._key, self._require_alive, self._patience = address, key, require_alive, patience
         self._opener = build_opener(ProxyHandler({}))  # the service is on this machine, whatever proxy is set
 
-    def is_ready(self) -> bool:
-        """Return whether the service says that it is ready."""
-        try:
-            self._ask("/readyz")
-        except OSError:
-            return False
-        return True
-
-    def get(self, path: str) -> Any:
-        """Read an answer."""
-        return self._ask(path)
-
-    def post_counts(self, counts: list[dict[str, Any]]) -> Any:
-        """Send a batch of counts, again if the service is away for a minute; sent twice it changes nothing."""
-        body = json.dumps({"counts": counts}).encode()
-        give_up = time.monotonic() + self._patience
-        while True:
-            try:
-                return self._ask("/v1/counts", body)
-            except HTTPError as refused:
-                if refused.code < FAILED:
-                    raise
-                problem = f"status {refused.code}"
-            except (URLError, OSError) as away:
-                problem = str(getattr(away, "reason", away))
-            self._still_there()
-            if time.monotonic() > give_up:
-                raise TimeoutError(f"{self._address} has taken no counts for {self._patience:g} s: {problem}")
-            time.sleep(RETRY_SECONDS)
-
-    def _ask(self, path: str, body: bytes | None = None) -> Any:
+    def request(self, path: str, body: bytes | None = None) -> Any:
+        """Return the JSON of a GET, or of a POST of a body."""
         headers = {"X-API-Key": self._key, "Content-Type": "application/json"}
         request = Request(self._address + path, data=body, headers=headers)
         with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
             return json.load(answer)
+
+    def post_counts(self, counts: list[dict[str, Any]]) -> Any:
+        """Post a batch of counts, again if the service is unreachable for a minute; repeated it changes nothing."""
+        body = json.dumps({"counts": counts}).encode()
+        give_up = time.monotonic() + self._patience
+        while True:
+            try:
+                return self.request("/v1/counts", body)
+            except HTTPError as refused:
+                if refused.code < SERVER_ERROR:
+                    raise
+                problem = f"status {refused.code}"
+            except OSError as unreachable:
+                problem = str(getattr(unreachable, "reason", unreachable))
+            self._require_alive()
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{self._address} has taken no counts for {self._patience:g} s: {problem}")
+            time.sleep(RETRY_SECONDS)
 
 
 def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
@@ -78,11 +67,6 @@ def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
         for link_id, count in found
         if not np.isnan(count)
     ]
-
-
-def last_slot(city: City) -> int:
-    """Return the number of the city's last slot."""
-    return city.first_slot + len(next(iter(city.counts.values()))) - 1
 
 
 def replay(
@@ -101,7 +85,7 @@ def replay(
     sends no slot before it is over.
     """
     due = time.monotonic()
-    for slot in range(first, last_slot(city) + 1):
+    for slot in range(first, city.slots.stop):
         if live:
             due = max(due, time.monotonic() + city.grid.start(slot + 1).timestamp() - time.time())
         if until is not None and due >= until:

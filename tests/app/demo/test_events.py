@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from app.core.slots import zone_named
-from app.demo.city import City, Event, sample_city
+from app.demo.city import City, sample_city
+from app.demo.events import Event
 
 city_of = cache(sample_city)  # tests only read it
 KINDS = {"roadworks", "incident", "dead_detector", "gap", "stuck_value"}

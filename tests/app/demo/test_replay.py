@@ -22,9 +22,8 @@ from app.cli import cli
 from app.core.database import open_database, reading, writing
 from app.core.schema import upgrade_schema
 from app.demo.city import sample_city
-from app.demo.folder import DemoFolder, DemoSize
-from app.demo.prepare import demo_key, next_slot, store_city, train_city
-from app.demo.replay import Feed, counts_of, last_slot, replay
+from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
+from app.demo.replay import Feed, counts_of, replay
 from app.demo.service_process import free_port
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
@@ -55,7 +54,7 @@ def prepared(tmp_path_factory) -> Path:
 class TestReplay:
     city = sample_city(links=3, days=1)
 
-    class Told(Feed):
+    class RecordingFeed(Feed):
         def __init__(self) -> None:
             self.slots: list[str] = []
 
@@ -71,15 +70,15 @@ class TestReplay:
         assert found[0] == {"link_id": "Cf", "slot_start": "2025-08-31T23:15:00Z", "count": int(series["Cf"][5])}
 
     def test_slot_after_slot_to_the_end(self):
-        feed, noted = self.Told(), []
-        first = last_slot(self.city) - 4
+        feed, noted = self.RecordingFeed(), []
+        first = self.city.slots[-1] - 4
         assert replay(self.city, feed, first, per_minute=60_000, note=noted.append)
         assert noted == list(range(first, first + 5))
         assert feed.slots == sorted(feed.slots)
         assert len(feed.slots) == 5
 
     def test_at_its_pace_and_only_until_it_is_time(self, monkeypatch):
-        feed, clock = self.Told(), SteppedTime()
+        feed, clock = self.RecordingFeed(), SteppedTime()
         monkeypatch.setattr("app.demo.replay.time", clock)
         until = clock.now + 0.45
         assert not replay(self.city, feed, self.city.first_slot, per_minute=600, until=until)
@@ -87,7 +86,7 @@ class TestReplay:
         assert clock.now == pytest.approx(until)
 
     def test_live_no_slot_is_sent_before_it_is_over(self, monkeypatch):
-        city, feed = sample_city(links=1, days=3, start=date(2025, 9, 1)), self.Told()
+        city, feed = sample_city(links=1, days=3, start=date(2025, 9, 1)), self.RecordingFeed()
         now = datetime(2025, 9, 2, 12, 7, tzinfo=UTC)
         clock = SteppedTime(now.timestamp())
         monkeypatch.setattr("app.demo.replay.time", clock)
@@ -98,7 +97,7 @@ class TestReplay:
         assert clock.time() == pytest.approx(now.timestamp() + 600)
 
     def test_used_up_from_the_start(self):
-        assert replay(self.city, self.Told(), last_slot(self.city) + 1, per_minute=60)
+        assert replay(self.city, self.RecordingFeed(), self.city.slots[-1] + 1, per_minute=60)
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -130,7 +129,7 @@ class TestFeed:
         thread.join()
         server.server_close()
 
-    def test_asks_again_while_the_service_is_away(self, address):
+    def test_posts_again_while_the_service_is_unreachable(self, address):
         Answers.statuses[:] = [503, 200]
         Feed(address, "key").post_counts([{"count": 1}])
         assert Answers.bodies == [{"counts": [{"count": 1}]}] * 2
