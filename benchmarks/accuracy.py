@@ -65,7 +65,7 @@ def lightgbm_per_link(span: Span, test: Array) -> Array:
 
 def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
     """Train all methods on a link's first days and measure them on the rest."""
-    span = Span.of(link, train_days * link.grid.slots_per_day, LAGS)
+    span = Span(link, train_days * link.grid.slots_per_day, LAGS)
     slots = span.test_slots[~np.isnan(span.series.counts[span.cut :])]
     windows, actual = span.windows(slots), span.series.counts[slots]
     methods: dict[str, dict[str, Any]] = {}
@@ -79,13 +79,13 @@ def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
     note(PINNED, lambda: PaperModel.fit("KR", span).expected(windows))
     note("KR_PCA", lambda: PaperModel.fit("KR_PCA", span).expected(windows))
     note("MLKR, to the end", lambda: PaperModel.fit("MLKR", span).expected(windows))
-    note("profile", lambda: span.usual[slots])
+    note("profile", lambda: span.profile[slots])
     note("last week", lambda: span.last_week()[slots])
     note("LightGBM", lambda: lightgbm_per_link(span, windows))
     for name, algorithm in (("MLKR, stopped", "MLKR"), ("KR_SML", "KR_SML")):
         started = time.perf_counter()
         plan = TrainingPlan(algorithm=algorithm, held_out_days=HELD_OUT_DAYS)
-        model = train(span.learnt, plan, suspect=span.suspect[: span.cut]).model
+        model = train(span.training, plan, suspect=span.training_link.suspect).model
         said = model.forecast(windows)
         note(name, lambda said=said: said.expected[:, 0])  # type: ignore[misc]
         methods[name] |= {

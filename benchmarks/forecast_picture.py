@@ -46,8 +46,8 @@ def forecast_day(city: City, link_id: str, day: int) -> tuple[Any, Forecasts]:
         link_id, city.grid, zone_named(city.zone), city.first_slot, counts, np.zeros(len(counts), dtype=np.bool_)
     )
     plan = TrainingPlan()
-    span = Span.of(series, day * per_day, plan.lags if isinstance(plan.lags, int) else max(plan.lags))
-    model = train(span.learnt, plan, suspect=span.suspect[: span.cut]).model
+    span = Span(series, day * per_day, plan.lags if isinstance(plan.lags, int) else max(plan.lags))
+    model = train(span.training, plan, suspect=span.training_link.suspect).model
     slots = np.arange(day * per_day, (day + 1) * per_day)
     return counts[slots], model.forecast(span.windows(slots))
 

@@ -19,14 +19,16 @@ from rich.table import Table
 from app.commands.console import FAILED, NetworkProgress, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
 from app.counts.importers.record import CountFileError
-from app.evaluation.choice import Asked, Choice, choose, gather_report
-from app.evaluation.evaluate import Evaluated, evaluate_links
+from app.evaluation.days import Choice, choose_links
+from app.evaluation.evaluate import Evaluated, evaluate_links, make_report
 from app.evaluation.in_network import learn_networks
-from app.evaluation.pages import require_folder, write_report
+from app.evaluation.measures import best_of, figures
+from app.evaluation.page import require_folder, write_report
 from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
-from app.evaluation.summary import best_of, figures
 from app.training.aligned_counts import LinkTopology
+
+MOST_LISTED = 10
 
 
 def evaluate_command(
@@ -54,19 +56,23 @@ def evaluate_command(
     """Compare KR, KR_PCA, MLKR, KR_SML, the profile, NETWORK and best on every link in the files in a report."""
     started = time.perf_counter()
     try:
-        require_reports()
-        plan = EvaluationPlan(train_days, test_days, as_day(first_day), protocol, neighbors, lags)
+        if absent := [name for name in ("matplotlib", "plotly") if find_spec(name) is None]:
+            raise ValueError(f"{' and '.join(absent)} must be installed; flowcast[reports] brings what reports need")
+        day = _day(first_day)
+        plan = EvaluationPlan(train_days, test_days, day, protocol, neighbors, lags, links, sample, seed)
         if jobs == 0:
             raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
         require_folder(output)
         open_file = file_opener(layout, zone, slot_minutes, column_map, link)
-        series, whereabouts = read_network(files, open_file)
-        choice = choose(series, plan, names=links, sample=sample, seed=seed)
-        say_first(plan, choice)
-        outcomes, more = run_with_progress(choice, plan, whereabouts, jobs)
-        choice = choice._replace(notes=[*choice.notes, *more])
-        asked = Asked(files, plan, links, sample, seed, slot_minutes, choice, time.perf_counter() - started)
-        report, pictures = gather_report(asked, outcomes)
+        series, topology = read_network(files, open_file)
+        choice = choose_links(series, plan)
+        _print_notes(choice.notes)
+        if plan.held_out_reduced:
+            notes.print(f"{plan.held_out_days} held-out days instead of 7: the training span is {plan.train_days} days")
+        outcomes, more_notes = _evaluate(choice, plan, topology, jobs)
+        choice = choice._replace(notes=[*choice.notes, *more_notes])
+        seconds = time.perf_counter() - started
+        report, pictures = make_report(files, plan, slot_minutes, choice, outcomes, seconds)
         if report.links:
             write_report(output, report, pictures)
     except (CountFileError, ValueError, OSError) as problem:
@@ -75,7 +81,7 @@ def evaluate_command(
         notes.print("interrupted: no report was written")
         raise
     if as_json or not report.links:
-        say_left_out(notes, report.not_evaluated)
+        _print_left_out(notes, report.not_evaluated)
     if not report.links:
         notes.print("nothing could be evaluated; no report was written", style="red")
         raise typer.Exit(FAILED)
@@ -85,71 +91,59 @@ def evaluate_command(
         print_summary(report, output)
 
 
-def require_reports() -> None:
-    """Refuse when what draws the report is not installed."""
-    absent = [name for name in ("matplotlib", "plotly") if find_spec(name) is None]
-    if absent:
-        raise ValueError(f"{' and '.join(absent)} must be installed; flowcast[reports] brings what reports need")
-
-
-def as_day(text: str | None) -> date | None:
-    """Read a day, or refuse it."""
+def _day(text: str | None) -> date | None:
     try:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise ValueError(f"from={text!r} is refused; it must be a day such as 2006-10-01") from None
 
 
-def say_first(plan: EvaluationPlan, choice: Choice) -> None:
-    """Print what was decided before the work begins."""
-    for note in choice.notes:
-        notes.print(escape(note), soft_wrap=True)
-    if plan.held_out_reduced:
-        notes.print(f"{plan.held_out_days} held-out days instead of 7: the training span is {plan.train_days} days")
+def _print_notes(texts: list[str]) -> None:
+    for text in texts:
+        notes.print(escape(text), soft_wrap=True)
 
 
-def run_with_progress(
-    choice: Choice, plan: EvaluationPlan, whereabouts: Mapping[str, LinkTopology], jobs: int
+def _evaluate(
+    choice: Choice, plan: EvaluationPlan, topology: Mapping[str, LinkTopology], jobs: int
 ) -> tuple[list[Evaluated | NotEvaluated], list[str]]:
-    """Evaluate the chosen links, their networks first, under a progress bar or with lines; return notes as well."""
+    """Evaluate the chosen links, their networks first, and show progress; return notes as well."""
     outcomes: list[Evaluated | NotEvaluated] = []
     with progress_bar() as progress, TemporaryDirectory(prefix="flowcast-evaluate-") as scratch:
-        shown = NetworkProgress(progress)
-        networks = learn_networks(choice.links, plan, whereabouts, Path(scratch), shown.report)
+        report = NetworkProgress(progress).report
+        networks, more_notes = learn_networks(choice.links, plan, topology, Path(scratch), report)
         bar = progress.add_task("evaluating", total=len(choice.links))
-        for outcome in evaluate_links(choice.links, plan, networks.of, jobs=jobs):
+        for outcome in evaluate_links(choice.links, plan, networks, jobs=jobs):
             outcomes.append(outcome)
             name = outcome.result.link_id if isinstance(outcome, Evaluated) else outcome.link_id
             progress.update(bar, advance=1, description=f"evaluated {escape(name)}")
             if not notes.is_terminal:
                 notes.print(f"{len(outcomes)} of {len(choice.links)} links done")
-    for note in networks.notes:
-        notes.print(escape(note), soft_wrap=True)
-    return outcomes, networks.notes
+    _print_notes(more_notes)
+    return outcomes, more_notes
 
 
-def say_left_out(console: Console, links: list[NotEvaluated], most: int = 10) -> None:
+def _print_left_out(console: Console, links: list[NotEvaluated]) -> None:
     """Print which links could not be evaluated, and why."""
-    for link in links[:most]:
+    for link in links[:MOST_LISTED]:
         console.print(f"not evaluated: {escape(link.link_id)}: {escape(link.reason)}", soft_wrap=True)
-    if len(links) > most:
-        console.print(f"and {len(links) - most} more")
+    if len(links) > MOST_LISTED:
+        console.print(f"and {len(links) - MOST_LISTED} more")
 
 
 def print_summary(report: Report, output: Path) -> None:
     """Print the best method, KR_SML's place and the links left out; then a table a measure, and where the report is."""
-    for line in headline(report.summary):
+    for line in _headline(report.summary):
         out.print(line, soft_wrap=True)
-    say_left_out(out, report.not_evaluated)
+    _print_left_out(out, report.not_evaluated)
     for measure, digits in (("rmse", 2), ("mare", 3)):
-        out.print(error_table(report, measure, digits))
+        out.print(_error_table(report, measure, digits))
     chosen = Counter(link.methods[COMPARED.index(BEST)].chosen for link in report.links)
-    told = ", ".join(f"{method} on {n}" for method, n in chosen.most_common())
-    out.print(f"chosen by {BEST} on held-out training days: {told}")
+    choices = ", ".join(f"{method} on {n}" for method, n in chosen.most_common())
+    out.print(f"chosen by {BEST} on held-out training days: {choices}")
     out.print(f"report: {escape(str(output / 'report.html'))}", soft_wrap=True)
 
 
-def headline(summary: Summary) -> list[str]:
+def _headline(summary: Summary) -> list[str]:
     """Return which method is the best over all links, which place KR_SML has, and how many links were left out."""
     total = "1 link" if summary.n_links == 1 else f"{summary.n_links} links"
     left_out = f"links left out: {summary.n_not_evaluated}"
@@ -164,7 +158,7 @@ def headline(summary: Summary) -> list[str]:
     ]
 
 
-def error_table(report: Report, measure: str, digits: int) -> Table:
+def _error_table(report: Report, measure: str, digits: int) -> Table:
     """Return a table of a test error, a row a link and a column a method; the best of a row is bold and starred."""
     days = f"{report.options.train_days} + {report.options.test_days} days"
     table = Table(title=f"test {measure.upper()} one slot ahead, {days}")

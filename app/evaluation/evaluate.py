@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from io import BytesIO
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import joblib
@@ -14,17 +17,181 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries
-from app.evaluation.days import Days, Span, cut_out
-from app.evaluation.in_network import InNetwork, absent, run_best, run_network
-from app.evaluation.measures import Yardsticks, measure
+from app.evaluation.days import Choice, Span, cut_out
+from app.evaluation.in_network import LinkNetwork, run_best, run_network
+from app.evaluation.measures import MARE_FLOOR, measure, summarise
 from app.evaluation.plan import BEST, COMPARED, METHODS, NETWORK, PROFILE, EvaluationPlan
-from app.evaluation.protocol import Run, run, run_profile
-from app.evaluation.report import Forecasts, LinkResult, MethodResult, Metric, NotEvaluated, Slots, Values
+from app.evaluation.protocol import MethodRun, SlotForecasts, run, run_profile
+from app.evaluation.report import (
+    FORMAT,
+    VERSION,
+    Forecasts,
+    LinkResult,
+    MethodResult,
+    Metric,
+    NotEvaluated,
+    Options,
+    Report,
+    Slots,
+    Values,
+)
 from app.training.link_training import data_fingerprint
 from app.training.parallel import run_parallel
+from model.error_measures import GEH_LIMIT, GEH_SHARE
+from model.link_model.lag_window import LagWindow
+
+Array = NDArray[np.float64]
 
 MOST_DAY_LABELS = 5
 COLUMNS = 4
+
+
+class Evaluated(NamedTuple):
+    """A link's figures, and its Figure 4 as a PNG."""
+
+    result: LinkResult
+    picture: bytes
+
+
+def evaluate_links(
+    links: Iterable[LinkSeries], plan: EvaluationPlan, networks: Mapping[str, LinkNetwork], *, jobs: int = -1
+) -> Iterator[Evaluated | NotEvaluated]:
+    """Evaluate links in parallel processes and yield the outcomes as they come."""
+    calls = (joblib.delayed(evaluate_link)(link, plan, networks.get(link.link_id)) for link in links)
+    yield from run_parallel(calls, jobs=jobs)
+
+
+def evaluate_link(
+    link: LinkSeries, plan: EvaluationPlan, network: LinkNetwork | None = None
+) -> Evaluated | NotEvaluated:
+    """Run all methods on one link, NETWORK and `best` where it is in a network; a failure becomes its reason."""
+    try:
+        with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
+            result = _evaluate(cut_out(link, plan), plan, network)
+            return Evaluated(result, draw_figure4(result))
+    except Exception as problem:  # one link's failure must not stop the others
+        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+        return NotEvaluated(link.link_id, reason)
+
+
+def make_report(
+    files: list[str],
+    plan: EvaluationPlan,
+    slot_minutes: int,
+    choice: Choice,
+    outcomes: list[Evaluated | NotEvaluated],
+    seconds: float,
+) -> tuple[Report, dict[str, bytes]]:
+    """Return the report, links in order, and the pictures by file name."""
+    done = sorted((o for o in outcomes if isinstance(o, Evaluated)), key=lambda o: o.result.link_id)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, NotEvaluated)]
+    left_out = sorted([*choice.left_out, *failed], key=lambda link: link.link_id)
+    links = [outcome.result for outcome in done]
+    fingerprints = "".join(f"{link.link_id} {link.data_fingerprint}\n" for link in links)
+    level = plan.training_plan("KR_SML").level
+    report = Report(
+        format=FORMAT,
+        version=VERSION,
+        flowcast_version=version("flowcast"),
+        files=[_file_name(file) for file in files],
+        data_fingerprint=hashlib.sha256(fingerprints.encode()).hexdigest(),
+        protocol=plan.protocol,
+        options=Options(
+            train_days=plan.train_days,
+            test_days=plan.test_days,
+            first_day=plan.first_day.isoformat() if plan.first_day else None,
+            links=plan.link_ids,
+            sample=plan.sample,
+            seed=None if plan.sample is None else plan.seed,
+            lags=list(LagWindow(plan.lags).lags),
+            neighbors=plan.neighbors_of("KR"),
+            slot_minutes=slot_minutes,
+            held_out_days=plan.held_out_days,
+            held_out_days_reduced=plan.held_out_reduced,
+            level=level,
+            mare_floor=MARE_FLOOR,
+            geh_limit=GEH_LIMIT,
+            geh_share=GEH_SHARE,
+        ),
+        notes=choice.notes,
+        summary=summarise(links, left_out, level),
+        links=links,
+        not_evaluated=left_out,
+        seconds=seconds,
+    )
+    return report, {link.figure: outcome.picture for link, outcome in zip(links, done, strict=True)}
+
+
+def _file_name(file: str) -> str:
+    """Return a file's name without its folder, which means nothing elsewhere, as text that can be written."""
+    return "standard input" if file == "-" else Path(file).name.encode(errors="replace").decode()
+
+
+def figure_name(link_id: str) -> str:
+    """Return the file name of a link's Figure 4: its id, with what a file name cannot hold quoted."""
+    return f"figure4-{quote(link_id, safe='')}.png"
+
+
+def _evaluate(span: Span, plan: EvaluationPlan, network: LinkNetwork | None) -> LinkResult:
+    link = span.link
+    runs: dict[str, MethodRun] = {method: run(method, span, plan) for method in METHODS}
+    runs[PROFILE] = profile = run_profile(span, plan.training_plan("KR_SML").level)
+    absent = MethodRun(0.0, SlotForecasts.missing(span.cut), SlotForecasts.missing(len(span.test_slots)))
+    runs[NETWORK] = absent if network is None else run_network(network, span)
+    runs[BEST] = absent if network is None else run_best(network, span, plan, profile)
+    methods = [_method_result(method, runs[method], span, plan) for method in COMPARED]
+    last_train = span.first_day + timedelta(days=plan.train_days - 1)
+    starts = [link.grid.start(link.first + int(slot)) for slot in span.test_slots]
+    return LinkResult(
+        link_id=link.link_id,
+        zone=link.zone.key,
+        train_from=span.first_day.isoformat(),
+        train_to=last_train.isoformat(),
+        test_from=(last_train + timedelta(days=1)).isoformat(),
+        test_to=(last_train + timedelta(days=plan.test_days)).isoformat(),
+        mean_count=float(np.nanmean(span.training.counts)),
+        d=len(span.window),
+        rank=methods[METHODS.index("KR_SML")].rank or 0,
+        pca_d=methods[METHODS.index("KR_PCA")].rank or 0,
+        data_fingerprint=data_fingerprint(link),
+        figure=figure_name(link.link_id),
+        methods=methods,
+        test_slots=Slots(
+            slot_starts=[start.strftime("%Y-%m-%dT%H:%M:%SZ") for start in starts],
+            local_starts=[start.astimezone(link.zone).strftime("%Y-%m-%dT%H:%M") for start in starts],
+            counts=_rounded(span.series.counts[span.cut :]),
+        ),
+    )
+
+
+def _method_result(method: str, run: MethodRun, span: Span, plan: EvaluationPlan) -> MethodResult:
+    counts, cut, minutes = span.series.counts, span.cut, span.link.grid.slot_minutes
+    return MethodResult(
+        method=method,
+        protocol="paper" if plan.under_the_paper(method) else "product",
+        k=run.neighbors,
+        bandwidth=None if run.neighbors is None else plan.training_plan("KR_SML").bandwidth,
+        rank=None if run.components is None else len(run.components),
+        mu=run.mu,
+        n_iter=run.n_iter,
+        level_share=run.level_share,
+        seconds=run.seconds,
+        train=measure(counts[:cut], run.train, span.profile_without_own_day(), span.training.last_week(), minutes),
+        test=measure(counts[cut:], run.test, span.profile[cut:], span.last_week()[cut:], minutes),
+        metric=None if run.components is None else _metric(run.components, span),
+        forecasts=Forecasts(*(_rounded(values) for values in run.test)),
+        chosen=run.chosen,
+    )
+
+
+def _metric(components: Array, span: Span) -> Metric:
+    spreads = np.linalg.svd(components, compute_uv=False) ** 2
+    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
+    return Metric(np.sum(components**2, axis=0).tolist(), eigenvalues.tolist())
+
+
+def _rounded(values: Array) -> Values:
+    return [None if np.isnan(value) else round(float(value), 2) for value in values]
 
 
 def draw_figure4(link: LinkResult) -> bytes:
@@ -61,8 +228,8 @@ def draw_figure4(link: LinkResult) -> bytes:
     return out.getvalue()
 
 
-def _as_array(values: list[float | None]) -> Any:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+def _as_array(values: Values) -> Array:
+    return np.array(values, dtype=np.float64)  # None becomes NaN
 
 
 def _midnights(local_starts: list[str]) -> list[tuple[int, str]]:
@@ -73,108 +240,3 @@ def _midnights(local_starts: list[str]) -> list[tuple[int, str]]:
     every = -(-len(days) // MOST_DAY_LABELS)
     named = [(at, datetime.fromisoformat(day).strftime("%a %d %b")) for day, at in days.items()]
     return named[::every]
-
-
-Array = NDArray[np.float64]
-
-
-class Evaluated(NamedTuple):
-    """A link's figures, and its Figure 4 as a PNG."""
-
-    result: LinkResult
-    picture: bytes
-
-
-def evaluate_links(
-    links: Iterable[LinkSeries], plan: EvaluationPlan, networks: Mapping[str, InNetwork], *, jobs: int = -1
-) -> Iterator[Evaluated | NotEvaluated]:
-    """Evaluate links in parallel processes and give the outcomes as they come."""
-    calls = (joblib.delayed(evaluate_link)(link, plan, networks.get(link.link_id)) for link in links)
-    yield from run_parallel(calls, jobs=jobs)
-
-
-def evaluate_link(link: LinkSeries, plan: EvaluationPlan, network: InNetwork | None = None) -> Evaluated | NotEvaluated:
-    """Run all methods on one link, NETWORK and `best` where it is in a network; a failure becomes its reason."""
-    try:
-        with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
-            result = _evaluate(cut_out(link, plan), plan, network)
-            return Evaluated(result, draw_figure4(result))
-    except Exception as problem:  # one link's failure must not stop the others
-        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
-        return NotEvaluated(link.link_id, reason)
-
-
-def figure_name(link_id: str) -> str:
-    """Return the file name of a link's Figure 4: its id, but for what a file name cannot hold."""
-    return f"figure4-{quote(link_id, safe='')}.png"
-
-
-def _runs(days: Days, span: Span, plan: EvaluationPlan, network: InNetwork | None) -> dict[str, Run]:
-    runs: dict[str, Run] = {method: run(method, span, plan) for method in METHODS}
-    runs[PROFILE] = profile = run_profile(span, plan.training_plan("KR_SML").level)
-    if network is not None:
-        runs[NETWORK] = run_network(network, span, days.link.link_id)
-        runs[BEST] = run_best(network, span, days, plan, profile)
-    return runs
-
-
-def _evaluate(days: Days, plan: EvaluationPlan, network: InNetwork | None) -> LinkResult:
-    link = days.link
-    span = Span.of(link, days.cut, plan.lags)
-    runs = _runs(days, span, plan, network)
-    methods = [_method_result(method, runs.get(method) or absent(span), span, plan) for method in COMPARED]
-    last_train = days.first_day + timedelta(days=plan.train_days - 1)
-    last_test = last_train + timedelta(days=plan.test_days)
-    starts = [link.grid.start(link.first + int(slot)) for slot in span.test_slots]
-    return LinkResult(
-        link_id=link.link_id,
-        zone=link.zone.key,
-        train_from=days.first_day.isoformat(),
-        train_to=last_train.isoformat(),
-        test_from=(last_train + timedelta(days=1)).isoformat(),
-        test_to=last_test.isoformat(),
-        mean_count=float(np.nanmean(span.learnt.counts)),
-        d=len(span.window),
-        rank=methods[METHODS.index("KR_SML")].rank or 0,
-        pca_d=methods[METHODS.index("KR_PCA")].rank or 0,
-        data_fingerprint=data_fingerprint(link),
-        figure=figure_name(link.link_id),
-        methods=methods,
-        test_slots=Slots(
-            slot_starts=[start.strftime("%Y-%m-%dT%H:%M:%SZ") for start in starts],
-            local_starts=[start.astimezone(link.zone).strftime("%Y-%m-%dT%H:%M") for start in starts],
-            counts=_rounded(span.series.counts[span.cut :]),
-        ),
-    )
-
-
-def _method_result(method: str, run: Run, span: Span, plan: EvaluationPlan) -> MethodResult:
-    counts, minutes = span.series.counts, 1440 / span.series.slots_per_day
-    in_training = Yardsticks(span.usual_without_own_day(), span.learnt.last_week())
-    in_test = Yardsticks(span.usual[span.cut :], span.last_week()[span.cut :])
-    return MethodResult(
-        method=method,
-        protocol="paper" if plan.under_the_paper(method) else "product",
-        k=run.neighbors,
-        bandwidth=None if run.neighbors is None else plan.training_plan("KR_SML").bandwidth,
-        rank=None if run.components is None else len(run.components),
-        mu=run.mu,
-        n_iter=run.n_iter,
-        level_share=run.level_share,
-        seconds=run.seconds,
-        train=measure(counts[: span.cut], run.train, in_training, minutes),
-        test=measure(counts[span.cut :], run.test, in_test, minutes),
-        metric=None if run.components is None else _metric(run.components, span),
-        forecasts=Forecasts(*(_rounded(values) for values in run.test)),
-        chosen=run.chosen,
-    )
-
-
-def _metric(components: Array, span: Span) -> Metric:
-    spreads = np.linalg.svd(components, compute_uv=False) ** 2
-    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
-    return Metric(np.sum(components**2, axis=0).tolist(), eigenvalues.tolist())
-
-
-def _rounded(values: Array) -> Values:
-    return [None if np.isnan(value) else round(float(value), 2) for value in values]

@@ -1,4 +1,4 @@
-"""How an evaluation is run: which days, which settings, the same for every link."""
+"""The plan of an evaluation: links, days and settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PROFILE, NETWORK, BEST = "profile", "NETWORK", "best"
 COMPARED: tuple[str, ...] = (*METHODS, PROFILE, NETWORK, BEST)  # the columns of the report's tables
 PROTOCOLS = ("paper", "product")
 PAPER_NEIGHBORS, PAPER_BANDWIDTH, PAPER_STEPS = 8, 1.0, 30
-LEAST_TRAIN_DAYS = 7  # detector health asks for seven days' worth of sound counts
+LEAST_TRAIN_DAYS = 7  # detector health needs seven days' worth of sound counts
 MOST_DAYS = 3660
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Days, settings and protocol of an evaluation.
+    """Links, days, settings and protocol of an evaluation.
 
     Parameters
     ----------
@@ -36,6 +36,10 @@ class EvaluationPlan:
     neighbors : int, optional
         k: under "paper" of KR, KR_PCA and MLKR (8), under "product" of all four (20).
     lags : int
+    links : str, optional
+        Ids of the links, separated by commas; left out, all that can be evaluated, or a sample of them.
+    sample, seed : int
+        How many links to draw, and the seed of the draw.
     """
 
     train_days: int = 22
@@ -44,6 +48,9 @@ class EvaluationPlan:
     protocol: str = "paper"
     neighbors: int | None = None
     lags: int = 45
+    links: str | None = None
+    sample: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         whole_number(self, "train_days", at_least=LEAST_TRAIN_DAYS, at_most=MOST_DAYS)
@@ -53,6 +60,21 @@ class EvaluationPlan:
         if self.neighbors is not None:
             whole_number(self, "neighbors", at_least=1)
         LagWindow(self.lags)
+        if self.links is not None and self.sample is not None:
+            raise ValueError("links and sample are both given; they exclude each other")
+        if self.link_ids == []:
+            raise ValueError(f"links={self.links!r} is refused; it must name at least one link")
+        if self.sample is not None and self.sample < 1:
+            raise ValueError(f"sample={self.sample} is refused; it must be a whole number of at least 1")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed} is refused; it must be a whole number of at least 0")
+
+    @property
+    def link_ids(self) -> list[str] | None:
+        """Ids of the links that are named, each once; None where none is."""
+        if self.links is None:
+            return None
+        return list(dict.fromkeys(name.strip() for name in self.links.split(",") if name.strip()))
 
     @property
     def held_out_days(self) -> int:

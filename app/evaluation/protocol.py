@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,13 @@ class SlotForecasts(NamedTuple):
     lower: Array
     upper: Array
 
+    @classmethod
+    def missing(cls, slots: int) -> SlotForecasts:
+        """Return forecasts of slots that have none."""
+        return cls(*(np.full(slots, np.nan) for _ in range(3)))
 
-class Run(NamedTuple):
+
+class MethodRun(NamedTuple):
     """A method trained on a link: what it is, and its forecast of each training and test slot."""
 
     seconds: float
@@ -57,14 +62,15 @@ class PaperModel:
     @classmethod
     def fit(cls, method: Method, span: Span, neighbors: int = PAPER_NEIGHBORS) -> PaperModel:
         """Fit KR, KR_PCA or MLKR to the training days, MLKR descended to the end."""
-        center, spread = float(np.nanmean(span.learnt.counts)), float(np.nanstd(span.learnt.counts))
-        scale = spread if spread > 0.0 else 1.0
+        center, scale = float(np.nanmean(span.training.counts)), float(np.nanstd(span.training.counts)) or 1.0
         X, y = (span.rows.X - center) / scale, (span.rows.y - center) / scale
-        if method == "MLKR":
-            return cls(_descended(X, y, span, neighbors), center, scale, span)
-        kinds: dict[str, type[KR]] = {"KR": KR, "KR_PCA": KR_PCA}
-        estimator = kinds[method](n_neighbors=neighbors, bandwidth=PAPER_BANDWIDTH, standardize=False)
-        return cls(estimator.fit(X, y), center, scale, span)
+        settings: dict[str, Any] = {"n_neighbors": neighbors, "bandwidth": PAPER_BANDWIDTH, "standardize": False}
+        if method != "MLKR":
+            return cls({"KR": KR, "KR_PCA": KR_PCA}[method](**settings).fit(X, y), center, scale, span)
+        estimator = MLKR(**settings, exclusion=span.series.slots_per_day, max_iter=PAPER_STEPS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is bounded on purpose
+            return cls(estimator.fit(X, y, positions=span.rows.positions), center, scale, span)
 
     def expected(self, windows: Array) -> Array:
         """Return the expected counts after some windows; never below zero."""
@@ -87,84 +93,69 @@ class PaperModel:
         return np.asarray(np.maximum(estimates * self.scale + self.center, 0.0))
 
 
-def _descended(X: Array, y: Array, span: Span, neighbors: int) -> MLKR:
-    estimator = MLKR(
-        n_neighbors=neighbors,
-        bandwidth=PAPER_BANDWIDTH,
-        standardize=False,
-        exclusion=span.series.slots_per_day,
-        max_iter=PAPER_STEPS,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is bounded on purpose
-        return estimator.fit(X, y, positions=span.rows.positions)
-
-
-def run(method: Method, span: Span, plan: EvaluationPlan) -> Run:
+def run(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     """Train a method on the training days and forecast every slot."""
-    return _run_paper(method, span, plan) if plan.under_the_paper(method) else _run_product(method, span, plan)
+    return (_run_paper if plan.under_the_paper(method) else _run_product)(method, span, plan)
 
 
-def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> Run:
+def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     started = time.perf_counter()
     model = PaperModel.fit(method, span, plan.neighbors_of(method))
-    expected = model.expected(span.windows(span.test_slots))
+    expected = model.expected(span.test_windows)
     seconds = time.perf_counter() - started
     trained = model.expected_without(span.series.slots_per_day)
     # The paper has no intervals: these are the product's, learnt from the leave-one-out errors.
     bands = Bands.learn(trained[:, None], span.rows.y[:, None], plan.training_plan(method).level)
-    return Run(
+    return MethodRun(
+        seconds,
+        _on_training_slots(span, trained, bands),
+        one_ahead(expected, bands),
         neighbors=model.estimator.n_neighbors,
         components=model.estimator.components_,
-        mu=None,
         n_iter=getattr(model.estimator, "n_iter_", None),
         level_share=0.0,
-        seconds=seconds,
-        train=_on_all_slots(span, trained, bands),
-        test=one_ahead(expected, bands),
     )
 
 
-def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> Run:
+def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     started = time.perf_counter()
-    result = train(span.learnt, plan.training_plan(method), suspect=span.suspect[: span.cut])
+    result = train(span.training, plan.training_plan(method), suspect=span.training_link.suspect)
     model, bands = result.model, result.model.bands
     assert bands is not None
-    expected = model.expected_counts(span.windows(span.test_slots))[:, 0]
+    expected = model.expected_counts(span.test_windows)[:, 0]
     seconds = time.perf_counter() - started
-    rows = span.rows
-    trained = model.expected_without(rows.X, rows.positions, span.series.slots_per_day)[:, 0]
-    return Run(
+    trained = model.expected_without(span.rows.X, span.rows.positions, span.series.slots_per_day)[:, 0]
+    return MethodRun(
+        seconds,
+        _on_training_slots(span, trained, bands),
+        one_ahead(expected, bands),
         neighbors=model.neighborhood.n_neighbors,
         components=model.components,
         mu=result.mu if method == "KR_SML" else None,  # MLKR has no penalty
         n_iter=result.n_iter,
         level_share=float(model.level_shares[0]),
-        seconds=seconds,
-        train=_on_all_slots(span, trained, bands),
-        test=one_ahead(expected, bands),
     )
 
 
-def run_profile(span: Span, level: float) -> Run:
+def run_profile(span: Span, level: float) -> MethodRun:
     """Forecast every slot by the profile of the training days; a training day by that of the other days."""
     started = time.perf_counter()
-    trained = span.usual_without_own_day()
-    bands = Bands.learn(trained[:, None], span.learnt.counts[:, None], level)
-    test = one_ahead(span.usual[span.cut :], bands)
-    return Run(time.perf_counter() - started, one_ahead(trained, bands), test)
+    trained = span.profile_without_own_day()
+    bands = Bands.learn(trained[:, None], span.training.counts[:, None], level)
+    test = one_ahead(span.profile[span.cut :], bands)
+    return MethodRun(time.perf_counter() - started, one_ahead(trained, bands), test)
 
 
-def _on_all_slots(span: Span, expected: Array, bands: Bands) -> SlotForecasts:
-    """Put forecasts of the training rows onto the training slots."""
-    out = SlotForecasts(*(np.full(span.cut, np.nan) for _ in range(3)))
+def _on_training_slots(span: Span, expected: Array, bands: Bands) -> SlotForecasts:
+    """Return forecasts of the training slots from those of the training rows."""
+    out = SlotForecasts.missing(span.cut)
     for slots, values in zip(out, one_ahead(expected, bands), strict=True):
         slots[span.rows.positions] = values
     return out
 
 
 def one_ahead(expected: Array, bands: Bands) -> SlotForecasts:
-    """Draw the interval one slot ahead around expected counts, free of what rounding left."""
+    """Return expected counts with the interval one slot ahead, without what rounding left."""
     first = Bands(bands.level, bands.edges[:1], bands.below[:1], bands.above[:1])
     lower, upper = first.around(expected[:, None])
     return SlotForecasts(*(np.round(values, DECIMALS) for values in (expected, lower[:, 0], upper[:, 0])))

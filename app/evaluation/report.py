@@ -1,16 +1,34 @@
-"""What an evaluation found, in the layout of ``report.json`` (docs/evaluation.md)."""
+"""The report of an evaluation, in the layout of ``report.json`` (docs/evaluation.md)."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
-
-from app.evaluation.measures import Measures
 
 FORMAT, VERSION = "flowcast-evaluation", 1
 Values = list[float | None]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Figures of one method on one part of the days; None where a figure is undefined."""
+
+    rmse: float | None
+    mare: float | None
+    mae: float | None
+    bias: float | None
+    wape: float | None
+    geh_pass_share: float | None
+    mean_geh: float | None
+    coverage: float | None
+    interval_width: float | None
+    skill_profile: float | None
+    skill_last_week: float | None
+    n_used: int  # slots scored: with a count and a forecast
+    n_missing: int  # slots without one of them
+    n_below_floor: int  # scored, but left out of MARE
+    n_without_flow: int  # scored, but left out of GEH
+    n_last_week: int  # scored slots that have a last week
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, and what follows from it."""
+    """The options of an evaluation, and what follows from them."""
 
     train_days: int
     test_days: int
@@ -148,18 +166,6 @@ class Report:
     not_evaluated: list[NotEvaluated]
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as plain dictionaries and lists."""
-        return asdict(self)
-
     def to_text(self) -> str:
-        """Return the text of report.json; a number that is none has no place in it."""
-        return json.dumps(self.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def fingerprint_of(links: list[LinkResult]) -> str:
-    """Return one fingerprint of all links' counts."""
-    digest = hashlib.sha256()
-    for link in links:
-        digest.update(f"{link.link_id} {link.data_fingerprint}\n".encode())
-    return digest.hexdigest()
+        """Return the text of report.json, in which NaN and infinity are not allowed."""
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))

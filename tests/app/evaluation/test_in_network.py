@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.evaluation.days import Span, cut_out
+from app.evaluation.days import cut_out
 from app.evaluation.in_network import learn_networks, run_best, run_network
 from app.evaluation.protocol import run, run_profile
 from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
@@ -15,11 +15,10 @@ pytestmark = pytest.mark.journey  # networks are trained
 
 
 def evaluated(links, folder: Path):
-    networks = learn_networks(links, PLAN, {}, folder)
-    days = cut_out(links[0], PLAN)
-    span = Span.of(days.link, days.cut, PLAN.lags)
-    place, profile = networks.of[links[0].link_id], run_profile(span, 0.9)
-    return run_network(place, span, links[0].link_id), run_best(place, span, days, PLAN, profile), profile, span
+    networks, _ = learn_networks(links, PLAN, {}, folder)
+    span, network = cut_out(links[0], PLAN), networks[links[0].link_id]
+    profile = run_profile(span, 0.9)
+    return run_network(network, span), run_best(network, span, PLAN, profile), profile, span
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,8 @@ def test_best_is_what_it_chose(as_counted):
 
 def test_one_link_has_no_network_and_a_note_says_so(tmp_path):
     link = city_links(1)[0]
-    networks = learn_networks([link], PLAN, {}, tmp_path)
-    assert networks.notes == [
+    _, notes = learn_networks([link], PLAN, {}, tmp_path)
+    assert notes == [
         f"NETWORK is left out for {link.link_id}: a network of 1 link is none; at least 2 links with counts are needed"
     ]
     network, best, _, _ = evaluated([link], tmp_path / "again")
@@ -64,7 +63,7 @@ def test_one_link_has_no_network_and_a_note_says_so(tmp_path):
 
 def test_links_with_other_days_are_in_another_network(tmp_path):
     links = [steady_link("Aa"), replace(steady_link("Bb"), first=steady_link().first + 96)]
-    notes = learn_networks(links, PLAN, {}, tmp_path).notes
+    _, notes = learn_networks(links, PLAN, {}, tmp_path)
     assert [note.split(":")[0] for note in notes] == ["NETWORK is left out for Aa", "NETWORK is left out for Bb"]
 
 

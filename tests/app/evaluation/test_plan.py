@@ -17,11 +17,19 @@ from model.link_model.training_plan import TrainingPlan
         ("neighbors", 0),
         ("lags", 0),
         ("protocol", "papre"),
+        ("links", " , "),
+        ("sample", 0),
+        ("seed", -1),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_name_and_value(field, value):
     with pytest.raises(ValueError, match=rf"{field}='?{value}"):
         EvaluationPlan(**{field: value})
+
+
+def test_links_are_named_or_drawn():
+    with pytest.raises(ValueError, match="exclude each other"):
+        EvaluationPlan(sample=1, links="Ba")
 
 
 @pytest.mark.parametrize(("train_days", "held_out"), [(7, 2), (10, 3), (20, 6), (21, 7), (22, 7), (60, 7)])

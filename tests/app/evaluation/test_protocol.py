@@ -10,12 +10,12 @@ from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
 
 @pytest.fixture(scope="module")
 def span() -> Span:
-    return Span.of(city_links()[0], 8 * 96, 12)
+    return Span(city_links()[0], 8 * 96, 12)
 
 
 def test_kr_under_the_paper_is_plain_kr_in_the_links_own_units(span):
     model = PaperModel.fit("KR", span)
-    counts = span.learnt.counts
+    counts = span.training.counts
     center, scale = np.nanmean(counts), np.nanstd(counts)
     plain = KR(n_neighbors=8, standardize=False).fit((span.rows.X - center) / scale, (span.rows.y - center) / scale)
     windows = span.windows(span.test_slots)
@@ -36,7 +36,7 @@ def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
 
 
 def test_where_a_day_bars_everything_nothing_is_said():
-    short = Span.of(steady_link(days=3), 100, 12)
+    short = Span(steady_link(days=3), 100, 12)
     assert np.isnan(PaperModel.fit("KR", short).expected_without(96)).all()
 
 
@@ -62,7 +62,7 @@ def test_every_method_forecasts_every_test_slot_and_training_window(span, method
 def test_kr_sml_is_what_the_product_trains(span):
     from model.link_model.training import train
 
-    model = train(span.learnt, PLAN.training_plan("KR_SML")).model
+    model = train(span.training, PLAN.training_plan("KR_SML")).model
     expected = model.forecast(span.windows(span.test_slots))
     done = run("KR_SML", span, PLAN)
     for ours, theirs in zip(done.test, expected, strict=True):
@@ -72,7 +72,7 @@ def test_kr_sml_is_what_the_product_trains(span):
 def test_what_rounding_leaves_decides_nothing():
     link = steady_link()
     busy = np.where(link.counts > 100, 1.0, 0.0)
-    done = run("KR", Span.of(with_counts(link, busy), 8 * 96, 12), PLAN)
+    done = run("KR", Span(with_counts(link, busy), 8 * 96, 12), PLAN)
     for values in done.test:
         whole = np.round(values)
         near = np.abs(values - whole) < 1e-9

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.evaluation.choice import Asked, Choice, gather_report
+from app.evaluation.days import Choice
+from app.evaluation.evaluate import make_report
 from tests.support.evaluation import PLAN
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
@@ -51,7 +53,7 @@ def test_fingerprints_are_of_the_counts(city_json):
     assert len({link["data_fingerprint"] for link in city_json["links"]} | {city_json["data_fingerprint"]}) == 3
 
 
-def test_links_asked_for_are_said_as_they_were_understood():
-    asked = Asked(["a.csv"], PLAN, " Ba, ,Cf,Ba,,", None, 0, 15, Choice([], [], []), 1.0)
-    report, _ = gather_report(asked, [])
+def test_named_links_are_listed_once():
+    plan = replace(PLAN, links=" Ba, ,Cf,Ba,,")
+    report, _ = make_report(["a.csv"], plan, 15, Choice([], [], []), [], 1.0)
     assert report.options.links == ["Ba", "Cf"]

@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from app.evaluation.tables import COUNT, LEVEL, RATIO, SHARE, VEHICLES, shown
+from app.evaluation.tables import COUNT, LEVEL, RATIO, SHARE, VEHICLES, rounded
 
 MEASURES = {
     "4": ("train", {"rmse", "mare"}),
@@ -24,8 +24,8 @@ MEASURES = {
         (0.9, LEVEL, "90 %"),
     ],
 )
-def test_figures_are_rounded_for_the_eye(value, style, text):
-    assert shown(value, style) == text
+def test_figures_are_rounded(value, style, text):
+    assert rounded(value, style) == text
 
 
 def test_the_csv_has_every_table_at_full_precision(city_report, city_json):

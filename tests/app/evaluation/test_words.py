@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.evaluation.words import Numbers, verdict
+from app.evaluation.tables import Numbers
+from app.evaluation.words import verdict
 
 OVERFITS = "believes itself more exact than it is"
 STRAYED = "strayed further than those it was learnt from"

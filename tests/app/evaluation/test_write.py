@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.core.csv_cells import from_cell
-from app.evaluation.choice import Asked, Choice, gather_report
-from app.evaluation.evaluate import figure_name
-from app.evaluation.pages import write_report
+from app.evaluation.days import Choice
+from app.evaluation.evaluate import figure_name, make_report
+from app.evaluation.page import write_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
 from tests.support.evaluation import PLAN
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.journey  # a picture for each link; the first one of a 
 def made(odd_link) -> tuple[Report, dict[str, bytes]]:
     name = "a.b:c"
     done = odd_link._replace(result=replace(odd_link.result, link_id=name, figure=figure_name(name)))
-    asked = Asked(["some/where/counts.csv"], PLAN, None, None, 0, 15, Choice([], [], []), 1.0)
-    return gather_report(asked, [done])
+    return make_report(["some/where/counts.csv"], PLAN, 15, Choice([], [], []), [done], 1.0)
 
 
 def names(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from app.evaluation.choice import Asked, Choice, gather_report
-from app.evaluation.pages import all_tables, write_report
+from app.evaluation.days import Choice
+from app.evaluation.evaluate import make_report
+from app.evaluation.page import write_report
 from app.evaluation.report import Forecasts, NotEvaluated, Slots
-from app.evaluation.words import Numbers
+from app.evaluation.tables import Numbers, tables_html
 from tests.support.evaluation import MARKUP, PLAN
 from tests.support.waiting import WAIT_SECONDS
 
@@ -37,7 +38,8 @@ def marked_up(odd_link, tmp_path_factory) -> Path:
     done = odd_link._replace(result=replace(result, methods=methods, test_slots=slots))
     choice = Choice([], [NotEvaluated(f"{MARKUP}2", f"reason {MARKUP}")], [f"note {MARKUP}"])
     folder = tmp_path_factory.mktemp("marked")
-    write_report(folder, *gather_report(Asked([f"in/{MARKUP}"], PLAN, MARKUP, None, 0, 15, choice, 1.0), [done]))
+    plan = replace(PLAN, links=MARKUP)
+    write_report(folder, *make_report([f"in/{MARKUP}"], plan, 15, choice, [done], 1.0))
     return folder
 
 
@@ -118,11 +120,11 @@ class TestText:
         assert page.count("&lt;/script&gt;&lt;img src=x") >= 5
 
     def test_an_evaluation_of_nothing_still_has_its_tables(self, marked_up):
-        asked = Asked(["a.csv"], PLAN, None, None, 0, 15, Choice([], [NotEvaluated("Ba", "no count")], []), 1.0)
-        report, pictures = gather_report(asked, [])
+        choice = Choice([], [NotEvaluated("Ba", "no count")], [])
+        report, pictures = make_report(["a.csv"], PLAN, 15, choice, [], 1.0)
         write_report(marked_up / "empty", report, pictures)
         assert "Ba" in (marked_up / "empty" / "report.html").read_text()
-        assert all_tables(report, Numbers(report.as_json())).count("<table>") == 6
+        assert tables_html(report, Numbers(asdict(report))).count("<table>") == 6
 
 
 class Watched:

@@ -1,0 +1,153 @@
+"""``report.html``: one page that opens anywhere, with everything it needs inside; and the folder of a report."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from app.evaluation.plan import COMPARED, METHODS
+from app.evaluation.report import Report
+from app.evaluation.tables import LEVEL, Numbers, tables_csv, tables_html
+from app.evaluation.words import made, verdict
+
+MOST_LEFT_OUT_OPEN = 10
+MEASURES = (
+    (
+        "RMSE, vehicles a slot",
+        "The root of the mean squared error. Large misses weigh most: a forecast 40 vehicles off counts like sixteen "
+        "that are 10 off. Compare it between methods on one link, not between links of different size.",
+    ),
+    (
+        "MARE",
+        "The mean of error over count: 0.15 means that a forecast is off by 15 % of the count, each slot weighing the "
+        "same, the quiet night as much as the peak. It explodes near zero, so only slots with a count of at least the "
+        "floor of {floor} are in it; report.json says how many were left out.",
+    ),
+    (
+        "WAPE",
+        "The sum of all errors over the sum of all counts: the share of vehicles expected too many or too few. Busy "
+        "slots weigh as much as they carry.",
+    ),
+    (
+        "GEH",
+        "The traffic engineer's own: √(2(m - c)² / (m + c)) on hourly flows m and c. A link passes when it is below "
+        "{limit} in at least {share} of its slots. It is lenient at low flow; never look at it alone.",
+    ),
+    (
+        "Coverage and width",
+        "The share of counts that fell inside the stated interval, which is meant to hold {level}, and how wide the "
+        "interval is. Less coverage than stated is false confidence; more, at a great width, is of little use.",
+    ),
+    (
+        "Skill",
+        "1 - RMSE over the RMSE of a simpler forecast: 10 % means a tenth less error, 0 no gain, below 0 worse. The "
+        "simpler forecasts are the link's profile (its usual count at that weekday and time of day, from the training "
+        "days) and the same slot last week.",
+    ),
+)
+
+
+def page(report: Report) -> str:
+    """Return the text of report.html."""
+    # Not at the top: plotly comes with the reports extra. Its wheel carries the script.
+    from plotly.offline import get_plotlyjs
+
+    numbers = Numbers(asdict(report))
+    n = len(report.links)
+    noun = "link" if n == 1 else "links"
+    return Template(_resource("page.html")).substitute(
+        style=_resource("page.css"),
+        title=f"{n} {noun}",
+        n_links_shown=f"{numbers.span('summary.n_links')} {noun}",
+        about=_about(report),
+        verdict=_paragraphs([*map(escape, report.notes), *(verdict(numbers) if n else [])]),
+        link_options="".join(
+            f'<option value="{i}">{escape(link.link_id)}</option>' for i, link in enumerate(report.links)
+        ),
+        method_options="".join(
+            f'<option value="{at}"{" selected" if method == "KR_SML" else ""}>{method}</option>'
+            for at, method in enumerate(METHODS)
+        ),
+        tables=tables_html(report, numbers),
+        measures=_measures(numbers),
+        made=_paragraphs(made(numbers)) if n else "",
+        left_out=_left_out(report, numbers),
+        footer=f"Flowcast {escape(report.flowcast_version)}, {numbers.span('seconds')} s. Fingerprint of the counts: "
+        f"<code>{escape(report.data_fingerprint)}</code>.",
+        data=_inside_script(report.to_text()),
+        plotly=get_plotlyjs(),
+        script=_resource("page.js"),
+    )
+
+
+def _about(report: Report) -> str:
+    spans = {(link.train_from, link.train_to, link.test_from, link.test_to) for link in report.links}
+    days = "Days as each link has them."
+    if len(spans) == 1:
+        days = "Learnt from {} to {}, tested from {} to {}, local days.".format(*spans.pop())
+    return f"{escape(', '.join(report.files))}. {days} Methods: {', '.join(COMPARED)}, one slot ahead."
+
+
+def _measures(numbers: Numbers) -> str:
+    values = {
+        "floor": numbers.span("options.mare_floor"),
+        "limit": numbers.span("options.geh_limit"),
+        "share": numbers.span("options.geh_share", LEVEL),
+        "level": numbers.span("options.level", LEVEL),
+    }
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text.format(**values)}</dd>" for name, text in MEASURES) + "</dl>"
+
+
+def _left_out(report: Report, numbers: Numbers) -> str:
+    links = report.not_evaluated
+    if not links:
+        return "<p>Every link asked for was evaluated.</p>"
+    rows = "".join(f"<li><strong>{escape(link.link_id)}</strong>: {escape(link.reason)}</li>" for link in links)
+    is_open = " open" if len(links) <= MOST_LEFT_OUT_OPEN else ""
+    noun = "link" if len(links) == 1 else "links"
+    total = numbers.span("summary.n_not_evaluated")
+    return f"<details{is_open}><summary>{total} {noun}, and why</summary><ul>{rows}</ul></details>"
+
+
+def _paragraphs(texts: list[str]) -> str:
+    return "\n".join(f"<p>{text}</p>" for text in texts)
+
+
+def _resource(name: str) -> str:
+    return files("app.evaluation").joinpath(name).read_text(encoding="utf-8")
+
+
+def _inside_script(text: str) -> str:
+    """Escape what could end the script element that JSON is in, whatever its strings hold."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def require_folder(output: Path) -> None:
+    """Make a report's folder; raise ``OSError`` for one that cannot be written to, before the work begins."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=output):
+        pass
+
+
+def write_report(output: Path, report: Report, pictures: dict[str, bytes]) -> None:
+    """Write report.html, report.json, tables.csv and a picture a link; remove an older report's pictures.
+
+    Everything is written beside its place first, so that an interruption leaves no half report.
+    """
+    contents = dict(pictures)
+    contents["tables.csv"] = tables_csv(report).encode()
+    contents["report.json"] = report.to_text().encode()
+    contents["report.html"] = page(report).encode()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=output) as beside:
+        for name, content in contents.items():
+            (Path(beside) / name).write_bytes(content)
+        for name in contents:
+            (Path(beside) / name).replace(output / name)
+    for old in output.glob("figure4-*.png"):
+        if old.name not in contents:
+            old.unlink()
