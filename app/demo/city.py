@@ -16,18 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.csv_cells import as_cell
-from app.core.slots import SlotGrid, zone_named
+from app.core.slots import SlotGrid
 from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
-from app.demo.events import (
-    CAPACITY_LEFT,
-    DIVERTED,
-    KINDS,
-    Event,
-    PlannedEvent,
-    apply_detector_faults,
-    describe,
-    plan_events,
-)
+from app.demo.events import CAPACITY_LEFT, DIVERTED, KINDS, Event, apply_detector_faults, plan_events
 from app.demo.network import SPACING_M, CityLink, Network, build_network
 
 STRAIGHT_ON, TURNING = 0.55, 0.20  # share of a link's traffic that goes on into the next one
@@ -94,21 +85,19 @@ def local_entries(usual: FloatArray, turns: Turns) -> FloatArray:
     return np.maximum(ENTERS_AT_LEAST * usual, usual - fed)
 
 
-def build_roads(
-    links: tuple[CityLink, ...], n_slots: int, plans: list[PlannedEvent], rng: np.random.Generator
-) -> Roads:
+def build_roads(links: tuple[CityLink, ...], n_slots: int, events: list[Event], rng: np.random.Generator) -> Roads:
     """Return the vehicles that each link can pass and hold, works and incidents included."""
     capacity = np.array([link.passes for link in links])
     lanes = np.array([link.lanes for link in links])
     able = capacity * rng.uniform(1 - CAPACITY_SPREAD, 1 + CAPACITY_SPREAD, (n_slots, len(links)))
-    for plan in plans:
-        able[plan.rows, plan.link] *= CAPACITY_LEFT.get(plan.kind, 1.0)
+    for event in events:
+        able[event.rows, event.link] *= CAPACITY_LEFT.get(event.kind, 1.0)
     # Whole vehicles, or the counts would not be whole.
     return Roads(capacity, np.floor(able), np.floor(lanes * SPACING_M / QUEUED_LENGTH_M))
 
 
 def flow_through(
-    entries: FloatArray, roads: Roads, turns: Turns, plans: list[PlannedEvent], rng: np.random.Generator
+    entries: FloatArray, roads: Roads, turns: Turns, events: list[Event], rng: np.random.Generator
 ) -> FloatArray:
     """Simulate the vehicles that pass each link in each slot, (n_slots, n_links), whole numbers."""
     n_slots, n_links = entries.shape
@@ -119,7 +108,7 @@ def flow_through(
     for t in range(n_slots):
         leaving = ARRIVES[0] * passed[t + 1] + ARRIVES[1] * passed[t]
         expected = entries[t] + (turns.share_from * leaving[turns.upstream]).sum(axis=1)
-        _divert(expected, t, plans)
+        _divert(expected, t, events)
         waiting = queue + rng.poisson(expected * restless[t])
         passed[t + 2] = np.minimum(waiting, np.floor(roads.able[t] * (1 - blocked)))
         queue = np.minimum(waiting - passed[t + 2], PATIENCE * roads.storage)
@@ -138,12 +127,12 @@ def _spillback(queue: FloatArray, passed: FloatArray, roads: Roads, turns: Turns
     return np.minimum(lost, MOST_BLOCKED)
 
 
-def _divert(expected: FloatArray, t: int, plans: list[PlannedEvent]) -> None:
-    for plan in plans:
-        if plan.parallel is not None and plan.rows.start <= t < plan.rows.stop:
-            moved = DIVERTED * expected[plan.link]
-            expected[plan.link] -= moved
-            expected[plan.parallel] += moved
+def _divert(expected: FloatArray, t: int, events: list[Event]) -> None:
+    for event in events:
+        if event.parallel is not None and event.rows.start <= t < event.rows.stop:
+            moved = DIVERTED * expected[event.link]
+            expected[event.link] -= moved
+            expected[event.parallel] += moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,21 +163,21 @@ def sample_city(
 ) -> City:
     """Generate the sample city: the same arguments give the same counts, bit for bit."""
     for name, value, least in (("links", links, 1), ("days", days, 1), ("seed", seed, 0)):
-        _require_whole(name, value, least)
-    zone_named(zone)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name}={value!r} is refused; it must be a whole number of at least {least}")
     grid, network = SlotGrid(slot_minutes), build_network(links)
     clock = read_clock(grid, start, days, zone)
     city_links = network.links(zone, slot_minutes)
-    plans = plan_events(network, clock, np.random.default_rng([seed, 0]))
-    counts = _counts(network, city_links, clock, plans, seed)
-    kinds = {plan.kind for plan in plans}
+    events = plan_events(network, clock, np.random.default_rng([seed, 0]))
+    counts = _counts(network, city_links, clock, events, seed)
+    kinds = {event.kind for event in events}
     return City(
         links=city_links,
         grid=grid,
         zone=zone,
         first_slot=clock.first_slot,
         counts={link.link_id: counts[:, i].copy() for i, link in enumerate(city_links)},
-        events=tuple(describe(plan, network, clock.first_slot) for plan in plans),
+        events=tuple(events),
         left_out=tuple(kind for kind in KINDS if kind not in kinds),
     )
 
@@ -225,9 +214,7 @@ def links_geojson(city: City) -> dict[str, Any]:
     return {"type": "FeatureCollection", "features": features}
 
 
-def _counts(
-    network: Network, links: tuple[CityLink, ...], clock: Clock, plans: list[PlannedEvent], seed: int
-) -> FloatArray:
+def _counts(network: Network, links: tuple[CityLink, ...], clock: Clock, events: list[Event], seed: int) -> FloatArray:
     """Generate the counts as the detectors report them, (n_slots, n_links)."""
     habits, swings, road = (np.random.default_rng([seed, stream]) for stream in (1, 2, 3))
     passes = np.array([link.passes for link in links])
@@ -237,15 +224,10 @@ def _counts(
     turns = turning_shares(network, peaks)
     entries = local_entries(usual_demand(network, peaks, clock, habits), turns)
     entries *= demand_factors(clock, len(links), swings)
-    roads = build_roads(links, len(entries), plans, road)
-    counts = flow_through(entries, roads, turns, plans, road)
-    apply_detector_faults(counts, plans)
+    roads = build_roads(links, len(entries), events, road)
+    counts = flow_through(entries, roads, turns, events, road)
+    apply_detector_faults(counts, events)
     return counts
-
-
-def _require_whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} is refused; it must be a whole number of at least {least}")
 
 
 @contextmanager

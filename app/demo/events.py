@@ -19,6 +19,13 @@ STUCK_NEEDS_LINKS = 6
 WHEN = {ROADWORKS: (7, 7, 11), INCIDENT: (7.5, 17, 1), DEAD: (7, 9, 10), GAP: (9, 13, 6), STUCK: (9, 11, 6)}
 CAPACITY_LEFT = {ROADWORKS: 0.35, INCIDENT: 0.12}
 DIVERTED = 0.5  # share of the arrivals that roadworks send to the parallel link
+DESCRIPTIONS = {
+    ROADWORKS: f"capacity at {CAPACITY_LEFT[ROADWORKS]:.0%}; {DIVERTED:.0%} of the traffic diverted to ",
+    INCIDENT: f"capacity at {CAPACITY_LEFT[INCIDENT]:.0%}; then the queue discharges",
+    DEAD: "detector dead: counts stuck at zero while traffic flows",
+    GAP: "no counts received",
+    STUCK: "detector stuck: one value repeated while traffic flows",
+}
 
 
 @dataclass(frozen=True)
@@ -30,21 +37,14 @@ class Event:
     first_slot: int
     last_slot: int
     description: str
+    link: int  # its number
+    rows: slice  # of the city's slots
+    parallel: int | None = None  # number of the link that takes the diverted traffic
 
 
-@dataclass(frozen=True)
-class PlannedEvent:
-    """An event by the numbers of its link and rows; ``parallel`` takes the diverted traffic."""
-
-    kind: str
-    link: int
-    rows: slice
-    parallel: int | None = None
-
-
-def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[PlannedEvent]:
+def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[Event]:
     """Choose a link and a day for each kind of event that fits, no link twice on a day."""
-    plans: list[PlannedEvent] = []
+    events: list[Event] = []
     taken: set[tuple[int, int]] = set()
     for kind in KINDS:
         place = _choose(_eligible_links(kind, network), _event_days(clock), taken, rng)
@@ -52,37 +52,24 @@ def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> lis
             continue
         taken.add(place)
         link, day = place
-        beside = int(rng.choice(network.parallel[link])) if kind == ROADWORKS else None
-        plans.append(PlannedEvent(kind, link, _rows(kind, day, clock, rng), beside))
-    return plans
+        parallel = int(rng.choice(network.parallel[link])) if kind == ROADWORKS else None
+        rows = _rows(kind, day, clock, rng)
+        first, last = clock.first_slot + rows.start, clock.first_slot + rows.stop - 1
+        text = DESCRIPTIONS[kind] + ("" if parallel is None else network.streets[parallel].link_id)
+        events.append(Event(kind, network.streets[link].link_id, first, last, text, link, rows, parallel))
+    return events
 
 
-def describe(plan: PlannedEvent, network: Network, first_slot: int) -> Event:
-    """Return a planned event with its link, slots and description."""
-    link_id = network.streets[plan.link].link_id
-    if plan.kind == ROADWORKS and plan.parallel is not None:
-        beside = network.streets[plan.parallel].link_id
-        text = f"capacity at {CAPACITY_LEFT[ROADWORKS]:.0%}; {DIVERTED:.0%} of the traffic diverted to {beside}"
-    else:
-        text = {
-            INCIDENT: f"capacity at {CAPACITY_LEFT[INCIDENT]:.0%}; then the queue discharges",
-            DEAD: "detector dead: counts stuck at zero while traffic flows",
-            STUCK: "detector stuck: one value repeated while traffic flows",
-            GAP: "no counts received",
-        }[plan.kind]
-    return Event(plan.kind, link_id, first_slot + plan.rows.start, first_slot + plan.rows.stop - 1, text)
-
-
-def apply_detector_faults(counts: FloatArray, plans: list[PlannedEvent]) -> None:
+def apply_detector_faults(counts: FloatArray, events: list[Event]) -> None:
     """Change the counts, in place, where a detector fails; the traffic itself stays as it is."""
-    for plan in plans:
-        series = counts[:, plan.link]
-        if plan.kind == DEAD:
-            series[plan.rows] = 0
-        elif plan.kind == STUCK:
-            series[plan.rows] = series[plan.rows.start]
-        elif plan.kind == GAP:
-            series[plan.rows] = np.nan
+    for event in events:
+        series = counts[:, event.link]
+        if event.kind == DEAD:
+            series[event.rows] = 0
+        elif event.kind == STUCK:
+            series[event.rows] = series[event.rows.start]
+        elif event.kind == GAP:
+            series[event.rows] = np.nan
 
 
 def _eligible_links(kind: str, network: Network) -> list[int]:
