@@ -15,40 +15,6 @@ from app.evaluation.tables import LEVEL, Numbers, tables_csv, tables_html
 from app.evaluation.words import made, verdict
 
 MOST_LEFT_OUT_OPEN = 10
-MEASURES = (
-    (
-        "RMSE, vehicles a slot",
-        "The root of the mean squared error. Large misses weigh most: a forecast 40 vehicles off counts like sixteen "
-        "that are 10 off. Compare it between methods on one link, not between links of different size.",
-    ),
-    (
-        "MARE",
-        "The mean of error over count: 0.15 means that a forecast is off by 15 % of the count, each slot weighing the "
-        "same, the quiet night as much as the peak. It explodes near zero, so only slots with a count of at least the "
-        "floor of {floor} are in it; report.json says how many were left out.",
-    ),
-    (
-        "WAPE",
-        "The sum of all errors over the sum of all counts: the share of vehicles expected too many or too few. Busy "
-        "slots weigh as much as they carry.",
-    ),
-    (
-        "GEH",
-        "The traffic engineer's own: √(2(m - c)² / (m + c)) on hourly flows m and c. A link passes when it is below "
-        "{limit} in at least {share} of its slots. It is lenient at low flow; never look at it alone.",
-    ),
-    (
-        "Coverage and width",
-        "The share of counts that fell inside the stated interval, which is meant to hold {level}, and how wide the "
-        "interval is. Less coverage than stated is false confidence; more, at a great width, is of little use.",
-    ),
-    (
-        "Skill",
-        "1 - RMSE over the RMSE of a simpler forecast: 10 % means a tenth less error, 0 no gain, below 0 worse. The "
-        "simpler forecasts are the link's profile (its usual count at that weekday and time of day, from the training "
-        "days) and the same slot last week.",
-    ),
-)
 
 
 def page(report: Report) -> str:
@@ -63,7 +29,9 @@ def page(report: Report) -> str:
         style=_resource("page.css"),
         title=f"{n} {noun}",
         n_links_shown=f"{numbers.span('summary.n_links')} {noun}",
-        about=_about(report),
+        files=escape(", ".join(report.files)),
+        days=_days(report),
+        methods=", ".join(COMPARED),
         verdict=_paragraphs([*map(escape, report.notes), *(verdict(numbers) if n else [])]),
         link_options="".join(
             f'<option value="{i}">{escape(link.link_id)}</option>' for i, link in enumerate(report.links)
@@ -73,33 +41,26 @@ def page(report: Report) -> str:
             for at, method in enumerate(METHODS)
         ),
         tables=tables_html(report, numbers),
-        measures=_measures(numbers),
+        mare_floor=numbers.span("options.mare_floor"),
+        geh_limit=numbers.span("options.geh_limit"),
+        geh_share=numbers.span("options.geh_share", LEVEL),
+        level=numbers.span("options.level", LEVEL),
         made=_paragraphs(made(numbers)) if n else "",
         left_out=_left_out(report, numbers),
-        footer=f"Flowcast {escape(report.flowcast_version)}, {numbers.span('seconds')} s. Fingerprint of the counts: "
-        f"<code>{escape(report.data_fingerprint)}</code>.",
+        version=escape(report.flowcast_version),
+        seconds=numbers.span("seconds"),
+        fingerprint=report.data_fingerprint,
         data=_inside_script(report.to_text()),
         plotly=get_plotlyjs(),
         script=_resource("page.js"),
     )
 
 
-def _about(report: Report) -> str:
+def _days(report: Report) -> str:
     spans = {(link.train_from, link.train_to, link.test_from, link.test_to) for link in report.links}
-    days = "Days as each link has them."
     if len(spans) == 1:
-        days = "Learnt from {} to {}, tested from {} to {}, local days.".format(*spans.pop())
-    return f"{escape(', '.join(report.files))}. {days} Methods: {', '.join(COMPARED)}, one slot ahead."
-
-
-def _measures(numbers: Numbers) -> str:
-    values = {
-        "floor": numbers.span("options.mare_floor"),
-        "limit": numbers.span("options.geh_limit"),
-        "share": numbers.span("options.geh_share", LEVEL),
-        "level": numbers.span("options.level", LEVEL),
-    }
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text.format(**values)}</dd>" for name, text in MEASURES) + "</dl>"
+        return "Learnt from {} to {}, tested from {} to {}, local days.".format(*spans.pop())
+    return "Days as each link has them."
 
 
 def _left_out(report: Report, numbers: Numbers) -> str:

@@ -151,7 +151,7 @@ def _skill(numbers: Numbers) -> str:
 
 
 def made(numbers: Numbers) -> list[str]:
-    """Return how the report was made, a paragraph each."""
+    """Return how the report was made, as far as it depends on the run, a paragraph each."""
     days = " + ".join(numbers.span(f"options.{key}") for key in ("train_days", "test_days"))
     begin = numbers.at("options.first_day") or "each link's first whole local day"
     also = "; the same for its siblings, as far as they have them" if numbers.at("protocol") == "product" else ""
@@ -169,14 +169,6 @@ def made(numbers: Numbers) -> list[str]:
         f"KR_SML's μ, its number of steps and the share of the level it keeps{also}. “best” is chosen on the same days "
         "as training does: NETWORK, its linear base, KR_SML or KR, or the profile where none of them is better by the "
         f"product's margin.{fewer}",
-        "NETWORK is learnt from the training days of all links with the same days, zone and slot length; its profiles "
-        "stay as they were at the end of the training days.",
-        "Training figures are leave-one-out: a window's own count and all neighbours within a day are barred, for "
-        "windows an hour apart share most of their counts. The profile that training skill is measured against "
-        "leaves out the day in question.",
-        "Intervals are conformal bands. As the product trains, they are learnt from the errors on the held-out days; "
-        "for a method under the paper's settings, which holds no days out, from its leave-one-out errors. A method "
-        "that fits the training days too closely then gets too narrow ones, and coverage shows it.",
     ]
 
 
