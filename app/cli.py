@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-# Where each command lives. Loaded when it is called: a service that only serves should not carry the
-# libraries that training and reports need.
+# A command's module is loaded when it is called: a service that only serves does not need the libraries of training
+# and reports.
 COMMANDS = {
     "serve": "app.commands.serve:serve_command",
     "worker": "app.commands.worker:worker_command",
@@ -30,14 +30,14 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The commands, each found in its own module."""
+    """The commands, each loaded from its own module."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Name them all, in the order of the day."""
+        """Return the names of all commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Load one."""
+        """Load a command; return None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name].split(":")

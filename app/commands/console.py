@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from app.training.stage_progress import seconds_left, share_done
 
@@ -40,15 +39,6 @@ def refuse(command: str, problem: object, exit_code: int = REFUSED) -> NoReturn:
     """Print in one line why a command cannot go on, and exit."""
     notes.print(f"flowcast {command}: {problem}", style="red", soft_wrap=True, markup=False)
     raise typer.Exit(exit_code)
-
-
-def print_numbers(heading: str, rows: Mapping[str, int]) -> None:
-    """Print a number for each table of the database."""
-    table = Table("table", heading)
-    table.columns[1].justify = "right"
-    for name, n in rows.items():
-        table.add_row(name, f"{n:,}")
-    out.print(table)
 
 
 def progress_bar() -> Progress:

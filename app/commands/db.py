@@ -10,11 +10,12 @@ import typer
 from alembic.util import CommandError
 from pydantic import ValidationError
 from rich.markup import escape
+from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from app.commands.console import FAILED, notes, out, print_numbers, progress_bar, refuse
+from app.commands.console import FAILED, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings, service_database
 from app.core.database import reading
 from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
@@ -75,7 +76,7 @@ def copy_command(
         except KeyboardInterrupt:
             notes.print("interrupted: nothing was copied")
             raise
-    print_numbers("rows", rows)
+    _print_numbers("rows", rows)
     out.print(f"{sum(rows.values()):,} rows copied and compared one by one")
     out.print(
         f"artifacts are not in the database: they stay in {escape(str(settings.model_store))} (FLOWCAST_MODEL_STORE)",
@@ -149,16 +150,16 @@ def prune_command(
         if older_than is not None and (empty := len(empty_months(engine))):
             found[EMPTY_MONTHS] = empty
         if dry_run:
-            print_numbers("would go", found)
+            _print_numbers("would go", found)
             return
         removed = Counter(dict.fromkeys(found, 0))
         try:
             _prune(engine, old, sum(found.values()), removed)
         except KeyboardInterrupt:
             notes.print("interrupted: what is listed is gone, the rest is as it was")
-            print_numbers("removed", removed)
+            _print_numbers("removed", removed)
             raise
-    print_numbers("removed", removed)
+    _print_numbers("removed", removed)
 
 
 def _require(days: int, option: str, need: Need, force: bool) -> None:
@@ -217,3 +218,12 @@ def downgrade_command(
         except CommandError as problem:
             refuse("db downgrade", problem)
         out.print(f"the schema is at step {schema_step(engine) or 'base'}")
+
+
+def _print_numbers(heading: str, rows: dict[str, int]) -> None:
+    """Print a number for each table of the database."""
+    table = Table("table", heading)
+    table.columns[1].justify = "right"
+    for name, n in rows.items():
+        table.add_row(name, f"{n:,}")
+    out.print(table)

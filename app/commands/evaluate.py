@@ -19,7 +19,8 @@ from rich.table import Table
 from app.commands.console import FAILED, NetworkProgress, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
 from app.counts.importers.record import CountFileError
-from app.evaluation.days import Choice, choose_links
+from app.counts.series import LinkSeries
+from app.evaluation.days import choose_links
 from app.evaluation.evaluate import Evaluated, evaluate_links, make_report
 from app.evaluation.in_network import learn_networks
 from app.evaluation.measures import best_of, figures
@@ -69,8 +70,8 @@ def evaluate_command(
         _print_notes(choice.notes)
         if plan.held_out_reduced:
             notes.print(f"{plan.held_out_days} held-out days instead of 7: the training span is {plan.train_days} days")
-        outcomes, more_notes = _evaluate(choice, plan, topology, jobs)
-        choice = choice._replace(notes=[*choice.notes, *more_notes])
+        outcomes, network_notes = _evaluate(choice.links, plan, topology, jobs)
+        choice.notes.extend(network_notes)
         seconds = time.perf_counter() - started
         report, pictures = make_report(files, plan, slot_minutes, choice, outcomes, seconds)
         if report.links:
@@ -104,22 +105,22 @@ def _print_notes(texts: list[str]) -> None:
 
 
 def _evaluate(
-    choice: Choice, plan: EvaluationPlan, topology: Mapping[str, LinkTopology], jobs: int
+    links: list[LinkSeries], plan: EvaluationPlan, topology: Mapping[str, LinkTopology], jobs: int
 ) -> tuple[list[Evaluated | NotEvaluated], list[str]]:
-    """Evaluate the chosen links, their networks first, and show progress; return notes as well."""
+    """Evaluate links, their networks first, and show progress; return notes on the networks as well."""
     outcomes: list[Evaluated | NotEvaluated] = []
     with progress_bar() as progress, TemporaryDirectory(prefix="flowcast-evaluate-") as scratch:
         report = NetworkProgress(progress).report
-        networks, more_notes = learn_networks(choice.links, plan, topology, Path(scratch), report)
-        bar = progress.add_task("evaluating", total=len(choice.links))
-        for outcome in evaluate_links(choice.links, plan, networks, jobs=jobs):
+        networks, network_notes = learn_networks(links, plan, topology, Path(scratch), report)
+        bar = progress.add_task("evaluating", total=len(links))
+        for outcome in evaluate_links(links, plan, networks, jobs=jobs):
             outcomes.append(outcome)
             name = outcome.result.link_id if isinstance(outcome, Evaluated) else outcome.link_id
             progress.update(bar, advance=1, description=f"evaluated {escape(name)}")
             if not notes.is_terminal:
-                notes.print(f"{len(outcomes)} of {len(choice.links)} links done")
-    _print_notes(more_notes)
-    return outcomes, more_notes
+                notes.print(f"{len(outcomes)} of {len(links)} links done")
+    _print_notes(network_notes)
+    return outcomes, network_notes
 
 
 def _print_left_out(console: Console, links: list[NotEvaluated]) -> None:

@@ -85,6 +85,6 @@ def running_service(environment: Mapping[str, str], port: int, log: Path) -> Ite
 
 
 def _end_with_parent() -> None:
-    """End the service even if the demo is killed without a chance to do so itself."""
+    """Make Linux end the service when the demo is killed and cannot do so itself."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)

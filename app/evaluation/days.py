@@ -83,11 +83,6 @@ class Span:
         """Every slot of the test days."""
         return np.arange(self.cut, len(self.series))
 
-    @cached_property
-    def test_windows(self) -> Array:
-        """The lag windows before the test slots."""
-        return self.windows(self.test_slots)
-
     def windows(self, slots: Slots) -> Array:
         """Return the lag windows before some slots; a gap in one is filled with the profile."""
         return np.asarray(self.filled[slots[:, None] - np.array(self.window.lags)])

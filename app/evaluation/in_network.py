@@ -125,7 +125,7 @@ def _forecast(model: TrainedModel | NetworkModel, network: LinkNetwork, span: Sp
     """Forecast the test slots one ahead from the true past; where a context has too many gaps, by the profile."""
     assert model.bands is not None
     if isinstance(model, TrainedModel):
-        return one_ahead(model.expected_counts(span.test_windows)[:, 0], model.bands)
+        return one_ahead(model.expected_counts(span.windows(span.test_slots))[:, 0], model.bands)
     assert network.context is not None
     columns, profile = network.context
     expected = model.expected_counts([columns], profile[:, None])[:, 0]

@@ -101,7 +101,7 @@ def run(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
 def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     started = time.perf_counter()
     model = PaperModel.fit(method, span, plan.neighbors_of(method))
-    expected = model.expected(span.test_windows)
+    expected = model.expected(span.windows(span.test_slots))
     seconds = time.perf_counter() - started
     trained = model.expected_without(span.series.slots_per_day)
     # The paper has no intervals: these are the product's, learnt from the leave-one-out errors.
@@ -122,7 +122,7 @@ def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     result = train(span.training, plan.training_plan(method), suspect=span.training_link.suspect)
     model, bands = result.model, result.model.bands
     assert bands is not None
-    expected = model.expected_counts(span.test_windows)[:, 0]
+    expected = model.expected_counts(span.windows(span.test_slots))[:, 0]
     seconds = time.perf_counter() - started
     trained = model.expected_without(span.rows.X, span.rows.positions, span.series.slots_per_day)[:, 0]
     return MethodRun(
