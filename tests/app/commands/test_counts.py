@@ -40,15 +40,15 @@ def left(engine) -> list[int]:
 def test_counts_are_deleted_and_kept_among_the_corrections(database):
     done = run("Ba", *SPAN, "--yes", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["link_id"], told["deleted"], told["reason"]) == ("Ba", 3, "detector fault")
+    deleted = json.loads(done.stdout)
+    assert (deleted["link_id"], deleted["deleted"], deleted["reason"]) == ("Ba", 3, "detector fault")
     assert left(database) == [0]
     kept = select_rows(database, "SELECT count, reason FROM count_corrections ORDER BY slot_start")
     assert kept == [(n, "detector fault") for n in (1, 2, 3)]
 
 
 @on_sqlite
-def test_it_asks_first_and_a_dry_run_deletes_nothing(database):
+def test_it_prompts_first_and_a_dry_run_deletes_nothing(database):
     assert "3 counts of link Ba would be deleted" in run("Ba", *SPAN, "--dry-run").stdout
     assert run("Ba", *SPAN, stdin="n\n").exit_code == 1
     assert left(database) == [0, 1, 2, 3]
@@ -67,7 +67,7 @@ def test_it_asks_first_and_a_dry_run_deletes_nothing(database):
     ],
 )
 @on_sqlite
-def test_what_breaks_a_rule_is_said_in_one_line(database, arguments, message):
+def test_what_breaks_a_rule_is_refused_in_one_line(database, arguments, message):
     done = run(*arguments, "--yes")
     assert done.exit_code == 2
     assert message in done.stderr

@@ -60,7 +60,7 @@ class TestDb:
         assert run("db", "downgrade", "0002", "--yes").exit_code == 0  # it is there already
 
     @on_sqlite
-    def test_a_database_that_cannot_be_opened_is_said_in_one_line(self, monkeypatch):
+    def test_a_database_that_cannot_be_opened_is_reported_in_one_line(self, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", "postgresql://someone:hidden@127.0.0.1:1/none")
         settings_from_environment.cache_clear()
         failed = run("db", "check")
@@ -114,7 +114,7 @@ class TestKeys:
         assert states == {admin["key_id"]: "revoked", other["key_id"]: "revoked"}
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (["create", "--name", "x", "--scopes", "write"], "--scopes='write' is refused"),
             (["create", "--name", " "], "--name=' ' is refused"),
@@ -123,7 +123,7 @@ class TestKeys:
         ],
     )
     @on_sqlite
-    def test_what_breaks_a_rule_is_refused(self, arguments, said):
+    def test_what_breaks_a_rule_is_refused(self, arguments, message):
         refused = run("keys", *arguments)
         assert refused.exit_code == 2
-        assert said in refused.stderr
+        assert message in refused.stderr

@@ -60,14 +60,14 @@ class TestReport:
         file.write_text(SAMPLES[layout])
         done = run("--dry-run", "--json", file)
         assert done.exit_code == 0
-        [told] = json.loads(done.stdout)
-        assert told["layout"] == layout
-        assert told["values"] == told["counts"] + told["gaps"] + told["refused"]
-        assert told["counts"] == sum(link["counts"] for link in told["links"]) > 0
-        assert told["imputed"] == (layout == "pems-5min")
-        assert told["suspect"] == (96 if layout == "scats-signals" else 0)
+        [report] = json.loads(done.stdout)
+        assert report["layout"] == layout
+        assert report["values"] == report["counts"] + report["gaps"] + report["refused"]
+        assert report["counts"] == sum(link["counts"] for link in report["links"]) > 0
+        assert report["imputed"] == (layout == "pems-5min")
+        assert report["suspect"] == (96 if layout == "scats-signals" else 0)
 
-    def test_says_in_words_what_became_of_each_value(self, own):
+    def test_reports_what_became_of_each_value(self, own):
         done = run("--dry-run", own)
         assert done.exit_code == 0
         assert f"{own}: flowcast-csv" in done.stdout
@@ -76,21 +76,21 @@ class TestReport:
         assert f"{own}, line 4: count='-1' is refused; it must be a whole number" in done.stdout
         assert "first slot" in done.stdout
 
-    def test_says_the_same_for_machines(self, own):
-        [told] = json.loads(run("--dry-run", "--json", own).stdout)
-        assert told["error"] is None
-        assert (told["first_slot"], told["last_slot"]) == ("2019-01-01T00:00Z", "2019-01-01T00:00Z")
-        [refusal] = told["refusals"]
+    def test_reports_the_same_as_json(self, own):
+        [report] = json.loads(run("--dry-run", "--json", own).stdout)
+        assert report["error"] is None
+        assert (report["first_slot"], report["last_slot"]) == ("2019-01-01T00:00Z", "2019-01-01T00:00Z")
+        [refusal] = report["refusals"]
         assert (refusal["line"], refusal["field"], refusal["value"]) == (4, "count", "-1")
-        assert told["reasons"] == {refusal["reason"]: 1}
-        assert told["links"][0]["link_id"] == "Ba"
+        assert report["reasons"] == {refusal["reason"]: 1}
+        assert report["links"][0]["link_id"] == "Ba"
 
     def test_files_are_reported_one_by_one_packed_ones_and_standard_input_too(self, own, tmp_path):
         packed = tmp_path / "own.csv.gz"
         packed.write_bytes(gzip.compress(OWN.encode()))
         done = run("--dry-run", "--json", own, packed, "-", stdin=OWN.encode())
-        assert [told["file"] for told in json.loads(done.stdout)] == [str(own), str(packed), "-"]
-        assert {told["counts"] for told in json.loads(done.stdout)} == {1}
+        assert [report["file"] for report in json.loads(done.stdout)] == [str(own), str(packed), "-"]
+        assert {report["counts"] for report in json.loads(done.stdout)} == {1}
 
     def test_a_link_without_counts_is_listed_and_a_markup_in_a_name_is_text(self, tmp_path):
         file = tmp_path / "[bold]"
@@ -98,8 +98,8 @@ class TestReport:
         done = run("--dry-run", file)
         assert "[bold]" in done.stdout
         assert "M1-1" in done.stdout
-        [_, told] = json.loads(run("--dry-run", "--json", file).stdout)[0]["links"]
-        assert told == {
+        [_, report] = json.loads(run("--dry-run", "--json", file).stdout)[0]["links"]
+        assert report == {
             "link_id": "M25-4490A",
             "name": "M25/4490A",
             "zone": "Europe/London",
@@ -131,8 +131,8 @@ class TestOptions:
         file = tmp_path / "pems.txt"
         file.write_text(SAMPLES["pems-5min"])
         options = ["--format", "pems-5min", "--zone", "UTC", "--slot-minutes", 5]
-        [told] = json.loads(run("--dry-run", "--json", *options, file).stdout)
-        assert (told["counts"], told["first_slot"]) == (3, "2019-01-01T00:00Z")
+        [report] = json.loads(run("--dry-run", "--json", *options, file).stdout)
+        assert (report["counts"], report["first_slot"]) == (3, "2019-01-01T00:00Z")
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -143,7 +143,7 @@ class TestOptions:
             (["--refusals", "-1"], "refusals=-1 is refused"),
         ],
     )
-    def test_what_is_wrong_is_said_and_nothing_is_read(self, own, options, message):
+    def test_a_wrong_option_is_refused_and_nothing_is_read(self, own, options, message):
         done = run("--dry-run", own, *options)
         assert done.exit_code == 2
         assert message in done.stderr
@@ -161,9 +161,9 @@ class TestWhatPeopleHave:
         assert done.exit_code == 0, done.stderr
         assert "12 rows, 4 values = 4 counts" in done.stdout
         assert "rows of 5 minutes are summed into 4 slots of 15 minutes" in done.stdout
-        [told] = json.loads(run("--dry-run", "--json", file, *options).stdout)
-        assert (told["first_slot"], told["last_slot"]) == ("2019-01-01T08:00Z", "2019-01-01T08:45Z")
-        [link] = told["links"]
+        [report] = json.loads(run("--dry-run", "--json", file, *options).stdout)
+        assert (report["first_slot"], report["last_slot"]) == ("2019-01-01T08:00Z", "2019-01-01T08:45Z")
+        [link] = report["links"]
         assert (link["link_id"], link["zone"], link["counts"]) == ("lane-1", "America/Los_Angeles", 4)
 
     @pytest.mark.parametrize(
@@ -186,15 +186,15 @@ class TestWhatPeopleHave:
         assert message in " ".join(done.stderr.split())
 
     def test_the_help_has_an_example(self):
-        said = " ".join(run("--help").stdout.split())
-        assert "flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin" in said
+        shown = " ".join(run("--help").stdout.split())
+        assert "flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin" in shown
 
     @pytest.mark.journey
     def test_the_published_lane_is_summed(self, real_file):
         options = ["--map", "slot_start=local_start,count=count", "--link", "lane-1", "--zone", "America/Los_Angeles"]
         file = real_file.with_name("pems_lane_2016.csv.gz")
-        [told] = json.loads(run("--dry-run", "--json", file, *options).stdout)
-        assert (told["rows"], told["counts"], told["gaps"], told["refused"]) == (12_096, 4_032, 0, 0)
+        [report] = json.loads(run("--dry-run", "--json", file, *options).stdout)
+        assert (report["rows"], report["counts"], report["gaps"], report["refused"]) == (12_096, 4_032, 0, 0)
 
 
 class TestStoring:
@@ -215,8 +215,8 @@ class TestStoring:
         assert done.exit_code == 0, done.stderr
         assert "stored: 1 new, 0 replaced, 0 unchanged" in done.stdout
         assert "1 links created, 1 with a new forecast" in done.stdout
-        [told] = json.loads(run("--json", own).stdout)
-        assert (told["stored"], told["unchanged"], told["links_created"]) == (0, 1, 0)
+        [report] = json.loads(run("--json", own).stdout)
+        assert (report["stored"], report["unchanged"], report["links_created"]) == (0, 1, 0)
 
     def test_new_links_need_a_zone_from_the_option_or_the_settings(self, own, monkeypatch):
         self.upgrade()
@@ -240,7 +240,7 @@ class TestStoring:
         assert done.exit_code == 2
         assert "1 new" in done.stdout
 
-    def test_a_schema_that_is_not_there_is_said_in_one_line(self, own):
+    def test_a_missing_schema_is_refused_in_one_line(self, own):
         done = run(own)
         assert done.exit_code == 2
         assert "flowcast db upgrade" in done.stderr
@@ -264,8 +264,8 @@ class TestEnds:
         assert "nowhere.csv cannot be read" in done.stderr
         assert "cut.csv.gz is truncated" in done.stderr
         assert f"{own}: flowcast-csv" in done.stdout
-        told = json.loads(run("--dry-run", "--json", "nowhere.csv", own).stdout)
-        assert told[0] == {"file": "nowhere.csv", "error": "nowhere.csv cannot be read: No such file or directory"}
+        report = json.loads(run("--dry-run", "--json", "nowhere.csv", own).stdout)
+        assert report[0] == {"file": "nowhere.csv", "error": "nowhere.csv cannot be read: No such file or directory"}
 
     def test_an_interruption_ends_with_130(self, own, monkeypatch):
         def interrupted(*_: object) -> None:

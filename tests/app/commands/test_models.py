@@ -50,7 +50,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [*map(str, arguments)])
 
 
-def shelf(engine) -> dict[str, list[tuple[int, str]]]:
+def versions(engine) -> dict[str, list[tuple[int, str]]]:
     with reading(engine) as session:
         return {
             link.link_id: [(row.version, row.state) for row in read_versions(session, link.link_key, None, 10)]
@@ -63,14 +63,14 @@ class TestAdd:
         done = run("models", "add", artifacts)
         assert done.exit_code == 0, done.stderr
         assert "registry: 2 added, 0 already there, 0 refused" in done.stderr
-        assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": [(1, "candidate")]}
+        assert versions(engine) == {"Ba": [(1, "candidate")], "Cf": [(1, "candidate")]}
 
-    def test_one_artifact_made_active_and_again_already_there(self, engine, artifacts):
+    def test_one_artifact_is_activated_and_is_not_added_again(self, engine, artifacts):
         assert run("models", "add", artifacts / "Ba", "--activate").exit_code == 0
         done = run("models", "add", artifacts / "Ba", "--json")
-        [told] = json.loads(done.stdout)
-        assert (told["link_id"], told["state"], told["version"]) == ("Ba", "there", 1)
-        assert shelf(engine)["Ba"] == [(1, "active")]
+        [shown] = json.loads(done.stdout)
+        assert (shown["link_id"], shown["state"], shown["version"]) == ("Ba", "there", 1)
+        assert versions(engine)["Ba"] == [(1, "active")]
 
     def test_a_link_that_does_not_exist_is_reported_and_the_others_are_added(self, engine, artifacts, tmp_path):
         mixed = tmp_path / "mixed"
@@ -80,7 +80,7 @@ class TestAdd:
         done = run("models", "add", mixed)
         assert done.exit_code == 1
         assert "link 'Zz' does not exist" in done.stderr
-        assert shelf(engine)["Ba"] == [(1, "candidate")]
+        assert versions(engine)["Ba"] == [(1, "candidate")]
 
     def test_a_damaged_artifact_is_reported(self, engine, artifacts, tmp_path):
         retold(artifacts / "Ba", tmp_path / "Ba")
@@ -88,7 +88,7 @@ class TestAdd:
         done = run("models", "add", tmp_path / "Ba")
         assert done.exit_code == 1
         assert "memory.npy has 0 bytes" in done.stderr
-        assert shelf(engine)["Ba"] == []
+        assert versions(engine)["Ba"] == []
 
     @pytest.mark.parametrize("folder", ["nowhere", "."])
     def test_no_artifact_at_all_is_refused(self, engine, tmp_path, monkeypatch, folder):
@@ -104,7 +104,7 @@ class TestActivate:
         run("models", "add", retold(artifacts / "Ba", tmp_path / "Ba", gaps=7))
         assert "link Ba: version 2 is active" in run("models", "activate", "Ba").stdout
         assert run("models", "activate", "Ba", "1").exit_code == 0
-        assert shelf(engine)["Ba"] == [(2, "retired"), (1, "active")]
+        assert versions(engine)["Ba"] == [(2, "retired"), (1, "active")]
         assert "link Cf: version 1 is active" in run("models", "activate", "--all").stdout
         assert run("models", "activate", "--all").exit_code == 0
 
@@ -118,7 +118,7 @@ class TestActivate:
             (("Ba", "7"), "no trained model of version 7", 1),
         ],
     )
-    def test_what_cannot_be_done_is_said(self, engine, arguments, message, code):
+    def test_what_cannot_be_activated_is_refused(self, engine, arguments, message, code):
         done = run("models", "activate", *arguments)
         assert done.exit_code == code
         assert message in done.stderr
@@ -129,8 +129,8 @@ class TestList:
         assert "the registry is empty" in run("models", "list").stdout
         run("models", "add", artifacts, "--activate")
         assert "active" in run("models", "list").stdout
-        [told] = json.loads(run("models", "list", "--link", "Cf", "--json").stdout)
-        assert (told["link_id"], told["models"][0]["version"]) == ("Cf", 1)
+        [shown] = json.loads(run("models", "list", "--link", "Cf", "--json").stdout)
+        assert (shown["link_id"], shown["models"][0]["version"]) == ("Cf", 1)
         assert run("models", "list", "--link", "Zz").exit_code == 2
 
 
@@ -140,9 +140,9 @@ class TestDeactivate:
         done = run("models", "deactivate", "Ba", "--reason", "nonsense")
         assert done.exit_code == 0, done.stderr
         assert "link Ba: version 1 is withdrawn" in done.stdout
-        assert shelf(engine) == {"Ba": [(1, "retired")], "Cf": [(1, "active")]}
+        assert versions(engine) == {"Ba": [(1, "retired")], "Cf": [(1, "active")]}
         assert run("models", "activate", "Ba", "1").exit_code == 0
-        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
+        assert versions(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
 
     def test_what_cannot_be_withdrawn_is_refused(self, engine, artifacts):
         nothing = run("models", "deactivate", "Ba")
@@ -160,41 +160,41 @@ class TestTrainRegister:
         write_csv(sample_city(links=3, days=14), tmp_path / "city.csv")
         return tmp_path / "city.csv"
 
-    def test_from_files_onto_the_shelf_without_an_output(self, engine, counts):
+    def test_from_files_into_the_registry_without_an_output(self, engine, counts):
         done = run("train", counts, "--zone", "Europe/Berlin", "--register", "--activate", *self.QUICK)
         assert done.exit_code == 1  # Fe has no link
         assert "left out: link 'Fe' does not exist" in done.stderr
         assert "registry: 2 added, 0 already there, 0 refused" in done.stderr
-        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
+        assert versions(engine) == {"Ba": [(1, "active")], "Cf": [(1, "active")]}
 
     def test_links_of_another_zone_are_not_even_trained(self, engine, counts):
         done = run("train", counts, "--register", *self.QUICK)
         assert done.exit_code == 2
         assert "zone='UTC' is refused; it must be that of link 'Ba', 'Europe/Berlin'" in done.stderr
-        assert shelf(engine) == {"Ba": [], "Cf": []}
+        assert versions(engine) == {"Ba": [], "Cf": []}
 
     def test_from_the_database(self, engine, counts, tmp_path):
         import_counts(engine, counts)
         options = ("--from-database", "--register", "--links", "Ba", "--days", 12, "--json", *self.QUICK)
         done = run("train", *options, "--output", tmp_path / "kept")
         assert done.exit_code == 0, done.stderr
-        [told] = json.loads(done.stdout)
-        assert (told["link_id"], told["state"], told["shelf"]["version"]) == ("Ba", "trained", 1)
-        assert told["about"]["trained_from"] == "2025-09-02T22:00:00+00:00"
-        assert shelf(engine) == {"Ba": [(1, "candidate")], "Cf": []}
+        [shown] = json.loads(done.stdout)
+        assert (shown["link_id"], shown["state"], shown["shelf"]["version"]) == ("Ba", "trained", 1)
+        assert shown["about"]["trained_from"] == "2025-09-02T22:00:00+00:00"
+        assert versions(engine) == {"Ba": [(1, "candidate")], "Cf": []}
         [again] = json.loads(run("train", *options, "--output", tmp_path / "kept", "--resume").stdout)
         assert (again["state"], again["shelf"]["state"]) == ("kept", "there")
 
     @pytest.mark.journey
-    def test_a_network_is_learnt_from_all_links_and_shelved_for_those_asked_for(self, engine, counts, tmp_path):
+    def test_a_network_is_learnt_from_all_links_and_registered_for_some(self, engine, counts, tmp_path):
         import_counts(engine, counts)
         how = ("--algorithm", "NETWORK", "--held-out-days", 3, "--jobs", 1, "--days", 12)
         options = ("--from-database", "--register", "--activate", "--links", "Ba", "--json", *how)
         done = run("train", *options, "--output", tmp_path / "kept")
         assert done.exit_code == 0, done.stderr
-        [told] = json.loads(done.stdout)
-        assert (told["link_id"], told["about"]["plan"]["memory_days"]) == ("Ba", 12)
-        assert shelf(engine) == {"Ba": [(1, "active")], "Cf": []}
+        [shown] = json.loads(done.stdout)
+        assert (shown["link_id"], shown["about"]["plan"]["memory_days"]) == ("Ba", 12)
+        assert versions(engine) == {"Ba": [(1, "active")], "Cf": []}
         [network] = (tmp_path / "kept" / ".networks").iterdir()
         assert set(load_network(network).link_ids) == {"Ba", "Cf"}
 

@@ -110,7 +110,7 @@ def test_a_first_start_leaves_a_key_and_sigterm_ends_it_in_order(serve, tmp_path
     assert key_file.read_text().strip() == key
 
 
-def test_a_port_in_use_is_said_in_one_line(tmp_path):
+def test_a_port_in_use_is_refused_in_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         refused = subprocess.run(

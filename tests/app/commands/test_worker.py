@@ -41,7 +41,7 @@ def printed() -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_who_asks_a_worker_to_end_is_heard_whatever_it_does_at_the_moment(printed):
+def test_a_signal_ends_a_worker_whatever_its_main_thread_does(printed):
     assert printed[1] == "True"
 
 

@@ -55,7 +55,7 @@ class TestPlan:
             (6, 1, set()),
         ],
     )
-    def test_a_small_city_says_which_events_it_has_no_room_for(self, links, days, left_out):
+    def test_a_small_city_lists_the_events_that_do_not_fit(self, links, days, left_out):
         city = city_of(links, days)
         assert set(city.left_out) == left_out
         assert {event.kind for event in city.events} == KINDS - left_out

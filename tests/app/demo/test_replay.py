@@ -155,7 +155,7 @@ class TestFeed:
 
 @pytest.mark.journey
 class TestPrepare:
-    def test_links_counts_and_active_models_are_there(self, prepared):
+    def test_links_counts_and_active_models_are_stored(self, prepared):
         engine = open_database(DemoFolder(prepared).database_url)
         with reading(engine) as session:
             links = all_links(session)
@@ -171,7 +171,7 @@ class TestPrepare:
         folder = DemoFolder(prepared)
         engine, city, noted = open_database(folder.database_url), SMALL.city(), []
         store_city(engine, SMALL, city)
-        assert train_city(engine, folder, SMALL, city, lambda *told: noted.append(told)) == []
+        assert train_city(engine, folder, SMALL, city, lambda *progress: noted.append(progress)) == []
         assert noted == []
         key = demo_key(engine, folder)
         assert demo_key(engine, folder) == key
@@ -208,10 +208,10 @@ def command(*options: str) -> Result:
     return CliRunner().invoke(cli, ["demo", "--links", "2", "--days", "14", *options])
 
 
-def introduction(told: list[str]) -> tuple[str, str]:
-    """Give the address and the key that it tells, with three calls to try."""
-    assert sum("curl -H" in line for line in told) == 3, told
-    return told[0].split()[1], told[1].split()[1]
+def introduction(lines: list[str]) -> tuple[str, str]:
+    """Return the address and the key that are printed with three calls to try."""
+    assert sum("curl -H" in line for line in lines) == 3, lines
+    return lines[0].split()[1], lines[1].split()[1]
 
 
 def is_served(address: str) -> bool:
@@ -251,7 +251,7 @@ class TestDemoCommand:
         assert demo.returncode == (-9 if number == signal.SIGKILL else 0)
         wait_until(lambda: not is_served(address))
 
-    def test_what_cannot_be_done_is_said_in_one_line(self, tmp_path):
+    def test_what_cannot_be_done_is_refused_in_one_line(self, tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             refused = command("--data", str(tmp_path / "a"), "--port", port)
@@ -291,14 +291,14 @@ class TestDemoOfAServiceThatRuns:
         settings = {name: value for name, value in settings.items() if name.startswith("FLOWCAST_")}
         with running_service(folder.database_url, tmp_path, **settings) as service:
             where = ("--service", service.url, "--data", str(tmp_path / "demo"))
-            told = command("--speed", "600", "--seconds", "1", *where)
-            assert told.exit_code == 0, told.stderr
+            done = command("--speed", "600", "--seconds", "1", *where)
+            assert done.exit_code == 0, done.stderr
             _, answer, _ = service.ask_as(self.key, "GET", "/v1/links/Ba/forecast")
             assert answer["forecasts"][0]["method"] == "KR_SML"
         assert next_slot(engine, city) > before
         engine.dispose()
-        assert "2 models are trained and active" in told.stderr
-        assert self.key not in told.stdout + told.stderr
+        assert "2 models are trained and active" in done.stderr
+        assert self.key not in done.stdout + done.stderr
 
     def test_without_the_key_of_the_service_it_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setenv("FLOWCAST_DATABASE_URL", f"sqlite:///{tmp_path}/flowcast.db")

@@ -26,8 +26,8 @@ def city_report(city_file, tmp_path_factory) -> Path:
     """The folder of a report on two links, 8 + 2 days."""
     folder = tmp_path_factory.mktemp("report") / "made" / "here"
     command = ["evaluate", str(city_file), "--train-days", "8", "--test-days", "2", "--zone", "Europe/Berlin"]
-    said = CliRunner().invoke(cli, [*command, "--lags", "12", "--jobs", "1", "--output", str(folder)])
-    assert said.exit_code == 0, said.output
+    done = CliRunner().invoke(cli, [*command, "--lags", "12", "--jobs", "1", "--output", str(folder)])
+    assert done.exit_code == 0, done.output
     return folder
 
 

@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(city_file
     assert "Traceback" not in done.output
 
 
-def test_what_draws_the_report_must_be_there(city_file, tmp_path, monkeypatch):
+def test_what_draws_the_report_must_be_installed(city_file, tmp_path, monkeypatch):
     monkeypatch.setattr("app.commands.evaluate.find_spec", lambda name: None)
     done = evaluate(city_file, "--output", tmp_path)
     assert done.exit_code == 2
@@ -148,16 +148,16 @@ def test_ctrl_c_leaves_no_report(tmp_path):
         assert "flowcast-csv" in process.stderr.readline()
         wait_until(lambda: psutil.Process(process.pid).children())  # it has begun to train
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-        _, said = process.communicate(timeout=WAIT_SECONDS)
+        _, printed = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
-    assert "interrupted: no report was written" in said
+    assert "interrupted: no report was written" in printed
     assert list(report.iterdir()) == []
 
 
 def test_the_readme_documents_every_option():
     section = README.split("`flowcast evaluate`\n")[1].split("\n## ")[0]
-    said = CliRunner().invoke(cli, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
-    options = {word for word in said.replace("│", " ").split() if word.startswith("--")} - {"--help"}
+    printed = CliRunner().invoke(cli, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+    options = {word for word in printed.replace("│", " ").split() if word.startswith("--")} - {"--help"}
     assert len(options) > 14
     assert not [option for option in options if f"`{option}`" not in section]
 

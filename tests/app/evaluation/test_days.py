@@ -128,7 +128,7 @@ class TestChooseLinks:
         assert [link.link_id for link in choice.links] == ["Ba", "Cf", "Fe", "Gb", "Hi"]
         assert choice.notes == ["links with days without a count are kept (how many days): Ba (1)"]
 
-    def test_a_sample_of_more_than_there_are_takes_all_and_says_so(self):
+    def test_a_sample_larger_than_the_choice_takes_all_with_a_note(self):
         choice = choose_links(LINKS, replace(PLAN, sample=9))
         assert len(choice.links) == 5
         assert choice.notes == ["a sample of 9 was asked for; 5 links can be evaluated, and all were taken"]

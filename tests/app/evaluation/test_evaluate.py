@@ -11,7 +11,7 @@ from tests.support.evaluation import PLAN, steady_link, with_counts
 pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process
 
 
-def test_says_what_was_done_with_which_days(odd_link):
+def test_the_result_has_its_days_and_methods(odd_link):
     result = odd_link.result
     assert (result.train_from, result.train_to) == ("2025-09-01", "2025-09-08")
     assert (result.test_from, result.test_to) == ("2025-09-09", "2025-09-10")

@@ -45,12 +45,12 @@ def test_nothing_of_the_test_days_is_learnt_or_chosen_by(as_counted, tmp_path):
 
 def test_best_is_what_it_chose(as_counted):
     network, best, profile, span = as_counted
-    said = {"NETWORK": network, "profile": profile, "KR_SML": run("KR_SML", span, PLAN)}
-    assert best.chosen in said
-    np.testing.assert_allclose(best.test.expected, said[best.chosen].test.expected)
+    runs = {"NETWORK": network, "profile": profile, "KR_SML": run("KR_SML", span, PLAN)}
+    assert best.chosen in runs
+    np.testing.assert_allclose(best.test.expected, runs[best.chosen].test.expected)
 
 
-def test_one_link_has_no_network_and_a_note_says_so(tmp_path):
+def test_one_link_has_no_network_and_there_is_a_note(tmp_path):
     link = city_links(1)[0]
     _, notes = learn_networks([link], PLAN, {}, tmp_path)
     assert notes == [

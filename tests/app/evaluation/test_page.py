@@ -69,7 +69,7 @@ class TestText:
         for number in numbers:
             assert json.loads(number["data-value"]) == at(city_json, number["data-path"]), number
 
-    def test_every_cell_of_the_tables_with_a_figure_says_where_it_is_from(self, city_report):
+    def test_every_figure_in_the_tables_has_its_path(self, city_report):
         page = (city_report / "report.html").read_text()
         cells = re.findall(r"<td[^>]*>(?:<strong>)?[^<]+", page)
         assert cells
@@ -81,7 +81,7 @@ class TestText:
         assert inside
         assert json.loads(inside[1]) == city_json
 
-    def test_tables_have_captions_and_scopes_and_one_best_a_row_said_in_words(self, city_report, city_json):
+    def test_tables_have_captions_and_scopes_and_mark_the_best_in_words(self, city_report, city_json):
         page = (city_report / "report.html").read_text()
         tables = re.findall(r"<table>.*?</table>", page, re.DOTALL)
         assert [re.search(r"<caption>Table (\d)", table)[1] for table in tables] == list("345678")
@@ -105,7 +105,7 @@ class TestText:
         assert "No link was left out." in first[1]
         assert text
 
-    def test_says_how_it_was_made(self, city_report):
+    def test_explains_how_it_was_made(self, city_report):
         page = re.sub(r"<[^>]+>", "", (city_report / "report.html").read_text())
         assert "Protocol “paper”" in page
         assert "Neighbours k: KR 8, KR_PCA 8, MLKR 8, KR_SML 20" in page
@@ -175,7 +175,7 @@ def marked_up_page(watch, marked_up) -> Watched:
 
 
 class TestInTheBrowser:
-    def test_asks_for_nothing_but_itself_and_does_not_complain(self, seen, city_report):
+    def test_requests_nothing_but_itself_and_logs_nothing(self, seen, city_report):
         for control in ("link", "day", "metric-method"):
             for value in seen.page.eval_on_selector_all(f"#{control} option", "all => all.map(o => o.value)"):
                 seen.page.select_option(f"#{control}", value)
@@ -244,7 +244,7 @@ class TestInTheBrowser:
         assert drawn == ("#1b2026" if scheme == "light" else "#e7eaee")
         assert seen.complaints == []
 
-    def test_without_scripts_it_says_where_the_pictures_are(self, browser, city_report):
+    def test_without_scripts_it_names_the_pictures(self, browser, city_report):
         context = browser.new_context(java_script_enabled=False)
         context.set_default_timeout(1000 * WAIT_SECONDS)
         page = context.new_page()

@@ -24,7 +24,7 @@ def test_kr_under_the_paper_is_plain_kr_in_the_links_own_units(span):
 
 def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
     model = PaperModel.fit("KR", span)
-    said = model.expected_without(96)
+    expected = model.expected_without(96)
     rows = span.rows
     for at in (0, 300, len(rows.y) - 1):
         far = np.abs(rows.positions - rows.positions[at]) > 96
@@ -32,10 +32,10 @@ def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
         distances = ((scaled[far] - scaled[at]) ** 2).sum(axis=1)
         nearest = np.argsort(distances, kind="stable")[:8]
         weights = np.exp(-distances[nearest] / 2)
-        assert said[at] == pytest.approx(weights @ rows.y[far][nearest] / weights.sum())
+        assert expected[at] == pytest.approx(weights @ rows.y[far][nearest] / weights.sum())
 
 
-def test_where_a_day_bars_everything_nothing_is_said():
+def test_where_a_day_bars_everything_there_is_no_forecast():
     short = Span(steady_link(days=3), 100, 12)
     assert np.isnan(PaperModel.fit("KR", short).expected_without(96)).all()
 
@@ -52,8 +52,8 @@ def test_every_method_forecasts_every_test_slot_and_training_window(span, method
     assert (done.test.lower <= done.test.expected).all()
     assert (done.test.expected <= done.test.upper).all()
     assert done.test.lower.min() >= 0.0
-    spoken = np.flatnonzero(~np.isnan(done.train.expected))
-    np.testing.assert_array_equal(spoken, span.rows.positions)
+    forecast = np.flatnonzero(~np.isnan(done.train.expected))
+    np.testing.assert_array_equal(forecast, span.rows.positions)
     assert (done.mu is not None) == (method == "KR_SML")
     assert done.n_iter is None or done.n_iter >= 0
 

@@ -13,12 +13,12 @@ ONE_METRIC = "part of what it learnt holds for the training days alone"
 
 
 def words(report: dict[str, Any], *, coverage=(0.9,) * 4, protocol="paper", train_wins=(0, 0, 0, 2)) -> str:
-    told = deepcopy(report) | {"protocol": protocol}
-    for method, share, wins in zip(told["summary"]["methods"][:4], coverage, train_wins, strict=True):
+    changed = deepcopy(report) | {"protocol": protocol}
+    for method, share, wins in zip(changed["summary"]["methods"][:4], coverage, train_wins, strict=True):
         method["mean"]["test"]["coverage"] = share
         method["wins"]["train"]["rmse"] = wins
         method["wins"]["test"]["rmse"] = 2 if method["method"] == "KR_SML" else 0
-    return " ".join(verdict(Numbers(told)))
+    return " ".join(verdict(Numbers(changed)))
 
 
 @pytest.fixture
@@ -27,19 +27,19 @@ def report(city_report) -> dict[str, Any]:
 
 
 def test_an_interval_that_holds_what_it_is_meant_to_needs_no_explanation(report):
-    said = words(report)
-    assert OVERFITS not in said
-    assert STRAYED not in said
+    text = words(report)
+    assert OVERFITS not in text
+    assert STRAYED not in text
 
 
-def test_only_a_method_that_learns_under_the_paper_is_said_to_fit_too_closely(report):
+def test_only_a_method_that_learns_under_the_paper_fits_too_closely(report):
     assert OVERFITS in words(report, coverage=(0.9, 0.9, 0.6, 0.9))
-    for said in (
+    for text in (
         words(report, coverage=(0.6, 0.9, 0.9, 0.9)),
         words(report, coverage=(0.9, 0.9, 0.6, 0.9), protocol="product"),
     ):
-        assert OVERFITS not in said
-        assert said.count(STRAYED) == 1
+        assert OVERFITS not in text
+        assert text.count(STRAYED) == 1
 
 
 def test_kr_sml_is_held_to_the_same_rule(report):
@@ -51,6 +51,6 @@ def test_kr_sml_is_held_to_the_same_rule(report):
 
 def test_plain_kr_has_learnt_nothing_that_could_fail_to_hold(report):
     assert ONE_METRIC in words(report, train_wins=(0, 0, 2, 0))
-    said = words(report, train_wins=(2, 0, 0, 0))
-    assert ONE_METRIC not in said
-    assert "its place on the training days does not carry over" in said
+    text = words(report, train_wins=(2, 0, 0, 0))
+    assert ONE_METRIC not in text
+    assert "its place on the training days does not carry over" in text
