@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -222,6 +223,13 @@ def is_served(address: str) -> bool:
         return False
 
 
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.journey
 class TestDemoCommand:
     def test_it_stops_by_itself(self, prepared, monkeypatch):
@@ -246,10 +254,13 @@ class TestDemoCommand:
                 return len(seen) == 2
 
             wait_until(has_moved)
+            started = psutil.Process(demo.pid).children(recursive=True)
             demo.send_signal(number)
             demo.communicate(timeout=2 * WAIT_SECONDS)
         assert demo.returncode == (-9 if number == signal.SIGKILL else 0)
         wait_until(lambda: not is_served(address))
+        assert started
+        wait_until(lambda: all(map(has_ended, started)))
 
     def test_what_cannot_be_done_is_refused_in_one_line(self, tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as taken:
