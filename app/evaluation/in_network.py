@@ -17,7 +17,7 @@ from app.evaluation.days import Days, Span, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, SlotForecasts, one_ahead
 from app.links.folders import folder_name
-from app.settings.retraining import RetrainSettings
+from app.settings import Settings
 from app.training.aligned_counts import LinkTopology, align_counts, by_network, covering_days
 from app.training.compare import decide
 from app.training.network_options import NetworkTraining
@@ -29,7 +29,7 @@ from model.network_model.network import NetworkModel, source_of
 
 Array = NDArray[np.float64]
 Report = Callable[[str, int, int], object]
-MARGIN = float(RetrainSettings.model_fields["retrain_margin"].default)
+MARGIN = float(Settings.model_fields["retrain_margin"].default)
 
 
 class InNetwork(NamedTuple):

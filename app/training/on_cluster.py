@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.database import database_now, writing
-from app.settings.addresses import DaskAway
+from app.settings import DaskAway
 from app.training.cluster import ClusterUnavailable, UnknownHost, difference, one_line
 from app.training.cluster_task import (
     DifferentCode,

@@ -13,7 +13,7 @@ import joblib
 
 from app.core.database import reading
 from app.links.queries import LinkInfo
-from app.settings.addresses import DaskAway
+from app.settings import DaskAway
 from app.training.cluster import ClusterUnavailable, close
 from app.training.heartbeat import Heartbeat
 from app.training.link_training import LinkOutcome, train_link

@@ -19,7 +19,7 @@ from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.core.errors import NotYet
-from app.core.times import Span
+from app.core.times import Span, last_cron_time
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
 from app.registry.tables import ModelVersion
@@ -156,9 +156,7 @@ class Triggers:
         """Return the occasion that a schedule makes due; None where there is none, or where it has its run."""
         if not schedule:
             return None
-        from app.core.cron import last_moment
-
-        moment = last_moment(schedule, self._clock.now())
+        moment = last_cron_time(schedule, self._clock.now())
         occasion = f"{kind} {moment:%Y-%m-%dT%H:%M:%SZ}"
         with reading(self._engine) as session:
             # Missed while nothing ran: made up if there was a schedule before.
