@@ -166,10 +166,10 @@ async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
             return
-        metrics.models_loaded(len(resources.loaded_models))
+        metrics.LOADED_MODELS.set(len(resources.loaded_models))
         if resources.api_keys.has_news:
             await run_in_threadpool(_save_last_use, resources)
-        if monotonic() >= refresh_at and not resources.change_feed.away:
+        if monotonic() >= refresh_at and not resources.change_feed.unreachable:
             refresh_at = monotonic() + REFRESH_SECONDS
             await run_in_threadpool(_refresh_forecasts, resources)
 
@@ -202,5 +202,5 @@ def _refresh_forecasts(resources: Resources) -> None:
 
 def _close(resources: Resources) -> None:
     _save_last_use(resources)
-    metrics.process_ends()
+    metrics.remove_process()
     resources.close()

@@ -14,7 +14,7 @@ from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, 
 from app.commands.db_copy import copy_command
 from app.commands.service import current_database, service_database, settings_or_refuse
 from app.core.database import reading
-from app.core.schema import check_schema, downgrade_schema, newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.old_months import empty_months
 from app.maintenance.prune import EMPTY_MONTHS, Old, count_old, old_before, prune
 
@@ -111,9 +111,11 @@ def upgrade_command() -> None:
 def check_command() -> None:
     """Return whether the schema is the one this version expects; exit code 1 if not."""
     with service_database("db check", settings_or_refuse("db check")) as engine:
-        step, newest = schema_step(engine) or "none", newest_step()
-        if step != newest:
-            notes.print(f"the schema is at step {step}; this version needs {newest}: flowcast db upgrade", style="red")
+        step = schema_step(engine) or "none"
+        if step != NEWEST_STEP:
+            notes.print(
+                f"the schema is at step {step}; this version needs {NEWEST_STEP}: flowcast db upgrade", style="red"
+            )
             raise typer.Exit(FAILED)
         try:
             check_schema(engine)

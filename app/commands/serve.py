@@ -22,7 +22,7 @@ from uvicorn.supervisors import Multiprocess
 from app.commands.console import notes, refuse
 from app.commands.service import service_database, settings_or_refuse
 from app.core.metrics import SHARED_FOLDER
-from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
 from app.keys.issue import make_first_key
 from app.server.connections import patient_protocol
 from app.server.logs import logging_config
@@ -137,8 +137,8 @@ def prepare(settings: Settings, *, upgrade: bool) -> None:
     with service_database("serve", settings) as engine:
         if upgrade:
             upgrade_schema(engine)
-        elif (step := schema_step(engine) or "none") != (newest := newest_step()):
-            refuse("serve", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+        elif (step := schema_step(engine) or "none") != NEWEST_STEP:
+            refuse("serve", f"the schema is at step {step}, this version needs {NEWEST_STEP}: flowcast db upgrade")
         if settings.auth is Switch.OFF:
             log.warning("FLOWCAST_AUTH=off: everyone who reaches this address may read, write and administer")
         first = make_first_key(engine, settings, terminal=sys.stdout.isatty())

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.commands.console import FAILED, notes, refuse
 from app.core.database import open_database
 from app.core.errors import Problem
-from app.core.schema import newest_step, schema_step
+from app.core.schema import NEWEST_STEP, schema_step
 from app.settings import Settings, settings_from_environment
 
 
@@ -53,7 +53,7 @@ def service_database(command: str, settings: Settings) -> Iterator[Engine]:
 def current_database(command: str, settings: Settings) -> Iterator[Engine]:
     """Open the database of the settings for one command, or say in one line why not."""
     with service_database(command, settings) as engine:
-        step, newest = schema_step(engine) or "none", newest_step()
-        if step != newest:
-            refuse(command, f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+        step = schema_step(engine) or "none"
+        if step != NEWEST_STEP:
+            refuse(command, f"the schema is at step {step}, this version needs {NEWEST_STEP}: flowcast db upgrade")
         yield engine

@@ -14,7 +14,7 @@ import typer
 from app.commands.console import refuse
 from app.commands.service import service_database, settings_or_refuse
 from app.core.parent_process import end_with
-from app.core.schema import newest_step, schema_step
+from app.core.schema import NEWEST_STEP, schema_step
 from app.server.logs import logging_config
 from app.worker.worker import Worker
 
@@ -26,8 +26,8 @@ def worker_command(
     settings = settings_or_refuse("worker")
     logging.config.dictConfig(logging_config(settings.log_level))
     with service_database("worker", settings) as engine:
-        if (step := schema_step(engine) or "none") != (newest := newest_step()):
-            refuse("worker", f"the schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+        if (step := schema_step(engine) or "none") != NEWEST_STEP:
+            refuse("worker", f"the schema is at step {step}, this version needs {NEWEST_STEP}: flowcast db upgrade")
         worker = Worker(engine, settings)
         on_signals(worker.stop)
         if parent is not None:

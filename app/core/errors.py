@@ -1,23 +1,25 @@
-"""What can go wrong on a request: one tree, each with its status, rendered as RFC 9457 problems.
+"""Every error of a request: one tree, each with its status, rendered as RFC 9457 problems.
 
 ::
 
     Problem
      ├─ Invalid            422  a value that breaks a rule, by name
      ├─ NotFound           404  what does not exist
+     ├─ MethodNotAllowed   405  a method that the path does not have
      ├─ NotYet             409  what cannot be done in the present state
      ├─ Unauthorized       401  no key, or a wrong one
      ├─ Forbidden          403  a key without the scope
      ├─ NotAcceptable      406  an answer in none of the media types that the caller accepts
      ├─ TooLarge           413  a body or a batch past its limit
-     ├─ Unsupported        415  a body in a language that is not spoken here
+     ├─ Unsupported        415  a body of a media type that is not supported
      ├─ TooMany            429  more requests than the limit
-     └─ Unavailable        503  the database is unreachable, or (Overloaded) more is asked than can be answered
+     └─ Unavailable        503  the database is unreachable, or (Overloaded) more requests than can be answered
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
 MOST_ERRORS = 100
@@ -32,17 +34,24 @@ class FieldError(NamedTuple):
 
 
 class Problem(Exception):
-    """Something the caller should know."""
+    """An error that is reported to the caller."""
 
     status = 500
     title = "Something went wrong"
-    slug = ""  # of its type, where the status alone does not say it
+    slug = ""  # the end of its type; empty for that of its status
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
         self.errors = list(errors)
         self.headers = headers or {}
+
+    @classmethod
+    def with_status(cls, status: int, detail: str, headers: dict[str, str] | None = None) -> Problem:
+        """Return a problem with a status that has no class of its own."""
+        problem = cls(detail, headers=headers)
+        problem.status, problem.title = status, HTTPStatus(status).phrase
+        return problem
 
 
 class Invalid(Problem):
@@ -64,6 +73,13 @@ class NotFound(Problem):
 
     status = 404
     title = "Not found"
+
+
+class MethodNotAllowed(Problem):
+    """A method that the path does not have."""
+
+    status = 405
+    title = "Method not allowed"
 
 
 class NotYet(Problem):

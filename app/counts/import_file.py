@@ -45,12 +45,12 @@ def import_and_issue(
     )
     if dry_run:
         return done.told
-    metrics.counts_stored(done.told.stored + done.told.replaced)
+    metrics.COUNTS_STORED.inc(done.told.stored + done.told.replaced)
     try:
         done.told.forecasts_issued = context.issue_forecasts(done.moved) if done.moved else 0
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
-        metrics.forecasts_failed()
+        metrics.FAILED_ISSUES.inc()
     return done.told
 
 

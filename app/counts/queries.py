@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, String, and_, cast, func, insert, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.core.in_values import array_text, in_values
+from app.core.database import array_text, in_values
 from app.core.partitions import month_begin, month_of, months_there
 from app.core.times import Span
 from app.counts.tables import Count, CountCorrection

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.exc import OperationalError
 
 from app.core import metrics
-from app.core.database import concerns, writing
+from app.core.database import writing
 from app.core.partitions import lock_denied
-from app.core.pg_notify import Kind
+from app.core.pg_notify import Change, record_change
 from app.counts.ingest import (
     Batch,
     IngestContext,
@@ -97,11 +97,12 @@ def _ingest(
         if checked.refused and not partial:
             raise refuse_all(checked.refused, len(batch.link_ids))
         stored = store_counts(session, checked, wait=False)
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
-    metrics.counts_stored(stored.new + stored.replaced)
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
+    metrics.COUNTS_STORED.inc(stored.new + stored.replaced)
     if context.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
         now = time()
-        metrics.counts_arrived(max(0.0, now - end) for end in moved_ends(stored))
+        for end in moved_ends(stored):
+            metrics.INGEST_LAG_SECONDS.observe(max(0.0, now - end))
     return IngestReport(
         received=len(batch.link_ids) + len(refused),
         stored=stored.new,
@@ -119,9 +120,9 @@ def _issue(context: IngestContext, stored: Stored, arrived: float) -> int:
         issued = context.issue_forecasts(stored.moved, stored.rows)
     except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
         log.exception("forecasts were not issued")
-        metrics.forecasts_failed()
+        metrics.FAILED_ISSUES.inc()
         return 0
-    metrics.forecasts_stored(perf_counter() - arrived)
+    metrics.ISSUE_SECONDS.observe(perf_counter() - arrived)
     return issued
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.core.change_feed import ChangeFeed
 from app.core.clock import Clock
-from app.core.database import read_session, writing
+from app.core.database import reading, writing
 from app.settings import Settings
 
 
@@ -36,7 +36,7 @@ async def get_read_session(request: Request, engine: EngineDep) -> AsyncIterator
     """Return a session for one request that only reads."""
     # Opening a session does no I/O. It is closed in a thread of its own, which waits for no other request.
     async with request.app.state.shedding.turns["read"]:
-        session = read_session(engine)
+        session = reading(engine)
         try:
             yield session
         finally:

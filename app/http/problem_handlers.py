@@ -15,7 +15,7 @@ from sqlalchemy import exc as database_errors
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.core.database import AWAY
+from app.core.database import UNREACHABLE
 from app.core.errors import MOST_ERRORS, FieldError, Invalid, Problem, Unavailable
 from app.http.problems import REQUEST_ID, problem_response, response_to
 from app.http.route_paths import MethodsByPath
@@ -26,7 +26,7 @@ LONGEST_VALUE = 100
 SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 # What cannot be stored for a while, as opposed to what can never be.
 # Where another request was faster, integrity is hurt: asked again, ours meets what is there now.
-PASSING = (*AWAY, database_errors.IntegrityError)
+PASSING = (*UNREACHABLE, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
 
 
@@ -75,7 +75,7 @@ async def _on_http_exception(request: Request, problem: Exception) -> Response:
 
 
 async def _on_database_away(request: Request, problem: Exception) -> Response:
-    away = request.scope["app"].state.change_feed.away  # then one line is enough
+    away = request.scope["app"].state.change_feed.unreachable  # then one line is enough
     facts = {"request_id": request.scope.get(REQUEST_ID), "reason": type(problem).__name__}
     log.error("the database failed", exc_info=None if away else problem, extra=facts)
     return response_to(request.scope, Unavailable("the database cannot do this at the moment; try again shortly"))

@@ -19,10 +19,9 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from prometheus_client import Counter
 
 from app.core.errors import Unavailable
-from app.core.metrics import REGISTRY
+from app.core.metrics import SHED_REQUESTS
 from app.settings import Settings
 
 # Sessions at a time. More would only take turns at one interpreter, and those that hold a lock need a thread for each
@@ -40,11 +39,6 @@ GUARDED = "/v1/"
 READS = ("GET", "HEAD")
 
 Answer = TypeVar("Answer")
-
-_shed = Counter(
-    "flowcast_requests_shed", "Requests refused because too many were waiting", ("what",), registry=REGISTRY
-)  # shown with _total at its end
-_shed_writes, _shed_reads = _shed.labels("write"), _shed.labels("read")
 
 
 class Overloaded(Unavailable):
@@ -135,7 +129,7 @@ class Shedding:
             self._late = self._late + 1 if monotonic() - due > MOST_LAG else 0
 
     def _refusal(self, read: bool, why: str = "too many requests are waiting") -> Overloaded:
-        (_shed_reads if read else _shed_writes).inc()
+        SHED_REQUESTS.labels("read" if read else "write").inc()
         seconds = WAITS[next(self._refused) % len(WAITS)]
         detail = f"{why}; nothing of this one was done, so send it again in {seconds} s"
         return Overloaded(detail, headers={"Retry-After": str(seconds)})

@@ -16,7 +16,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.core.database import AWAY
+from app.core.database import UNREACHABLE
 from app.http.media_types import JSON, chosen_type
 from app.http.shedding import Shedding
 
@@ -120,7 +120,7 @@ async def _frames(
             try:
                 frames, over = await shedding.run_in_lane("events", look, last)
                 seen = now
-            except AWAY:  # the stream goes on when the database does
+            except UNREACHABLE:  # the stream goes on when the database does
                 frames, over = [], False
             for frame in frames:
                 yield frame.written()

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from app.core.database import AWAY, reading
+from app.core.database import UNREACHABLE, reading
 from app.core.errors import TooMany, Unauthorized
 from app.keys.caller import ALL_SCOPES, Buckets, Caller
 from app.keys.issue import key_id_in
@@ -92,7 +92,7 @@ class ApiKeyCache:
         try:
             turns = self._suspect_turns if suspect else self._turns
             caller = None if key_id is None else await run_sync(self._ask, key_id, key, limiter=turns)
-        except AWAY:
+        except UNREACHABLE:
             if (caller := self._remembered(key)) is None:
                 raise
         if caller is None:

@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import column, delete, func, insert, select, table, text, update
 from sqlalchemy.orm import Session
 
-from app.core.database import UtcDateTime
+from app.core.database import UtcDateTime, in_values, is_sqlite
 from app.core.errors import no_link
-from app.core.in_values import in_values
 from app.core.slots import SlotGrid
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
@@ -112,7 +111,7 @@ def retire_models(session: Session, link_key: int, now: datetime) -> None:
 
 def lock_links(session: Session) -> None:
     """Lock links against other writers, so that two never create the same; SQLite does so by itself."""
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         session.execute(text("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE"))  # counts may still come in
 
 

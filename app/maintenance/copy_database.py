@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from app.core.database import is_sqlite, writing
 from app.core.partitions import MONTHLY, ensure_months
-from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
 from app.maintenance.all_tables import Table as Tables
 from app.maintenance.stored_rows import BATCH, Row, batches_of, count_rows, days_of, key_places, number_column, rows_of
 
@@ -159,9 +159,11 @@ def snapshot(source: Engine) -> Iterator[Connection]:
 
 def prepare(source: Engine, target: Engine) -> None:
     """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
-    step, newest = schema_step(source) or "none", newest_step()
-    if step != newest:
-        raise CannotCopy(f"the source's schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+    step = schema_step(source) or "none"
+    if step != NEWEST_STEP:
+        raise CannotCopy(
+            f"the source's schema is at step {step}, this version needs {NEWEST_STEP}: flowcast db upgrade"
+        )
     with target.connect() as connection:
         there = set(inspect(connection).get_table_names())
         _require_empty(connection, [table for table in all_tables() if table.name in there])

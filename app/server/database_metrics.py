@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
+from app.core.schema import NEWEST_STEP
 from app.events.webhook_queries import webhooks_by_state
 from app.registry.queries import active_versions, models_by_state
 from app.registry.tables import STATES as MODEL_STATES
@@ -105,7 +106,7 @@ class DatabaseMetrics:
         labels = {
             "version": self._version,
             "revision": self._resources.settings.build_revision,
-            "schema": self._readiness.newest_step or "none",
+            "schema": NEWEST_STEP,
         }
         return InfoMetricFamily("flowcast_build", "What runs here", value=labels)
 

@@ -31,7 +31,8 @@ from app.settings import Settings
 
 log = logging.getLogger("flowcast.middleware")
 
-UNMATCHED = "unmatched"
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+OTHER_METHOD, UNMATCHED = "other", "unmatched"
 CLIENT_CLOSED = 499  # in the log only: the client closed the connection before an answer
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")
@@ -129,7 +130,7 @@ class RequestMiddleware:
         scope = context.scope
         caller: Caller = scope[CALLER]
         if KeyScope.ADMIN not in caller.scopes and self._refused.of(caller.key_id).take():
-            metrics.call_unrecorded()  # else a key without the scope could fill the audit
+            metrics.UNRECORDED_CALLS.inc()  # else a key without the scope could fill the audit
             return
         record = partial(
             record_call,
@@ -149,7 +150,11 @@ def _record(context: RequestContext, seconds: float) -> None:
     scope, status = context.scope, context.status or CLIENT_CLOSED
     route = getattr(scope.get("route"), "path", UNMATCHED)
     caller = scope.get(CALLER)
-    metrics.request_answered(context.method, route, status, seconds)
+    labels = context.method if context.method in METHODS else OTHER_METHOD, route, f"{status // 100}xx"
+    metrics.REQUESTS.labels(*labels).inc()
+    metrics.REQUEST_SECONDS.labels(*labels).observe(seconds)
+    if status in metrics.REFUSAL_CODES:
+        metrics.REFUSALS.labels(str(status)).inc()
     facts = {
         "request_id": context.request_id,
         "method": context.method,

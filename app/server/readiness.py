@@ -15,7 +15,7 @@ from sqlalchemy import exc, select
 from sqlalchemy.orm import Session
 
 from app.core.database import reading, takes_writes
-from app.core.schema import newest_step, schema_step
+from app.core.schema import NEWEST_STEP, schema_step
 from app.counts.queries import newest_slots
 from app.links.tables import Link
 from app.registry.queries import registry_size
@@ -47,14 +47,8 @@ class Readiness:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._newest_step = newest_step()
         self._stored, self._until = Stored("it was not asked yet"), 0.0
         self._lock, self._thread = asyncio.Lock(), CapacityLimiter(1)
-
-    @property
-    def newest_step(self) -> str | None:
-        """Which step of the schema the code expects."""
-        return self._newest_step
 
     async def ask(self) -> Stored:
         """Return the state of the database, now or a moment ago."""
@@ -71,7 +65,7 @@ class Readiness:
 
     def is_ready(self, stored: Stored) -> bool:
         """Return whether requests can be served."""
-        return stored.trouble is None and stored.step == self._newest_step
+        return stored.trouble is None and stored.step == NEWEST_STEP
 
     def feed_age(self, stored: Stored) -> float | None:
         """Seconds since the end of the newest slot that has a count."""
@@ -82,7 +76,7 @@ class Readiness:
     def _look(self) -> Stored:
         try:
             step = schema_step(self._resources.engine)
-            if step != self._newest_step:
+            if step != NEWEST_STEP:
                 return Stored(None, step)
             with reading(self._resources.engine) as session:
                 if not takes_writes(session):

@@ -14,6 +14,7 @@ from starlette.responses import FileResponse, HTMLResponse
 
 from app.core import metrics
 from app.core.errors import NotFound
+from app.core.schema import NEWEST_STEP
 from app.forecasts.dependencies import ForecastCacheDep
 from app.registry.loaded_models import LoadedModels, LoadedModelsDep
 from app.server.database_metrics import DatabaseMetrics
@@ -183,9 +184,9 @@ async def readyz_forecasts(request: Request, response: Response, forecasts: Fore
 )
 async def prometheus_metrics(request: Request, models: LoadedModelsDep) -> Response:
     """Return the metrics of all processes of the service in Prometheus' text format."""
-    metrics.models_loaded(len(models))
+    metrics.LOADED_MODELS.set(len(models))
     database_metrics = cast(DatabaseMetrics, request.app.state.database_metrics)
-    return Response(metrics.page(await database_metrics.families()), media_type=EXPOSITION)
+    return Response(metrics.metrics_page(await database_metrics.families()), media_type=EXPOSITION)
 
 
 @router.get("/docs", include_in_schema=False)
@@ -218,9 +219,7 @@ def _told(readiness: Readiness, stored: Stored, models: LoadedModels) -> Ready:
         status=status if readiness.is_ready(stored) else "unavailable",
         version=VERSION,
         database=_database_check(stored),
-        db_schema=SchemaCheck(
-            ok=stored.step == readiness.newest_step, step=stored.step, newest_step=readiness.newest_step
-        ),
+        db_schema=SchemaCheck(ok=stored.step == NEWEST_STEP, step=stored.step, newest_step=NEWEST_STEP),
         models=ModelsCheck(
             ok=not damaged,
             loaded=len(models),

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.change_feed import watch_changes
-from app.core.database import concerns, database_now, reading, writing
-from app.core.pg_notify import Kind
+from app.core.database import database_now, reading, writing
+from app.core.pg_notify import Change, record_change
 from app.counts.feed_clock import open_clock
 from app.events.deliver import Deliverer
 from app.registry.store import StoreAway
@@ -88,7 +88,7 @@ class Worker:
             silent = self._silence.silent(beats(session), time.monotonic())
             run = claim_run(session, self.name, database_now(session), timedelta(seconds=LOST_SECONDS), silent)
             if run is None:  # to say so would wake this very worker, again and again
-                concerns(session, Kind.NOTHING)
+                record_change(session, Change.NOTHING)
         if run is None:
             return False
         # Loaded with the first run: what training needs takes a second and much memory, and most hours bring no run.

@@ -12,7 +12,6 @@ from app.core.schema import (
     NEWEST_STEP,
     check_schema,
     downgrade_schema,
-    newest_step,
     schema_step,
     upgrade_schema,
 )
@@ -28,7 +27,7 @@ def engine(settings):
 
 
 def test_up_down_and_up_again(engine):
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
     downgrade_schema(engine, "base")
     assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
     upgrade_schema(engine)
@@ -41,7 +40,7 @@ def test_tables_and_migrations_tell_the_same_story(engine):
 
 def test_upgrading_what_is_up_to_date_changes_nothing(engine):
     upgrade_schema(engine)
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
 
 
 UPGRADE = """
@@ -66,7 +65,7 @@ def test_several_processes_may_upgrade_at_once(engine, settings):
     upgrade_schema(engine)
     said = other.communicate(timeout=WAIT_SECONDS)[1]
     assert other.returncode == 0, said
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
 
 
 def test_the_newest_step_is_that_of_the_migrations():

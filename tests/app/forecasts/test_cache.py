@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from app.core.database import concerns, open_database, writing
-from app.core.pg_notify import Kind
+from app.core.database import open_database, writing
+from app.core.pg_notify import Change, record_change
 from app.counts.ingest import Batch, check_batch, store_counts
 from app.main import create_app
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
@@ -93,7 +93,7 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     with writing(engine) as session:  # and then the process that did this is killed
         clock = client.app.state.clock
         stored = store_counts(session, check_batch(session, Batch([link_id], [row["slot_start"]], [7], [0]), clock))
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     engine.dispose()
     assert [link.link_id for link in stored.moved] == [link_id]
     wait_for(client, link_id, slot_start(city, NOW + 1))
@@ -107,7 +107,7 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
     with writing(runtime.engine) as session:  # between this and its forecasts ...
         taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
         stored = store_counts(session, check_batch(session, taken, runtime.clock))
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
     assert runtime.forecast_cache.issue(stored.moved, stored.rows) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from app.core.change_feed import guard_of
+from app.core.change_feed import ConnectionGuard
 from app.core.database import open_database, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
 from app.keys import cache as ring_module
@@ -198,8 +198,10 @@ class TestIdentify:
 class TestWhileTheDatabaseIsAway:
     @pytest.fixture
     def away(self, engine):
+        guard = ConnectionGuard(engine)
+
         def go_away(away=True):
-            guard_of(engine).away = away
+            guard.unreachable = away
             engine.dispose()
 
         return go_away
