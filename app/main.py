@@ -29,8 +29,7 @@ from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
 from app.health import routes as health_routes
-from app.http.problem_handlers import add_problem_handlers
-from app.http.route_paths import MethodsByPath
+from app.http.problems import add_problem_handlers
 from app.http.shedding import Shedding
 from app.http.sse import streams_end_on_signals
 from app.keys import routes as keys_routes
@@ -121,7 +120,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     # The routers' own routes: include_router would make every route anew, when it is first asked for.
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)
-    app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
+    app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
     # From the innermost to the outermost: a body is read by the routes, after the key was checked.

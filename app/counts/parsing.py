@@ -21,12 +21,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
-from app.core.csv_cells import from_cell
 from app.core.errors import FieldError, Invalid, TooLarge, Unsupported
 from app.counts.importers.record import COUNT_RULE, LARGEST_COUNT, LINK_ID_RULE
 from app.counts.ingest import Batch, Refused
 from app.counts.tables import QUALITIES
-from app.http.query_types import WHOLE
+from app.http.csv import from_cell
+from app.http.requests import WHOLE
 
 JSON, JSON_LINES, CSV = "application/json", "application/x-ndjson", "text/csv"
 MEDIA_TYPES = {

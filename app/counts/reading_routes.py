@@ -16,11 +16,10 @@ from app.counts.queries import corrections_between, newest_slots
 from app.counts.schemas import CorrectedCount, CountPage, DeletedCounts, ReplacedCount, SlotCount
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import judge
+from app.http.csv import CSV
 from app.http.dependencies import ReadSession, WriteSession
-from app.http.media_types import CSV, JSON, chosen_type
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
-from app.http.query_types import From, RequiredFrom, RequiredTo, To
+from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, next_page
 from app.keys.authentication import AdminKey, ReadKey
 from app.links.queries import LinkInfo, link_or_404
 from app.links.schemas import LinkPath

@@ -6,10 +6,10 @@ import csv
 import io
 from typing import NamedTuple
 
-from app.core.csv_cells import as_cell
 from app.evaluation.plan import COMPARED
 from app.evaluation.report import Report
 from app.evaluation.summary import Part, best_of, figures
+from app.http.csv import as_cell
 from model.error_measures import GEH_LIMIT
 
 COUNT, VEHICLES, SHARE, RATIO, LEVEL = "count", "vehicles", "share", "ratio", "level"

@@ -14,9 +14,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.http.dependencies import from_state
-from app.http.media_types import refuse_unacceptable
-from app.http.query_types import refuse_unknown
-from app.http.route_paths import route_path
+from app.http.requests import refuse_unacceptable, refuse_unknown_parameters, route_path
 from app.keys.cache import ApiKeyCache
 from app.keys.caller import ADMIN_CALL, CALLER, CHECKED_KEY, Caller, Scope
 
@@ -42,7 +40,7 @@ class RequireKey(SecurityBase):
         """Return the caller; refuse unknown query parameters, and reads whose answer the caller would not accept."""
         if request.scope.get(CHECKED_KEY) is not self:
             raise RuntimeError("the key of this request was not checked by AuthenticationMiddleware")
-        refuse_unknown(request)
+        refuse_unknown_parameters(request)
         refuse_unacceptable(request)
         return cast(Caller, request.scope[CALLER])
 

@@ -9,7 +9,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from app.http.query_types import WHOLE
+from app.http.requests import WHOLE
 from app.keys.caller import Scope
 from app.keys.issue import OVERLAP_HOURS, IssuedKey
 from app.keys.tables import ApiKey

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from app.http.dependencies import ReadSession, SettingsDep, WriteSession
-from app.http.media_types import JSON, chosen_type
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
+from app.http.requests import JSON, chosen_type, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, ReadKey
 from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links

@@ -9,7 +9,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 from app.core.slots import MINUTES_A_DAY, SlotGrid, zone_named
-from app.http.query_types import WHOLE
+from app.http.requests import WHOLE
 from app.links.geometry import Geometry
 
 LINK_ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"

@@ -14,14 +14,12 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core import metrics
 from app.core.errors import Invalid, Problem, Unavailable
-from app.http.problem_handlers import PASSING
-from app.http.problems import REQUEST_ID, problem_response, response_to
-from app.http.route_paths import route_path
+from app.http.problems import PASSING, REQUEST_ID, problem_response
+from app.http.requests import route_path
 from app.http.shedding import Shedding
 from app.keys.audit import REFUSED_A_MINUTE, record_call
 from app.keys.caller import ADMIN_CALL, CALLER, Buckets, Caller
@@ -122,7 +120,7 @@ class RequestMiddleware:
         except Exception as problem:
             if context.status:  # the answer has begun; only closing the connection shows that it is not whole
                 raise
-            await _answer_to(problem, context)(scope, receive, context.send)
+            await problem_response(context.scope, _problem_of(problem, context))(scope, receive, context.send)
         finally:
             _record(context, perf_counter() - began)
 
@@ -169,11 +167,10 @@ def _record(context: RequestContext, seconds: float) -> None:
     request_log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra=facts)
 
 
-def _answer_to(problem: Exception, context: RequestContext) -> Response:
-    if isinstance(problem, Problem):  # raised by a middleware
-        return response_to(context.scope, problem)
-    if isinstance(problem, PASSING):  # while the key was looked up
-        return response_to(context.scope, Unavailable("the database cannot be reached; try again shortly"))
-    log.error("unexpected failure", exc_info=problem, extra={"request_id": context.request_id})
-    detail = "the request could not be answered; the service's log says why, under the request id"
-    return problem_response(context.scope, 500, "Something went wrong", detail)
+def _problem_of(raised: Exception, context: RequestContext) -> Problem:
+    if isinstance(raised, Problem):  # by a middleware
+        return raised
+    if isinstance(raised, PASSING):  # while the key was looked up
+        return Unavailable("the database cannot be reached; try again shortly")
+    log.error("unexpected failure", exc_info=raised, extra={"request_id": context.request_id})
+    return Problem("the request could not be answered; the service's log says why, under the request id")

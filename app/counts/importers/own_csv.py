@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.core.csv_cells import from_cell
 from app.counts.importers.columns import (
     COUNT,
     LINK,
@@ -23,6 +22,7 @@ from app.counts.importers.columns import (
 from app.counts.importers.own_row import own_count
 from app.counts.importers.progress import LINE_ENDS, Progress
 from app.counts.importers.record import CountFileError, ImportedCount, Refused
+from app.http.csv import from_cell
 
 NAME = "flowcast-csv"
 NEEDS = "link_id, slot_start, count and perhaps quality"
