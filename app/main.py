@@ -166,8 +166,7 @@ async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
             await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
             return
         metrics.LOADED_MODELS.set(len(resources.loaded_models))
-        if resources.api_keys.has_news:
-            await run_in_threadpool(_save_last_use, resources)
+        await run_in_threadpool(_save_last_use, resources)
         if monotonic() >= refresh_at and not resources.change_feed.unreachable:
             refresh_at = monotonic() + REFRESH_SECONDS
             await run_in_threadpool(_refresh_forecasts, resources)

@@ -21,9 +21,9 @@ from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
-from app.keys.caller import ALL_SCOPES
 from app.keys.issue import hashed, issue_key, key_id_in, write_secret
 from app.keys.queries import key_with_id
+from app.keys.tables import ALL_SCOPES
 from app.links.folders import folder_name
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, writing
 from app.core.errors import FieldError, NotFound, NotYet
-from app.keys.caller import ALL_SCOPES, Scope
 from app.keys.queries import key_with_id, valid_admin_keys
-from app.keys.tables import ApiKey
+from app.keys.tables import ALL_SCOPES, ApiKey, Scope
 from app.settings import Settings, Switch
 
 PREFIX = "fc"

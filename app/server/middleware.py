@@ -21,9 +21,10 @@ from app.core.errors import Invalid, Problem, Unavailable
 from app.http.problems import PASSING, REQUEST_ID, problem_response
 from app.http.requests import route_path
 from app.http.shedding import Shedding
-from app.keys.audit import REFUSED_A_MINUTE, record_call
-from app.keys.caller import ADMIN_CALL, CALLER, Buckets, Caller
-from app.keys.caller import Scope as KeyScope
+from app.keys.authentication import ADMIN_CALL, CALLER
+from app.keys.cache import Caller, RateLimiter
+from app.keys.queries import record_call
+from app.keys.tables import Scope as KeyScope
 from app.server.logs import request_log
 from app.settings import Settings
 
@@ -32,6 +33,7 @@ log = logging.getLogger("flowcast.middleware")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 OTHER_METHOD, UNMATCHED = "other", "unmatched"
 CLIENT_CLOSED = 499  # in the log only: the client closed the connection before an answer
+REFUSED_A_MINUTE = 10  # calls of one key, in one process, that the audit records; more are only counted
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")
 SECURITY = [
@@ -99,7 +101,7 @@ class RequestMiddleware:
         self._app, self._shedding = app, shedding
         self._root_path = settings.root_path.rstrip("/")
         self._id_prefix, self._ids = secrets.token_hex(6), count(1)
-        self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
+        self._refused = RateLimiter(REFUSED_A_MINUTE)  # calls of keys without the scope admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, and answer what it raises with a problem."""
@@ -107,7 +109,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         began = perf_counter()
-        if self._root_path:  # here, and not only in the server, so that it holds however the app is run
+        if self._root_path:  # set here as well as by the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
         context = RequestContext(scope, send, f"{self._id_prefix}{next(self._ids):06x}", self._audit)
         try:
@@ -127,18 +129,19 @@ class RequestMiddleware:
     async def _audit(self, context: RequestContext) -> None:
         scope = context.scope
         caller: Caller = scope[CALLER]
-        if KeyScope.ADMIN not in caller.scopes and self._refused.of(caller.key_id).take():
+        if KeyScope.ADMIN not in caller.scopes and self._refused.take(caller.key_id):
             metrics.UNRECORDED_CALLS.inc()  # else a key without the scope could fill the audit
             return
         record = partial(
             record_call,
             scope["app"].state.engine,
-            caller,
-            method=context.method,
-            path=scope["path"],
+            key_id=caller.key_id,
+            key_name=caller.name,
+            method=context.method[:8],  # a caller may send texts of any length; columns are bounded
+            path=scope["path"][:1000],
             status=context.status,
             request_id=context.request_id,
-            client=context.client,
+            client=context.client[:64],
         )
         await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock, and must not use others' threads
 

@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 
 from app.core.metrics import REGISTRY
-from app.keys.audit import REFUSED_A_MINUTE
+from app.server.middleware import REFUSED_A_MINUTE
 from tests.support.databases import on_sqlite
 
 

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from app.core.metrics import REGISTRY
 from app.keys.authentication import ReadKey
-from app.keys.caller import Scope
+from app.keys.tables import Scope
 from app.links import schemas
 from tests.support.databases import on_sqlite
 
