@@ -118,7 +118,7 @@ class TestReadyzForecasts:
     @pytest.fixture(autouse=True)
     def no_upkeep(self, monkeypatch):
         """Let forecasts be in memory only when a test puts them there."""
-        monkeypatch.setattr("app.main.UPKEEP_SECONDS", 3600.0)
+        monkeypatch.setattr("app.server.resources.UPKEEP_SECONDS", 3600.0)
 
     @pytest.fixture
     def away(self, monkeypatch, ask_now):
