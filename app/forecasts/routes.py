@@ -28,7 +28,7 @@ from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForeca
 from app.http.csv import CSV, csv_content
 from app.http.dependencies import EngineDep, ReadSession
 from app.http.problems import problem_responses
-from app.http.requests import JSON, From, To, chosen_type, next_page
+from app.http.requests import JSON, From, To, chosen_type, is_unchanged, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import ReadKey
 from app.links.geojson import GEOJSON
@@ -139,8 +139,7 @@ async def get_forecasts(
         places = read_geometries(engine, found.entries) if media_type == GEOJSON else {}
         tag = listed.tag(media_type, sorted(places.items()))
         headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
-        known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
-        if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
+        if is_unchanged(request, tag):
             return Response(status_code=304, headers=headers)
         if media_type == CSV:
             return network_csv(listed.document(), headers)

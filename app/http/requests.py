@@ -1,4 +1,4 @@
-"""What is read of a request: its path, its query parameters, and the media types that its caller accepts."""
+"""What is read of a request: its path, its query parameters, and its headers Accept and If-None-Match."""
 
 from __future__ import annotations
 
@@ -71,6 +71,12 @@ def next_page(request: Request, next_cursor: str | None) -> dict[str, str]:
     if next_cursor is None:
         return {}
     return {"Link": f'<?{request.url.include_query_params(cursor=next_cursor).query}>; rel="next"'}
+
+
+def is_unchanged(request: Request, tag: str) -> bool:
+    """Return whether the caller has the answer with an ETag already; RFC 9110 compares If-None-Match weakly."""
+    known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
+    return known == ["*"] or tag.removeprefix("W/") in known
 
 
 def refuse_unacceptable(request: Request) -> None:
