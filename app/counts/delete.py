@@ -15,8 +15,7 @@ from app.core.times import read_span
 from app.counts.queries import lock_links, number_of_counts, slots_in
 from app.counts.schemas import DeletedCounts
 from app.counts.tables import Count, CountCorrection
-from app.links.queries import link_or_404, stored_link
-from app.links.queries import lock_links as lock_link_table
+from app.links.queries import link_or_404, lock_link_table, stored_link
 from app.links.schemas import NO_NUL
 
 LONGEST_REASON = 500

@@ -21,7 +21,8 @@ from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.demo.city import City
 from app.demo.folder import DemoFolder, DemoSize
-from app.keys.issue import hashed, issue_key, key_id_in, write_secret
+from app.keys.cache import hashed, key_id_in
+from app.keys.issue import issue_key, write_secret
 from app.keys.queries import key_with_id
 from app.keys.tables import ALL_SCOPES
 from app.links.folders import folder_name

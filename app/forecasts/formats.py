@@ -13,8 +13,8 @@ from app.core.database import reading
 from app.forecasts.responses import Document
 from app.forecasts.schemas import ForecastOut, PastForecastOut, PastForecasts
 from app.http.csv import CsvResponse, csv_content
-from app.links.geojson import GEOJSON
 from app.links.queries import stored_links
+from app.links.schemas import GEOJSON
 
 LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
 NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]

@@ -31,8 +31,7 @@ from app.http.problems import problem_responses
 from app.http.requests import JSON, From, To, chosen_type, is_unchanged, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import ReadKey
-from app.links.geojson import GEOJSON
-from app.links.schemas import LINK_ID_PATTERN, LinkPath
+from app.links.schemas import GEOJSON, LINK_ID_PATTERN, LinkPath
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from hmac import compare_digest
 from time import monotonic
 
@@ -18,7 +19,6 @@ from sqlalchemy import Engine
 from app.core.database import UNREACHABLE, reading, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
 from app.core.pg_notify import Change, record_change
-from app.keys.issue import hashed, key_id_in
 from app.keys.queries import key_with_id, save_last_use
 from app.keys.tables import ALL_SCOPES
 from app.settings import Settings, Switch
@@ -29,7 +29,19 @@ MOST_KEYS = 10_000
 MOST_BUCKETS = 10_000
 FAILURES_A_MINUTE = 60  # wrong keys from one address, past which its keys are looked up one at a time
 LOOK_UPS_AT_ONCE = 4  # in threads of their own: wrong keys take none from requests
+PREFIX = "fc"  # of a key: fc_KEYID_SECRET
 CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key", Bearer'}
+
+
+def hashed(key: str) -> str:
+    """Return what is stored of a key."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_id_in(key: str) -> str | None:
+    """Return the id that a key carries; None where it cannot be one of ours."""
+    parts = key.split("_", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == PREFIX and parts[1].isalnum() and parts[1].isascii() else None
 
 
 class RateLimiter:

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, writing
 from app.core.errors import FieldError, NotFound, NotYet
+from app.keys.cache import PREFIX, hashed, key_id_in
 from app.keys.queries import key_with_id, valid_admin_keys
 from app.keys.tables import ALL_SCOPES, ApiKey, Scope
 from app.settings import Settings, Switch
 
-PREFIX = "fc"
 OVERLAP_HOURS = 24.0
 
 
@@ -28,17 +27,6 @@ class IssuedKey(NamedTuple):
 
     row: ApiKey
     key: str
-
-
-def hashed(key: str) -> str:
-    """Return what is stored of a key."""
-    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def key_id_in(key: str) -> str | None:
-    """Read the id that a key carries; None where it cannot be one of ours."""
-    parts = key.split("_", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == PREFIX and parts[1].isalnum() and parts[1].isascii() else None
 
 
 def issue_key(

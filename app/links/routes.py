@@ -12,9 +12,20 @@ from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, ReadKey
-from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.queries import links_after, upstream_ids
-from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
+from app.links.schemas import (
+    COLLECTION_SCHEMA,
+    GEOJSON,
+    LINK_ID_PATTERN,
+    LinkBody,
+    LinkIn,
+    LinkOut,
+    LinkPage,
+    LinkPath,
+    LinksReport,
+    feature_collection,
+    parse_links,
+)
 from app.links.store import delete_link, link_out, read_link, store_links, update_link
 
 
@@ -40,7 +51,7 @@ Force = Annotated[
     bool,
     Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
 ]
-GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
+GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": COLLECTION_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
 POST_BODY: dict[str, Any] = {
     "requestBody": {

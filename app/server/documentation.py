@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fastapi import FastAPI
 
 from app.http.problems import MEDIA_TYPE, ProblemBody, problem_responses
-from app.links.geojson import LINKS_BODY
+from app.links.schemas import LINKS_BODY
 
 REF_TEMPLATE = "#/components/schemas/{model}"
 EVERYWHERE = (401, 403, 422, 429, 503)

@@ -2,7 +2,7 @@
 
 from starlette.testclient import TestClient
 
-from app.keys.issue import hashed
+from app.keys.cache import hashed
 from app.main import create_app
 from app.settings import Switch
 
