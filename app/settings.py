@@ -21,8 +21,8 @@ from app.core.times import check_cron
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
-SECRETS = "/run/secrets"  # where container engines put them
-LEAST_DAYS = 56  # that a schedule keeps; a test holds it to what retraining reads
+SECRETS = "/run/secrets"  # the folder that container engines use
+LEAST_DAYS = 56  # that a schedule keeps: retraining reads them
 RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -366,7 +366,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _with_password(self) -> Settings:
-        """Put the password into the address, whatever characters it has."""
+        """Add the password to the address, whatever characters it has."""
         if self.database_password is not None:
             url = make_url(self.database_url).set(password=self.database_password.get_secret_value())
             self.database_url = url.render_as_string(hide_password=False)
@@ -400,7 +400,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the environment first, then the files of the secrets' folder where there is one."""
+        """Read the environment first, then the files in the folder of secrets, if it exists."""
         folder = Path(os.environ.get("FLOWCAST_SECRETS") or SECRETS)
         files = (SecretFiles(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
         return init_settings, env_settings, *files

@@ -1,7 +1,7 @@
-"""Whether the database was written since: what lets a process serve from memory without serving old data.
+"""Detects writes to the database by any process, so that a process can serve from memory without serving old data.
 
 SQLite has a data version, which is read in microseconds. On PostgreSQL every write transaction notifies, and each
-process listens. Counts and forecasts are notified with their link keys, so that what is known of other links stays
+process listens. Counts and forecasts are notified with their link keys, so that cached data of other links stays
 current. The listening thread also checks that the server answers, because one that hangs sends nothing either.
 """
 
@@ -175,7 +175,7 @@ class PostgreSQLChangeFeed:
         return connection
 
     def _receive(self, connection: Any) -> None:
-        with selectors.DefaultSelector() as either:  # select itself knows only the first 1,024 descriptors
+        with selectors.DefaultSelector() as either:  # select() is limited to 1,024 descriptors
             either.register(connection.fileno(), selectors.EVENT_READ)
             either.register(self._ended.fileno(), selectors.EVENT_READ)
             answered = monotonic()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from app.core.database import UNREACHABLE
 
-ALLOWED_AHEAD = 60  # seconds that a detector's clock may be ahead of ours
+ALLOWED_AHEAD = 60  # seconds that a detector's clock may be ahead of this machine's
 FUTURE_RULE = "must not lie in the future"
 # One count of a mistyped year would otherwise move the feed clock so far that every other link is stale.
 LONGEST_JUMP = 31 * 86_400  # seconds

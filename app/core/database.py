@@ -66,7 +66,7 @@ class Table(DeclarativeBase):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: TIMESTAMP WITH TIME ZONE where there is one, UTC without an offset in SQLite."""
+    """An instant: TIMESTAMP WITH TIME ZONE in PostgreSQL, UTC without an offset in SQLite."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -80,7 +80,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return back in UTC."""
+        """Return in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -118,8 +118,8 @@ def _on_read_only(context: ExceptionContext) -> exc.OperationalError | None:
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
-    # A plan for whatever slots may be asked for would lock every month of a table, each time it is used.
-    # Compiling a query to machine code, on servers that can, takes longer than any of these queries.
+    # A generic plan, for any slots, would lock every month of a table each time it is used.
+    # Compiling a query to machine code takes longer than any of these queries.
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_custom_plan")
         cursor.execute("SET jit = off")
@@ -147,7 +147,7 @@ def _sqrt(value: float | None) -> float | None:
 
 def _begin_sqlite(connection: Any) -> None:
     # A transaction that reads first and then writes cannot be made to wait: it fails at once when
-    # another wrote in between. So writers take their turn at the start.
+    # another wrote in between. So writers wait for each other at the start.
     options = connection.get_execution_options()
     if options.get("writes"):
         connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if options.get('derived') else 'FULL'}")
@@ -208,7 +208,7 @@ def in_values(
 ) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values, which are sent as one parameter.
 
-    SQLAlchemy's ``in_`` sends a parameter for each value, and databases limit how many there may be.
+    SQLAlchemy's ``in_`` sends a parameter for each value, and databases limit how many.
     """
     item = String() if isinstance(column.type, String) else BigInteger()
     many = ARRAY(item).with_variant(JSON(), "sqlite")

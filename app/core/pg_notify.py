@@ -29,7 +29,7 @@ class Change(StrEnum):
     OTHER = "other"  # something that no forecast changes by
     COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
     FORECASTS = "forecasts"  # forecasts of links
-    NOTHING = "nothing"  # nobody is notified
+    NOTHING = "nothing"  # no process is notified
 
 
 own_writes: Counter[Change] = Counter()  # of this process, by what they changed
@@ -61,7 +61,7 @@ def publish_changes(session: Session, default: Change) -> list[Change]:
 
 
 def sender_name(engine: Engine) -> str:
-    """Return the name of the sender of an engine's notices; whoever uses the engine ignores its own."""
+    """Return the name of an engine as a sender of notices; a change feed of the engine ignores its own."""
     return f"{PROCESS}{id(engine.dialect):x}"
 
 

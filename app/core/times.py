@@ -16,7 +16,7 @@ INSTANT_RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:0
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 # In a query string a plus sign that was not escaped arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)")
-# Counts lie in these years; what a caller asks for beyond them is empty.
+# Counts lie in these years; spans beyond them are empty.
 FIRST_SECOND, LAST_SECOND = 0, 4_102_444_800
 SECONDS_A_DAY = 86_400
 CRON_FIELDS = 5
@@ -39,7 +39,7 @@ def read_instant(value: object) -> datetime:
         text = value.isoformat()
     else:
         text = str(value)
-        if len(text) > 16:  # a space that stands for the T comes before the sixteenth character
+        if len(text) > 16:  # a space in place of the T comes before the sixteenth character
             text = text[:16] + LOST_PLUS.sub("+", text[16:])
     instant = parse_rfc_3339(text)
     if instant is None or instant.tzinfo is None:
@@ -75,15 +75,15 @@ class Span(NamedTuple):
 
 
 def check_order(begin: datetime | None, end: datetime | None) -> None:
-    """Refuse a span that ends before it begins."""
+    """Raise ``Invalid`` if a span ends before it begins."""
     if begin is not None and end is not None and begin >= end:
         raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
 
 
 def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
-    """Fill in what was left out: the end is that of the newest count, the start lies ``length`` seconds before.
+    """Return a span whose end is the newest count's by default, and whose start lies ``length`` seconds before.
 
-    None where nothing was given and there is no count to go by.
+    None where neither end was given and there is no count.
     """
     check_order(begin, end)
     last = newest_end if end is None else unix_seconds(end)

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, String, and_, cast, func, insert, select, 
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.core.database import array_text, in_values
-from app.core.partitions import month_begin, month_of, months_there
+from app.core.partitions import existing_months, month_begin, month_of
 from app.core.times import Span
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
@@ -42,7 +42,7 @@ def oldest_of_link(session: Session, table: type[Any], link_key: int) -> int | N
     if session.get_bind().dialect.name != "postgresql":
         return session.execute(oldest).scalar()
     # PostgreSQL is asked about the first month, the next two, the next four: most links are there from the beginning.
-    months = sorted(months_there(session.connection(), table.__tablename__))
+    months = sorted(existing_months(session.connection(), table.__tablename__))
     place, n = 0, 1
     while place < len(months):
         part = months[place : place + n]

@@ -17,7 +17,7 @@ from app.settings import Switch
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# Scripts and styles are files of ours and nothing else; trusted types keep text from ever becoming markup.
+# Scripts and styles are files of the page and nothing else; trusted types keep text from becoming markup.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"

@@ -59,11 +59,11 @@ def refuse_unknown_parameters(request: Request) -> None:
     if not request.scope["query_string"]:
         return
     route: APIRoute = request.scope["route"]
-    known = {field.alias for field in get_flat_params(route.dependant) if isinstance(field.field_info, params.Query)}
+    declared = {f.alias for f in get_flat_params(route.dependant) if isinstance(f.field_info, params.Query)}
     for name, value in request.query_params.multi_items():
-        if name not in known:
-            rule = f"is not known here; known are {', '.join(sorted(known))}" if known else "is not known here; none is"
-            raise Invalid.field(name[:100], value, rule)
+        if name not in declared:
+            known = f"known are {', '.join(sorted(declared))}" if declared else "none is"
+            raise Invalid.field(name[:100], value, f"is not known here; {known}")
 
 
 def next_page(request: Request, next_cursor: str | None) -> dict[str, str]:
@@ -75,8 +75,8 @@ def next_page(request: Request, next_cursor: str | None) -> dict[str, str]:
 
 def is_unchanged(request: Request, tag: str) -> bool:
     """Return whether the caller has the answer with an ETag already; RFC 9110 compares If-None-Match weakly."""
-    known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
-    return known == ["*"] or tag.removeprefix("W/") in known
+    tags = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
+    return tags == ["*"] or tag.removeprefix("W/") in tags
 
 
 def refuse_unacceptable(request: Request) -> None:

@@ -49,8 +49,8 @@ Look = Callable[[Frame | None], tuple[list[Frame], bool]]
 
 @contextmanager
 def streams_end_on_signals() -> Iterator[None]:
-    """End streams once the process is asked to stop: the server waits for every answer, and they have no end."""
-    if threading.current_thread() is not threading.main_thread():  # as in tests: signals come to the main one
+    """End streams when the process receives a signal to stop: the server waits for every answer."""
+    if threading.current_thread() is not threading.main_thread():  # as in tests: only the main one receives signals
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -39,7 +39,7 @@ def hashed(key: str) -> str:
 
 
 def key_id_in(key: str) -> str | None:
-    """Return the id that a key carries; None where it cannot be one of ours."""
+    """Return the id in a key; None where the text cannot be a key."""
     parts = key.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == PREFIX and parts[1].isalnum() and parts[1].isascii() else None
 

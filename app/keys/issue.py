@@ -1,4 +1,4 @@
-"""Make, rotate and revoke keys; make the first one where there is none."""
+"""Make, rotate and revoke keys, and make the first one."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ FIRST_KEY_LOCK = 5_121_403_660_915_210_427  # any number, the same in every proc
 
 
 class FirstKey(NamedTuple):
-    """Where the first key went: to be shown on a terminal, into a file, or nowhere because there is one already."""
+    """The first key, to be shown on a terminal, or its file; neither where an admin key exists already."""
 
     shown: str | None = None
     file: Path | None = None
@@ -114,7 +114,7 @@ def make_first_key(engine: Engine, settings: Settings, *, terminal: bool) -> Fir
         key = issue_key(session, name="first start", scopes=ALL_SCOPES).key
         if terminal:
             return FirstKey(shown=key)
-        write_secret(settings.admin_key_file, key)  # before the commit: a key that nobody can read is not made
+        write_secret(settings.admin_key_file, key)  # before the commit: without the file no key is made
     return FirstKey(file=settings.admin_key_file.absolute())
 
 

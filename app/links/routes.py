@@ -30,7 +30,7 @@ from app.links.store import delete_link, link_out, read_link, store_links, updat
 
 
 def list_links(session: Session, after: str | None, limit: int) -> LinkPage:
-    """Return the links that follow an id, and the id to go on from where there are more."""
+    """Return a page of the links that follow an id."""
     found = links_after(session, after or "", limit + 1)
     page = found[:limit]
     upstream = upstream_ids(session, [link.link_key for link in page])
@@ -149,4 +149,4 @@ def delete_one_link(
 ) -> Response:
     """Delete a link and all that belongs to it; one that has counts only with `force=true`."""
     delete_link(session, link_id, force=force)
-    return Response(status_code=204)  # without the media type that FastAPI would give to nothing
+    return Response(status_code=204)  # FastAPI would set a media type although there is no body

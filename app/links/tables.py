@@ -21,7 +21,7 @@ class Link(Table):
     __tablename__ = "links"
     __table_args__ = (
         CheckConstraint("slot_minutes > 0", name="slot_minutes_positive"),
-        {"sqlite_autoincrement": True},  # a key once given is never given again, whatever still remembers it
+        {"sqlite_autoincrement": True},  # a key is never used again, because caches may still hold it
     )
 
     link_key: Mapped[int] = mapped_column(primary_key=True)

@@ -86,7 +86,7 @@ class Body:
             self._shedding.release(self._held)
 
     async def _next(self) -> Message:
-        # Not a fixed total, or large files over slow lines could not be sent; and nobody is silent for long.
+        # Not a fixed total, because large files may come over slow lines; but no client may be silent for long.
         left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
         began = monotonic()
         try:
@@ -145,8 +145,8 @@ class BodyLimitMiddleware:
         unpacking = None
         if encoding in PACKED:
             unpacking = self._unpacking
-            gone = (b"content-encoding", b"content-length")
-            scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
+            packed = (b"content-encoding", b"content-length")
+            scope["headers"] = [header for header in scope["headers"] if header[0] not in packed]
         shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
         body = Body(receive, limit, seconds=self._seconds, unpacking=unpacking, shedding=shedding)
         try:

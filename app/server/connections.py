@@ -1,7 +1,7 @@
 """Connections: how long, and with how much, a client may keep one.
 
 uvicorn reads a request's head for as long as it takes and of any length, reads on after an answer, and keeps what a
-client does not read. Each of these would let anybody, without a key, occupy a connection. All connections are checked
+client does not read. Each of these would let a client without a key occupy a connection. All connections are checked
 once a second, because a timer for each would cost every request time.
 """
 
@@ -24,7 +24,7 @@ from app.settings import Settings
 log = logging.getLogger("flowcast.connections")
 
 LOOK_SECONDS = 1.0
-END_SECONDS = 3.0  # that a body may still take to come once the service is asked to end
+END_SECONDS = 3.0  # that a body may still take to come once the service ends
 ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
 LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
 LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
@@ -61,7 +61,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
-        self._ending_since: float | None = None  # since the server was asked to end
+        self._ending_since: float | None = None  # since the server began to end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -140,7 +140,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: anybody could fill the log with such requests, which are answered as they are."""
+        """Log nothing: any client could fill the log with such requests, which are answered as they are."""
 
     def look(self, now: float) -> None:
         """End the connection if its client keeps it without using it."""
@@ -195,7 +195,7 @@ _watched: WeakSet[ServerState] = WeakSet()
 
 
 def _watch(state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-    """Look at all connections of a server once a second, for as long as there are any."""
+    """Check all connections of a server once a second, as long as it has any."""
     if state in _watched:
         return
 

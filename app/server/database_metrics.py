@@ -54,7 +54,7 @@ class DatabaseMetrics:
             "revision": resources.settings.build_revision,
             "schema": NEWEST_STEP,
         }
-        self._state = DatabaseState("it was not asked yet")
+        self._state = DatabaseState("it was not read yet")
         self._slow: SlowMetrics | None = None
         self._until = self._slow_until = 0.0
         self._lock = asyncio.Lock()

@@ -47,7 +47,7 @@ HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 
 class RequestContext:
-    """One request, and what is known of its answer."""
+    """One request, and the state of its answer."""
 
     def __init__(
         self, scope: Scope, send: Send, new_id: str, audit: Callable[[RequestContext], Awaitable[None]]
@@ -64,7 +64,7 @@ class RequestContext:
         if NO_GZIP.search(headers.get("accept-encoding", "")):  # GZipMiddleware does not read qualities
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"accept-encoding"]
         self._is_head, self._ended = self.method == "HEAD", False
-        # HEAD is answered by the routes of GET. A copy, because the server must know that no body is wanted.
+        # HEAD is answered by the routes of GET. A copy, because the server reads the method, too.
         self.scope: Scope = {**scope, "method": "GET"} if self._is_head else scope
 
     async def send(self, message: Message) -> None:

@@ -53,7 +53,7 @@ class Readiness:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._state, self._until = DatabaseState("it was not asked yet"), 0.0
+        self._state, self._until = DatabaseState("it was not read yet"), 0.0
         self._lock, self._thread = asyncio.Lock(), CapacityLimiter(1)
 
     async def state(self) -> DatabaseState:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.database import open_database, writing
-from app.core.partitions import ensure_months, month_begin, months_there
+from app.core.partitions import ensure_months, existing_months, month_begin
 from app.core.schema import downgrade_schema, upgrade_schema
 from app.counts.tables import Count
 from app.settings import Settings
@@ -82,4 +82,4 @@ def test_the_schema_goes_back_a_step_and_forward_again(engine: Engine) -> None:
     upgrade_schema(engine)
     assert select_rows(engine, COUNTS) == before
     with engine.connect() as connection:
-        assert months_there(connection, "counts") == set(MONTHS)
+        assert existing_months(connection, "counts") == set(MONTHS)

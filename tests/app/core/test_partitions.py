@@ -18,7 +18,15 @@ from sqlalchemy.orm import Session
 
 from app.core.clock import WallClock
 from app.core.database import open_database, reading, writing
-from app.core.partitions import ensure_months, month_begin, month_name, month_named, month_of, months_of, months_there
+from app.core.partitions import (
+    ensure_months,
+    existing_months,
+    month_begin,
+    month_name,
+    month_named,
+    month_of,
+    months_of,
+)
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
 from app.counts.import_file import import_file
 from app.counts.importers import open_counts
@@ -80,7 +88,7 @@ def stored_slots(engine: Engine, link_key: int) -> list[int]:
 
 def months_of_counts(engine: Engine) -> set[str]:
     with engine.connect() as connection:
-        return {month_name(month) for month in months_there(connection, "counts")}
+        return {month_name(month) for month in existing_months(connection, "counts")}
 
 
 @contextmanager
