@@ -17,13 +17,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from sqlalchemy import Engine, event
 
-from app.core.database import is_sqlite
-from app.core.pg_notify import CHANNEL, Change, Notice, own_writes, parse_notice, sender_name
+from app.core.database import CHANNEL, Change, is_sqlite, own_writes, sender_name
 
 RECONNECT_SECONDS = 1.0
 CHECK_SECONDS = 2.0  # between two checks that the server answers
@@ -31,6 +30,27 @@ ANSWER_SECONDS = 5.0  # after which a server that does not answer counts as unre
 CLOSE_SECONDS = 5.0
 
 log = logging.getLogger("flowcast.changes")
+
+
+class Notice(NamedTuple):
+    """A notification that was received."""
+
+    change: Change
+    sender: str = ""
+    as_of: int = 0  # the slot that forecasts were issued from, in Unix seconds
+    link_keys: tuple[int, ...] = ()
+
+
+def parse_notice(payload: str) -> Notice:
+    """Parse a notice; one that cannot be parsed may concern any link."""
+    try:
+        change, *rest = payload.split(" ")
+        if not rest:
+            return Notice(Change(change))
+        sender, as_of, keys = rest
+        return Notice(Change(change), sender, int(as_of), tuple(int(key) for key in keys.split(",")))
+    except ValueError:
+        return Notice(Change.SERVED)
 
 
 class SQLiteChangeFeed:

@@ -1,12 +1,15 @@
-"""The database: its engine, its sessions, and what all tables and queries share."""
+"""The database: its engine, its sessions and their notices, and what all tables and queries share."""
 
 from __future__ import annotations
 
 import math
+import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +29,8 @@ from sqlalchemy import (
     create_engine,
     event,
     exc,
+    func,
+    select,
     text,
 )
 from sqlalchemy.engine import ExceptionContext, make_url
@@ -35,8 +40,6 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeDecorator
-
-from app.core.pg_notify import Change, own_writes, publish_changes
 
 CONSTRAINT_NAMES = {
     "ix": "%(table_name)s_%(column_0_N_name)s_idx",
@@ -56,7 +59,12 @@ CONNECTING: dict[str, Any] = {
     "tcp_user_timeout": 25_000,
 }
 UNREACHABLE = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # raised while the database cannot be used
+CHANNEL = "flowcast_changes"  # of notices between processes
+MOST_KEYS = 700  # in one notice, of ten digits each: PostgreSQL limits notices to 8,000 bytes
+PROCESS = secrets.token_hex(6)
 READ_ONLY = "25006"  # PostgreSQL's code for a write to a server that is read-only, such as a standby
+
+_RECORDED = "flowcast.changes"  # where a session keeps what it changes
 
 
 class Table(DeclarativeBase):
@@ -176,8 +184,55 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
         if derived and not is_sqlite(engine):
             session.execute(text("SET LOCAL synchronous_commit = off"))
         yield session
-        changes = publish_changes(session, Change.SERVED if served else Change.OTHER)
+        changes = _publish_changes(session, Change.SERVED if served else Change.OTHER)
     own_writes.update(changes)
+
+
+class Change(StrEnum):
+    """What a transaction wrote."""
+
+    SERVED = "served"  # something that any forecast may change by
+    OTHER = "other"  # something that no forecast changes by
+    COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
+    FORECASTS = "forecasts"  # forecasts of links
+    NOTHING = "nothing"  # no process is notified
+
+
+own_writes: Counter[Change] = Counter()  # transactions of this process, by what they wrote
+
+
+def record_change(session: Session, change: Change, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
+    """Record that a session's writes change the forecasts of these links alone, if any; calls add up."""
+    session.info.setdefault(_RECORDED, []).append((change, link_keys, as_of))
+
+
+def _publish_changes(session: Session, default: Change) -> list[Change]:
+    """Notify other processes, at the commit, of the recorded changes, or else of the default; return them."""
+    recorded: list[tuple[Change, Sequence[int], int]] = session.info.get(_RECORDED, [(default, (), 0)])
+    if not is_sqlite(session):
+        sender = sender_name(session.get_bind().engine)
+        for change, link_keys, as_of in recorded:
+            for notice in format_notices(change, sender, link_keys, as_of):
+                session.execute(select(func.pg_notify(CHANNEL, notice)))
+    return [change for change, _, _ in recorded if change is not Change.NOTHING]
+
+
+def sender_name(engine: Engine) -> str:
+    """Return the name of an engine as a sender of notices; a change feed of the engine ignores its own."""
+    return f"{PROCESS}{id(engine.dialect):x}"
+
+
+def format_notices(change: Change, sender: str, link_keys: Sequence[int], as_of: int = 0) -> Iterator[str]:
+    """Yield the notices of a change.
+
+    A notice is one word, or word, sender, newest slot and link keys: ``forecasts 5f0c2a 1757894400 17,18,19``.
+    """
+    if change in (Change.SERVED, Change.OTHER):
+        yield change.value
+        return
+    for begin in range(0, len(link_keys), MOST_KEYS):
+        keys = ",".join(str(key) for key in link_keys[begin : begin + MOST_KEYS])
+        yield f"{change.value} {sender} {as_of} {keys}"
 
 
 def database_now(session: Session) -> datetime:

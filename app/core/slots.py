@@ -7,6 +7,7 @@ minutes, and no slot is ever missing or doubled.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MINUTES_A_DAY = 1440
+MINUTE = timedelta(minutes=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -138,13 +140,9 @@ def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> dat
     if not or_next:
         raise NonexistentTime(f"local time {local.isoformat()} does not exist in {zone.key}: the clocks skip it")
     # With fold=1 the offset after the jump applies, which puts the instant before it by the gap.
-    later = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    before = later.astimezone(zone).utcoffset()
-    low, high = later, instant
-    while high - low > timedelta(minutes=1):
-        middle = low + (high - low) // 2
-        if middle.astimezone(zone).utcoffset() == before:
-            low = middle
-        else:
-            high = middle
-    return high.replace(second=0, microsecond=0)
+    before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    offset, gap = before.astimezone(zone).utcoffset(), (instant - before) // MINUTE
+    jump = bisect_left(
+        range(gap), True, key=lambda minute: (before + minute * MINUTE).astimezone(zone).utcoffset() != offset
+    )
+    return (before + jump * MINUTE).replace(second=0, microsecond=0)

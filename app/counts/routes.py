@@ -12,9 +12,8 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.exc import OperationalError
 
 from app.core import metrics
-from app.core.database import writing
+from app.core.database import Change, record_change, writing
 from app.core.partitions import lock_denied
-from app.core.pg_notify import Change, record_change
 from app.counts.ingest import (
     Batch,
     IngestContext,

@@ -22,10 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.core import metrics
-from app.core.change_feed import ChangeFeed
+from app.core.change_feed import ChangeFeed, Notice
 from app.core.clock import Clock
-from app.core.database import UNREACHABLE, reading, writing
-from app.core.pg_notify import Change, Notice, record_change
+from app.core.database import UNREACHABLE, Change, reading, record_change, writing
 from app.counts.queries import Rows, newest_slots
 from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import WITHOUT_MODEL, IssuedForecast

@@ -33,36 +33,27 @@ SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input sh
 # Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
-SLUGS = {
-    400: "bad-request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not-found",
-    405: "method-not-allowed",
-    406: "not-acceptable",
-    408: "too-slow",
-    409: "not-yet",
-    413: "too-large",
-    415: "unsupported-media-type",
-    422: "invalid",
-    429: "too-many-requests",
-    431: "head-too-large",
-    500: "internal",
-    503: "unavailable",
-}
-MEANINGS = {
-    401: "No key, or a wrong one",
-    403: "A key without the scope that the call needs",
-    404: "What the path names does not exist",
-    406: "The call returns none of the media types in Accept",
-    408: "The body did not come",
-    409: "Not possible in the present state",
-    413: "A body or a batch past its limit",
-    415: "A body in a language that is not spoken here",
-    422: "A value breaks a rule",
-    429: "More requests than the limit",
-    503: "The database is unreachable for now (`/problems/unavailable`), or too many requests are waiting"
-    " (`/problems/overloaded`: nothing of this one was done)",
+# By status: the end of the type, and what the document says where that is more than HTTP's own phrase.
+STATUSES = {
+    400: ("bad-request", ""),
+    401: ("unauthorized", "No key, or a wrong one"),
+    403: ("forbidden", "A key without the scope that the call needs"),
+    404: ("not-found", "What the path names does not exist"),
+    405: ("method-not-allowed", ""),
+    406: ("not-acceptable", "The call returns none of the media types in Accept"),
+    408: ("too-slow", "The body did not come"),
+    409: ("not-yet", "Not possible in the present state"),
+    413: ("too-large", "A body or a batch past its limit"),
+    415: ("unsupported-media-type", "A body in a language that is not spoken here"),
+    422: ("invalid", "A value breaks a rule"),
+    429: ("too-many-requests", "More requests than the limit"),
+    431: ("head-too-large", ""),
+    500: ("internal", ""),
+    503: (
+        "unavailable",
+        "The database is unreachable for now (`/problems/unavailable`), or too many requests are waiting"
+        " (`/problems/overloaded`: nothing of this one was done)",
+    ),
 }
 SECONDS = {"description": "Seconds to wait", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 HEADERS: dict[int, dict[str, Any]] = {
@@ -98,17 +89,16 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _response(status: int) -> dict[str, Any]:
-    described = {
-        "description": MEANINGS.get(status, HTTPStatus(status).phrase),
-        "content": {MEDIA_TYPE: {"schema": REF}},
-    }
-    return described | ({"headers": HEADERS[status]} if status in HEADERS else {})
+    description = STATUSES[status][1] or HTTPStatus(status).phrase
+    headers = {"headers": HEADERS[status]} if status in HEADERS else {}
+    return {"description": description, "content": {MEDIA_TYPE: {"schema": REF}}} | headers
 
 
 def problem_response(scope: Scope, problem: Problem) -> Response:
     """Return a problem in the one shape that all errors have."""
+    slug, _ = STATUSES.get(problem.status, (str(problem.status), ""))
     content = {
-        "type": f"/problems/{problem.slug or SLUGS.get(problem.status, problem.status)}",
+        "type": f"/problems/{problem.slug or slug}",
         "title": problem.title,
         "status": problem.status,
         "detail": _clean(problem.detail),

@@ -16,9 +16,8 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from sqlalchemy import Engine
 
-from app.core.database import UNREACHABLE, reading, writing
+from app.core.database import UNREACHABLE, Change, reading, record_change, writing
 from app.core.errors import Forbidden, TooMany, Unauthorized
-from app.core.pg_notify import Change, record_change
 from app.keys.queries import key_with_id, save_last_use
 from app.keys.tables import ALL_SCOPES
 from app.settings import Settings, Switch

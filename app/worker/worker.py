@@ -14,8 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.change_feed import watch_changes
-from app.core.database import database_now, reading, writing
-from app.core.pg_notify import Change, record_change
+from app.core.database import Change, database_now, reading, record_change, writing
 from app.counts.feed_clock import open_clock
 from app.events.deliver import Deliverer
 from app.registry.store import StoreAway

@@ -4,8 +4,7 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from app.core.database import open_database, writing
-from app.core.pg_notify import Change, record_change
+from app.core.database import Change, open_database, record_change, writing
 from app.counts.ingest import Batch, check_batch, store_counts
 from app.main import create_app
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
