@@ -23,7 +23,7 @@ from app.commands.registration import RegistrationOutcome, register_one, tell
 from app.commands.service import current_database, settings_or_refuse
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers import CountFileError
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.registry.open_store import open_store
 from app.training.link_training import LinkOutcome, train_links
 from app.training.network_options import ALGORITHMS as NETWORK_ALGORITHMS

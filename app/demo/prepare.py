@@ -25,10 +25,10 @@ from app.keys.cache import hashed, key_id_in
 from app.keys.issue import issue_key, write_secret
 from app.keys.queries import key_with_id
 from app.keys.tables import ALL_SCOPES
-from app.links.folders import folder_name
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
+from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.register import register_model

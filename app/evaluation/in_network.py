@@ -16,7 +16,7 @@ from app.counts.series import LinkSeries
 from app.evaluation.days import Days, Span, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, SlotForecasts, one_ahead
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.settings import Settings
 from app.training.aligned_counts import LinkTopology, align_counts, by_network, covering_days
 from app.training.compare import decide

@@ -1,4 +1,4 @@
-"""Links, and which of them lie upstream of which."""
+"""Links, and which of them lie upstream of which; the folder that is named after a link."""
 
 from __future__ import annotations
 
@@ -49,3 +49,8 @@ class UpstreamLink(Table):
     upstream_key: Mapped[int] = mapped_column(
         ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True, index=True
     )
+
+
+def folder_name(link_id: str) -> str:
+    """Return the name of a link's folder: its id, but for a leading dot, which would hide it or name another."""
+    return f"%2E{link_id[1:]}" if link_id.startswith(".") else link_id

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.cluster import code_facts
 from app.training.link_training import ActiveModel, LinkOutcome, failure, train_link
 from app.training.network_options import NetworkTraining

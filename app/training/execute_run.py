@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from app.core.database import database_now, writing
 from app.core.errors import Problem
-from app.links.folders import folder_name
 from app.links.queries import PROFILE_WON, LinkInfo, set_choice
+from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.cleanup import remove_old_versions
 from app.registry.queries import active_model

@@ -14,7 +14,7 @@ import joblib
 from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries, as_count_series
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.network_stage import ACTIVE, NetworkStage
 from app.training.parallel import run_parallel
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network, save_network_model

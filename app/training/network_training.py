@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from app.core.network_calendar import holidays_of
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.aligned_counts import UNKNOWN, LinkTopology, align_counts, by_network, covering_days
 from app.training.link_training import (
     ActiveModel,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.aligned_counts import examined
 from app.training.link_training import ActiveModel, LinkOutcome, data_fingerprint, failure, figures_as_json, learnt_from
 from app.training.network_stage import NetworkStage

@@ -3,8 +3,8 @@
 import pytest
 
 from app.core.database import database_now, reading, writing
-from app.links.folders import folder_name
 from app.links.queries import link_or_404
+from app.links.tables import folder_name
 from app.registry.tables import ModelVersion
 from app.training.execute_run import settle
 from app.training.link_training import LinkOutcome

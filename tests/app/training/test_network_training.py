@@ -15,7 +15,7 @@ from app.cli import cli
 from app.core.slots import SlotGrid, zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import links_geojson, sample_city, write_csv
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.registry.folder_store import FolderStore
 from app.training.aligned_counts import LinkTopology, align_counts, covering_days, junctions
 from app.training.heartbeat import Heartbeat
