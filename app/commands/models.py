@@ -16,7 +16,7 @@ from app.commands.console import FAILED, notes, out, refuse
 from app.commands.registration import artifact_folders, link_named, register_all, tell
 from app.commands.service import current_database, settings_or_refuse
 from app.core.database import reading, writing
-from app.core.errors import NotYet, Problem
+from app.core.errors import Conflict, Problem
 from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
@@ -179,5 +179,5 @@ def _chosen(engine: Engine, link_id: str | None, version: int | None) -> list[tu
         return [(link, newest[link.link_key]) for link in links if link.link_key in newest]
     link = link_named(engine, link_id)
     if version is None and link.link_key not in newest:
-        raise NotYet(f"link {link_id!r} has no candidate; name a version")
+        raise Conflict(f"link {link_id!r} has no candidate; name a version")
     return [(link, newest[link.link_key] if version is None else version)]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from app.core.clock import FUTURE_RULE, Clock
-from app.core.errors import Invalid, NotYet
+from app.core.errors import Conflict, Invalid
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of, months_of
 from app.core.slots import EPOCH, SlotGrid
 from app.counts.import_spool import CountSource, LinkRows
@@ -92,7 +92,7 @@ class Intake:
     def prepare(self, session: Session) -> None:
         """Create the months and the links that are missing, and lock the links that are there.
 
-        Raises ``NotYet`` if a link was created, deleted or given another slot length since it was looked up.
+        Raises ``Conflict`` if a link was created, deleted or given another slot length since it was looked up.
         """
         if not self._months and not self._new:
             return
@@ -191,8 +191,8 @@ def _instant(seconds: int) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def _changed(how: str) -> NotYet:
-    return NotYet(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
+def _changed(how: str) -> Conflict:
+    return Conflict(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
 
 
 def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkIn:

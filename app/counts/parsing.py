@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
-from app.core.errors import FieldError, Invalid, TooLarge, Unsupported
+from app.core.errors import FieldError, Invalid, TooLarge, UnsupportedMediaType
 from app.counts.importers.record import COUNT_RULE, LARGEST_COUNT, LINK_ID_RULE
 from app.counts.ingest import Batch, Refused
 from app.counts.tables import QUALITIES
@@ -102,7 +102,7 @@ def read_batch(body: bytes, media_type: str, most: int, *, partial: bool) -> tup
     """Read a body into columns; a bad row refuses the whole, or with ``partial`` itself."""
     language = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
     if language is None:
-        raise Unsupported(
+        raise UnsupportedMediaType(
             f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
         )
     if body.count(b",") > MOST_COMMAS * (most + 1):  # whatever else they separate, each takes a hundred bytes when read

@@ -17,7 +17,7 @@ from anyio.to_thread import run_sync
 from sqlalchemy import Engine
 
 from app.core.database import UNREACHABLE, Change, reading, record_change, writing
-from app.core.errors import Forbidden, TooMany, Unauthorized
+from app.core.errors import Forbidden, TooManyRequests, Unauthorized
 from app.keys.queries import key_with_id, save_last_use
 from app.keys.tables import ALL_SCOPES
 from app.settings import Settings, Switch
@@ -207,6 +207,6 @@ class ApiKeyCache:
         return found.caller
 
 
-def _too_many(detail: str, wait: float) -> TooMany:
+def _too_many(detail: str, wait: float) -> TooManyRequests:
     seconds = math.ceil(wait)
-    return TooMany(f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
+    return TooManyRequests(f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)})

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import Invalid, Problem, TooLarge, Unsupported
+from app.core.errors import Invalid, Problem, TooLarge, UnsupportedMediaType
 from app.http.requests import route_path
 from app.http.shedding import Shedding
 from app.settings import Settings
@@ -141,7 +141,7 @@ class BodyLimitMiddleware:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in PLAIN + PACKED:
             detail = f"Content-Encoding={encoding!r} is refused; it must be gzip or identity"
-            raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
+            raise UnsupportedMediaType(detail, headers={"Accept-Encoding": "gzip, identity"})
         unpacking = None
         if encoding in PACKED:
             unpacking = self._unpacking

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from app.core.errors import FieldError, Invalid, NotFound, NotYet
+from app.core.errors import Conflict, FieldError, Invalid, NotFound
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo
 from app.registry.tables import ModelVersion
@@ -62,7 +62,7 @@ def request_run(session: Session, links: Sequence[LinkInfo], order: Order) -> tu
     elsewhere = {link.link_id: busy[link.link_key] for link in links if link.link_key in busy}
     if not free:
         runs = ", ".join(str(run) for run in sorted(set(elsewhere.values()))) or "none"
-        raise NotYet(
+        raise Conflict(
             f"none of the {len(links)} links can be retrained now; they are in run {runs} already"
             if elsewhere
             else "there are no links to retrain",
@@ -92,7 +92,7 @@ def cancel_run(session: Session, run_id: int) -> RetrainRun:
     """Ask for the end of a run: at once while it is queued, else when its worker notices."""
     run = run_or_404(session, run_id)
     if run.state not in ("queued", "running"):
-        raise NotYet(f"run {run_id} is over: it {run.state}")
+        raise Conflict(f"run {run_id} is over: it {run.state}")
     run.cancel_requested = True
     if run.state == "queued":
         now = datetime.now(UTC)
@@ -120,7 +120,7 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     active = {row.link_key: row.algorithm for row in session.execute(question)}
     others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
     if named and others:
-        raise NotYet(
+        raise Conflict(
             f"{len(others)} of the links cannot be refreshed; the first is {others[0].link_id!r}",
             [
                 FieldError(
@@ -130,7 +130,7 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
             ],
         )
     if NETWORK not in active.values():
-        raise NotYet("there is no active network model that could be refreshed; a NETWORK or best run makes some")
+        raise Conflict("there is no active network model that could be refreshed; a NETWORK or best run makes some")
     counted = newest_slots(session, [link.link_key for link in links])
     return [
         link

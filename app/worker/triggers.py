@@ -18,7 +18,7 @@ from app.accuracy.error_sums import ErrorSums, measures
 from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.core.times import Span, last_cron_time
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
@@ -147,7 +147,7 @@ class Triggers:
         try:
             with reading(self._engine) as session:
                 links = refreshable(session, all_links(session))
-        except NotYet:  # there is no network model
+        except Conflict:  # there is no network model
             return None
         order = Order(NETWORK, {REFRESH: True}, "always", requested_by=REFRESH, occasion=occasion)
         return self._ask(links, order)
@@ -192,7 +192,7 @@ class Triggers:
                 return request_run(session, links, order)[0].id
         except IntegrityError:  # another process was faster, with this occasion or with one of the links
             return None
-        except NotYet as busy:
+        except Conflict as busy:
             log.debug("nothing to retrain", extra={"occasion": order.occasion, "reason": busy.detail})
             return None
 

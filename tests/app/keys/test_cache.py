@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.core.change_feed import ConnectionGuard
 from app.core.database import open_database, writing
-from app.core.errors import Forbidden, TooMany, Unauthorized
+from app.core.errors import Forbidden, TooManyRequests, Unauthorized
 from app.keys import cache as cache_module
 from app.keys.cache import ApiKeyCache
 from app.keys.issue import issue_key, revoke_key
@@ -148,7 +148,7 @@ class TestIdentify:
     ):
         keys = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
         self.identify(keys, issued[1], 1)
-        for refused in (Unauthorized, Unauthorized, TooMany):
+        for refused in (Unauthorized, Unauthorized, TooManyRequests):
             with pytest.raises(refused):
                 self.identify(keys, "guess", 1)
         later(monkeypatch, 61)
@@ -156,7 +156,7 @@ class TestIdentify:
 
     def test_a_new_key_passes_although_wrong_ones_came_from_its_address(self, engine, settings, issued):
         keys = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
-        for refused in (Unauthorized, Unauthorized, TooMany, TooMany):
+        for refused in (Unauthorized, Unauthorized, TooManyRequests, TooManyRequests):
             with pytest.raises(refused):
                 self.identify(keys, f"fc_{issued[0]}_wrong", 1)
         self.identify(keys, issued[1], 1)
@@ -181,13 +181,13 @@ class TestIdentify:
         with pytest.raises(Unauthorized):
             self.identify(keys, "guess", 1)
         monkeypatch.setattr(cache_module, "key_with_id", counted)
-        assert {type(refused) for refused in asyncio.run(guess())} == {TooMany}
+        assert {type(refused) for refused in asyncio.run(guess())} == {TooManyRequests}
         assert most == 1
 
     def test_each_key_has_its_own_limit(self, engine, settings, issued):
         keys = ApiKeyCache(engine, settings.model_copy(update={"rate_limit": 2}))
         self.identify(keys, issued[1], 2)
-        with pytest.raises(TooMany, match=r"try again in \d+ s"):
+        with pytest.raises(TooManyRequests, match=r"try again in \d+ s"):
             self.identify(keys, issued[1], 1)
         self.identify(keys, ADMIN_KEY, 2)
 
