@@ -226,7 +226,7 @@ class TestWriting:
             links_and_counts(session)
         assert stored_slots(engine, 1) == [now]
 
-    def test_a_writer_keeps_its_month_and_does_not_ask_twice_about_the_current_one(self, engine):
+    def test_a_writer_keeps_its_month_and_reads_the_catalog_once(self, engine):
         put_links(engine)
         now = int(time.time()) // 900 * 900
         with writing(engine) as session:
@@ -297,7 +297,7 @@ class TestFewMonths:
         assert months_of_counts(engine) == {month_name(month) for month in range(most + 1)}
 
 
-def test_links_that_fell_silent_or_never_counted_are_answered_for_as_before(engine):
+def test_links_without_recent_counts_are_read_as_before(engine):
     put_links(engine, 3)
     last = int(time.time()) // 900 * 900 - 900
     long_ago = last - 400 * DAY
