@@ -23,6 +23,12 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 MOST_ERRORS = 100
+LONGEST_VALUE = 100
+
+
+def shortened(text: str) -> str:
+    """Return a text that a caller sent as a problem shows it."""
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 class FieldError(NamedTuple):
@@ -119,8 +125,7 @@ class Invalid(Problem):
     @classmethod
     def field(cls, name: str, value: object, rule: str) -> Invalid:
         """Refuse one field by name, value and rule."""
-        shown = str(value)
-        shown = shown if len(shown) <= 100 else shown[:99] + "…"
+        shown = shortened(str(value))
         return cls(f"{name}={shown!r} is refused; it {rule}", [FieldError(name, shown, rule)])
 
 

@@ -7,7 +7,6 @@ from the database are in ``app/server/database_metrics.py``.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -109,6 +108,6 @@ def remove_process() -> None:
 def _remove_dead_processes(folder: Path) -> None:
     # A process that was killed has not called remove_process().
     for file in folder.glob("gauge_live*_*.db"):
-        found = re.search(r"_(\d+)\.db$", file.name)
-        if found and not Path(f"/proc/{found[1]}").exists() and Path("/proc/self").exists():
-            mark_process_dead(int(found[1]), str(folder))  # type: ignore[no-untyped-call]
+        process = file.stem.rpartition("_")[2]
+        if not Path(f"/proc/{process}").exists() and Path("/proc/self").exists():
+            mark_process_dead(int(process), str(folder))  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ def holidays_of(zone_name: str, setting: str = AUTO) -> str:
     """
     if setting == OFF:
         return ""
-    code = country_of(zone_name) if setting == AUTO else setting.upper()
+    code = _countries().get(zone_name, "") if setting == AUTO else setting.upper()
     try:
         _holidays(code)
     except (NotImplementedError, KeyError):
@@ -55,13 +55,9 @@ def holidays_of(zone_name: str, setting: str = AUTO) -> str:
     return code
 
 
-def country_of(zone_name: str) -> str:
-    """Return the two letters of a time zone's country; an empty text for a zone of no country, such as UTC."""
-    return _countries().get(zone_name, "")
-
-
 @lru_cache
 def _countries() -> dict[str, str]:
+    """Return the two letters of the country of each time zone that lies in one."""
     lines = (files("tzdata") / "zoneinfo" / "zone.tab").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return {row[2]: row[0] for row in rows}

@@ -19,7 +19,16 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.core.database import UNREACHABLE
-from app.core.errors import MOST_ERRORS, FieldError, Invalid, MethodNotAllowed, NotFound, Problem, Unavailable
+from app.core.errors import (
+    MOST_ERRORS,
+    FieldError,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    Unavailable,
+    shortened,
+)
 from app.http.requests import allowed_methods
 
 log = logging.getLogger("flowcast.problems")
@@ -28,7 +37,6 @@ MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "flowcast.request_id"  # in the ASGI scope of a request
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
-LONGEST_VALUE = 100
 SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 # Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
@@ -190,7 +198,7 @@ def field_error(error: Mapping[str, Any]) -> FieldError:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 1] + "…"
+        return shortened(value)
     try:
         return json.dumps(value) if value is None or isinstance(value, bool | int | float) else reprlib.repr(value)
     except ValueError:  # Python refuses to write very long whole numbers

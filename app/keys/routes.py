@@ -28,15 +28,7 @@ def post_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKe
 
     With `replaces` the other key stays valid for `overlap_hours`, so that its users can change over.
     """
-    issued = issue_key(
-        session,
-        name=body.name,
-        scopes=body.scopes,
-        expires_in_days=body.expires_in_days,
-        replaces=body.replaces,
-        overlap_hours=body.overlap_hours,
-        environment_key=keys.has_environment_key,
-    )
+    issued = issue_key(session, **dict(body), environment_key=keys.has_environment_key)
     if body.replaces is not None:
         _forget_afterwards(session, keys, body.replaces)
     return IssuedKeyOut.of(issued.row, key=issued.key)

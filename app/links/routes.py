@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from app.http.dependencies import ReadSession, SettingsDep, WriteSession
+from app.http.dependencies import ReadSession, SettingsDep, SheddingDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type, next_page
-from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, ReadKey
 from app.links.queries import links_after, upstream_ids
 from app.links.schemas import (
@@ -64,10 +63,9 @@ POST_BODY: dict[str, Any] = {
 }
 
 
-async def posted_links(request: Request) -> list[LinkIn]:
+async def posted_links(request: Request, shedding: SheddingDep) -> list[LinkIn]:
     """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
     body, media_type = await request.body(), request.headers.get("content-type", "")
-    shedding: Shedding = request.app.state.shedding
     return await shedding.run_in_lane("links", parse_links, body, media_type)
 
 
