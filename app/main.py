@@ -15,8 +15,9 @@ from starlette.middleware.gzip import GZipMiddleware
 from threadpoolctl import threadpool_limits
 
 from app.accuracy import routes as accuracy_routes
-from app.counts import import_routes, reading_routes
+from app.counts import import_routes
 from app.counts import routes as counts_routes
+from app.counts.ingest import IngestContext
 from app.dashboard import routes as dashboard_routes
 from app.events import routes as events_routes
 from app.events import webhook_routes
@@ -44,7 +45,6 @@ ROUTERS = (
     forecasts_routes.router,  # first: routes are tried in turn, and forecasts are read most often
     links_routes.router,
     counts_routes.router,
-    reading_routes.router,
     import_routes.router,
     accuracy_routes.router,
     health_routes.router,
@@ -74,7 +74,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with running_resources(settings) as resources:
             for name, value in vars(resources).items():
                 setattr(app.state, name, value)
-            app.state.issue_forecasts = resources.forecast_cache.issue
+            app.state.ingest_context = IngestContext(
+                settings, resources.engine, resources.clock, resources.forecast_cache.issue
+            )
             app.state.readiness = Readiness(resources)
             app.state.database_metrics = DatabaseMetrics(resources, app.state.readiness, app.version)
             watch = asyncio.create_task(shedding.watch())

@@ -26,8 +26,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from app.counts.importers import CountFileError, open_counts
-from app.counts.series import LinkSeries, gather
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
+from app.counts.series import LinkSeries, series_of_files
 from app.evaluation.days import Span
 from app.evaluation.protocol import PaperModel
 from benchmarks import network_accuracy
@@ -175,8 +176,8 @@ def main(arguments: list[str] | None = None) -> int:
     notes = Console(stderr=True, highlight=False)
     try:
         file = options.data or data_directory("traffic") / "scats_2006-10.csv.gz"
-        with open_counts(file) as reader:
-            everyone = gather(reader)
+        with CountReader(file) as reader:
+            everyone = series_of_files(reader)
         links = chosen(everyone, options.links)
     except (MissingData, CountFileError) as problem:
         notes.print(f"accuracy: {problem}", style="red", soft_wrap=True)

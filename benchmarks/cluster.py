@@ -25,7 +25,7 @@ from app.core.database import open_database, reading, writing
 from app.links.queries import links_by_id
 from app.settings import Settings
 from app.training.queries import run_with, tally
-from app.training.request import Order, request_run
+from app.training.request import request_run
 from app.worker.worker import Worker
 from benchmarks.while_training import fill
 from tests.support.dask_cluster import DaskCluster
@@ -48,7 +48,7 @@ class Side:
         """Carry out a run over some links; give its seconds."""
         with writing(self._engine) as session:
             links = list(links_by_id(session, link_ids).values())
-            run, _ = request_run(session, links, Order("KR_SML", {}, "never", "benchmark"))
+            run, _ = request_run(session, links, "KR_SML", {}, activate="never", requested_by="benchmark")
         started = time.perf_counter()
         self._worker.work_once()
         seconds = time.perf_counter() - started

@@ -24,7 +24,7 @@ from app.links.queries import all_links
 from app.links.tables import Link
 from app.registry.store import place_of
 from app.registry.tables import ModelVersion
-from app.training.link_training import data_fingerprint, describe
+from app.training.link_training import describe
 from benchmarks.network_city import SavedModel, save_networks_models
 from model.artifacts.link_models import save_model
 from model.link_model.training import train
@@ -80,7 +80,7 @@ class ModelCity:
         saved = []
         for i, link_id in enumerate(track(self.link_ids, "writing models", console=notes, transient=True)):
             series, result = results[i % TRAINED]
-            about = describe(series, plan, result, data_fingerprint(series)) | {"link_id": link_id}
+            about = describe(series, None, plan, result) | {"link_id": link_id}
             folder = store / place_of(link_id, 1)
             folder.parent.mkdir()
             fingerprint = save_model(folder, result.model, about)

@@ -9,7 +9,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from app.core.database import is_sqlite, open_database
-from app.maintenance.all_tables import Table
+from app.maintenance.tables import Table
 from app.settings import settings_from_environment
 
 UPGRADE_LOCK = 7_046_029_254_386_353_131  # any number, the same in every process

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.counts.importers import layouts
+from app.counts.importers.reader import layouts
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -11,8 +11,10 @@ from rich.markup import escape
 
 from app.commands.console import notes
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers import Columns, CountFileError, CountReader, ImportReport, open_counts
-from app.counts.series import LinkSeries, gather
+from app.counts.importers.columns import Columns
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError, ImportReport
+from app.counts.series import LinkSeries, series_of_files
 from app.training.aligned_counts import LinkTopology
 
 ColumnMap = Annotated[
@@ -42,7 +44,7 @@ class FileOptions:
 
     def open(self, file: str, most_unpacked: int | None = None) -> CountReader:
         """Open a file."""
-        return open_counts(
+        return CountReader(
             file,
             layout=self.layout,
             zone=self.zone,
@@ -56,7 +58,7 @@ def read_network(files: list[str], options: FileOptions) -> tuple[dict[str, Link
     """Read all files into one series a link, and what they know of where the links are."""
     readers = [options.open(file) for file in files]
     try:
-        links = gather(*readers)
+        links = series_of_files(*readers)
     finally:
         for file, reader in zip(files, readers, strict=True):
             reader.close()

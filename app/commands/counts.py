@@ -12,7 +12,7 @@ from app.commands.console import out, refuse
 from app.commands.service import current_database, settings_or_refuse
 from app.core.database import reading, writing
 from app.core.times import read_instant, read_span
-from app.counts.delete import LONGEST_REASON, Reason, delete_counts
+from app.counts.history import LONGEST_REASON, Reason, delete_counts
 from app.counts.queries import number_of_counts
 from app.counts.schemas import DeletedCounts
 from app.links.queries import link_or_404

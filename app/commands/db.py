@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from alembic.util import CommandError
@@ -16,10 +16,16 @@ from app.commands.service import current_database, service_database, settings_or
 from app.core.database import reading
 from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.old_months import empty_months
-from app.maintenance.prune import EMPTY_MONTHS, Old, count_old, old_before, prune
-
-if TYPE_CHECKING:
-    from app.maintenance.needed_days import Need
+from app.maintenance.prune import (
+    EMPTY_MONTHS,
+    Need,
+    Old,
+    count_old,
+    needed_counts,
+    needed_records,
+    old_before,
+    prune,
+)
 
 PRUNE = "db prune"
 MOST_DAYS = 36_500
@@ -41,9 +47,6 @@ def prune_command(
     if older_than is None and records_older_than is None:
         refuse(PRUNE, "give --older-than DAYS, --records-older-than DAYS or both")
     settings = settings_or_refuse(PRUNE)
-    # Here, for it knows of training and its libraries, which the other commands of this group need not load.
-    from app.maintenance.needed_days import needed_counts, needed_records
-
     with current_database(PRUNE, settings) as engine:
         with reading(engine) as session:
             if older_than is not None:

@@ -16,8 +16,15 @@ from sqlalchemy.exc import ArgumentError
 
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.service import service_database, settings_or_refuse
-from app.maintenance.copy_database import CannotCopy, CopyDiffers, all_tables, copy_database, prepare, snapshot
-from app.maintenance.stored_rows import count_rows
+from app.maintenance.copy_database import (
+    CannotCopy,
+    CopyDiffers,
+    all_tables,
+    copy_database,
+    count_rows,
+    prepare,
+    snapshot,
+)
 from app.settings import Settings
 
 NAME = "db copy"

@@ -19,7 +19,7 @@ from rich.table import Table
 from app.commands.console import FAILED, INTERRUPTED, notes, out, progress_bar, refuse
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink, read_network
 from app.commands.progress import NetworkProgress
-from app.counts.importers import CountFileError
+from app.counts.importers.record import CountFileError
 from app.evaluation.choice import Asked, Choice, choose, gather_report
 from app.evaluation.evaluate import Evaluated, evaluate_links
 from app.evaluation.in_network import learn_networks

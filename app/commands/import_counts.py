@@ -19,11 +19,11 @@ from app.commands.console import FAILED, INTERRUPTED, REFUSED, notes, out, refus
 from app.commands.count_files import ColumnMap, FileOptions, OnlyLink
 from app.commands.service import current_database, settings_or_refuse
 from app.core.errors import Problem
-from app.core.slots import EPOCH, SlotGrid
-from app.counts.import_file import import_and_issue
-from app.counts.import_spool import Spool
-from app.counts.importers import CountFileError, CountReader, ImportedCount, ImportedLink, ImportReport
-from app.counts.importers.slot_sums import ReadPart
+from app.core.slots import EPOCH
+from app.counts.import_file import import_file
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
+from app.counts.importers.spool import Note, Spool
 from app.counts.ingest import IngestContext
 from app.counts.schemas import ImportedFile
 from app.server.resources import open_resources
@@ -143,51 +143,10 @@ def as_document(tally: FileTally, refusals: int) -> dict[str, Any]:
 
 
 LONG_FILE = 2_000_000  # bytes; about a second of reading
-ROWS_BETWEEN_NOTES = 5_000
 MORE_REFUSED = "more values were refused than taken; is the format or slot length another?"
 
 
-class Watched:
-    """A file's counts, with progress shown while they are read and stored."""
-
-    def __init__(self, file: str, reader: CountReader, status: Status | None) -> None:
-        self._file, self._reader, self._status = file, reader, status
-
-    @property
-    def grid(self) -> SlotGrid:
-        """The grid of links that have no slot length of their own."""
-        return self._reader.grid
-
-    @property
-    def links(self) -> dict[str, ImportedLink]:
-        """The links seen so far."""
-        return self._reader.links
-
-    @property
-    def report(self) -> ImportReport:
-        """What was read so far."""
-        return self._reader.report
-
-    @property
-    def parts(self) -> list[ReadPart]:
-        """The files read so far."""
-        return self._reader.parts
-
-    def __iter__(self) -> Iterator[ImportedCount]:
-        shown = 0
-        for count in self._reader:
-            if self._status and self.report.rows >= shown + ROWS_BETWEEN_NOTES:
-                shown = self.report.rows
-                self._status.update(f"{escape(self._file)}: {shown:,} rows")
-            yield count
-
-    def note(self, done: int, of: int) -> None:
-        """Show how far storing is."""
-        if self._status:
-            self._status.update(f"{escape(self._file)}: {done:,} of {of:,} counts stored")
-
-
-Take = Callable[[Watched], ImportedFile | None]
+Take = Callable[[CountReader, Note], ImportedFile | None]
 
 
 def import_command(
@@ -250,13 +209,18 @@ def import_command(
 def read_file(file: str, options: FileOptions, take: Take, most_unpacked: int) -> FileTally:
     """Read a file to its end, and pass its counts to ``take``."""
     with options.open(file, most_unpacked) as reader, _status(file) as status:
-        return FileTally(file, reader, take(Watched(file, reader, status)))
+
+        def note(text: str) -> None:
+            if status:
+                status.update(f"{escape(file)}: {text}")
+
+        return FileTally(file, reader, take(reader, note))
 
 
-def only_read(counts: Watched) -> None:
+def only_read(reader: CountReader, note: Note) -> None:
     """Read the counts and sum them into slots, without a database."""
-    with Spool(counts) as spool:
-        spool.read()
+    with Spool(reader) as spool:
+        spool.read(note)
         spool.sum_into_slots()
 
 
@@ -267,8 +231,8 @@ def _storing(stack: ExitStack, settings: Settings, create_links: bool) -> Take:
     stack.callback(opened.close)
     context = IngestContext(settings, opened.engine, opened.clock, opened.forecast_cache.issue)
 
-    def store(counts: Watched) -> ImportedFile:
-        return import_and_issue(context, counts, create_links=create_links, dry_run=False, note=counts.note)
+    def store(reader: CountReader, note: Note) -> ImportedFile:
+        return import_file(context, reader, create_links=create_links, note=note)
 
     return store
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 from sqlalchemy import Engine
 
@@ -22,13 +20,12 @@ from app.commands.progress import NetworkProgress
 from app.commands.registration import RegistrationOutcome, register_one, tell
 from app.commands.service import current_database, settings_or_refuse
 from app.commands.training_work import TrainingWork, known_work, stored_work
-from app.counts.importers import CountFileError
+from app.counts.importers.record import CountFileError
 from app.links.tables import folder_name
 from app.registry.open_store import open_store
-from app.training.link_training import LinkOutcome, train_links
-from app.training.network_options import ALGORITHMS as NETWORK_ALGORITHMS
-from app.training.network_options import NetworkTraining
-from app.training.network_training import train_networks
+from app.training.network_stage import ALGORITHMS as NETWORK_ALGORITHMS
+from app.training.network_stage import NetworkTraining
+from app.training.train_links import LinkOutcome, train_links
 from model.link_model.trained_model import ALGORITHMS as ALONE
 from model.link_model.training_plan import TrainingPlan
 
@@ -122,7 +119,7 @@ def train_command(
                 work = (
                     known_work(registration.engine, series)
                     if registration
-                    else TrainingWork(series.values(), len(series), whereabouts=whereabouts)
+                    else TrainingWork(series.values(), len(series), topology=whereabouts)
                 )
         except (CountFileError, ValueError, OSError) as problem:
             refuse("train", problem)
@@ -166,7 +163,18 @@ def train_work(
     try:
         with progress_bar() as progress:
             bar = progress.add_task("training", total=work.n)
-            for outcome in _trained(work, folder, plan, jobs, resume, progress):
+            bars = NetworkProgress(progress)
+            trained = train_links(
+                work.links,
+                folder,
+                plan,
+                topology=work.topology,
+                beside=work.beside,
+                jobs=jobs,
+                resume=resume,
+                report=bars.report,
+            )
+            for outcome in trained:
                 outcomes.append(outcome)
                 if registration is not None and outcome.state != "failed":
                     registration.add(folder / folder_name(outcome.link_id))
@@ -182,29 +190,6 @@ def train_work(
         notes.print(f"interrupted: {len(outcomes)} of {work.n} links are done; {rest}")
         raise typer.Exit(INTERRUPTED) from None
     return sorted(outcomes, key=lambda outcome: outcome.link_id)
-
-
-def _trained(
-    work: TrainingWork,
-    folder: Path,
-    plan: TrainingPlan | NetworkTraining,
-    jobs: int,
-    resume: bool,
-    progress: Progress,
-) -> Iterator[LinkOutcome]:
-    """Train links by themselves or in their networks, which are learnt first under a bar of their own."""
-    if isinstance(plan, TrainingPlan):
-        yield from train_links(work.links, folder, plan, jobs=jobs, resume=resume, capacities=work.capacities)
-        return
-    asked, bars = list(work.links), NetworkProgress(progress)
-    series = [*asked, *work.beside]
-    ids = [link.link_id for link in asked]
-    whereabouts = {
-        link_id: replace(known, capacity=work.capacities.get(link_id)) for link_id, known in work.whereabouts.items()
-    }
-    yield from train_networks(
-        series, folder, plan, whereabouts, asked=ids, jobs=jobs, resume=resume, report=bars.report
-    )
 
 
 def _plan(

@@ -12,29 +12,26 @@ from app.commands.console import notes
 from app.core.database import reading
 from app.core.errors import Problem, no_link
 from app.counts.queries import newest_slots
-from app.counts.series import LinkSeries
-from app.counts.stored_series import stored_series
+from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.register import mismatch
-from app.training.aligned_counts import LinkTopology
-from app.training.network_stages import read_topology
+from app.training.aligned_counts import LinkTopology, read_topology
 
 SECONDS_A_DAY = 86_400
 
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """Series to learn from, how many, what a slot of each link can pass, and how many links were left out.
+    """Series to learn from, how many, and how many links were left out.
 
-    ``whereabouts`` says how links lie to each other, and ``beside`` are links of the same networks that no model
-    was asked for.
+    ``topology`` is how links lie to each other and what a slot of each can pass, and ``beside`` are links of the same
+    networks that no model was asked for.
     """
 
     links: Iterable[LinkSeries]
     n: int
-    capacities: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
-    whereabouts: dict[str, LinkTopology] = field(default_factory=dict)
+    topology: dict[str, LinkTopology] = field(default_factory=dict)
     beside: Iterable[LinkSeries] = ()
 
 
@@ -48,7 +45,7 @@ def stored_work(engine: Engine, link_ids: Collection[str] | None, days: int | No
                 raise no_link(missing[0])
             found = {link_id: every[link_id] for link_id in link_ids}
         newest = newest_slots(session, [link.link_key for link in every.values()])
-        whereabouts = read_topology(session, list(every.values()))
+        topology = read_topology(session, list(every.values()))
     links = [link for link in found.values() if link.link_key in newest]
     networks = {(link.zone_name, link.slot_minutes) for link in links}
     beside = [
@@ -63,9 +60,8 @@ def stored_work(engine: Engine, link_ids: Collection[str] | None, days: int | No
     return TrainingWork(
         _stored(engine, links, newest, days),
         len(links),
-        capacities(links),
         len(found) - len(links),
-        whereabouts,
+        topology,
         _stored(engine, beside, newest, days),
     )
 
@@ -74,7 +70,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
     """Keep the links of files that could go into the registry, and say why the others could not."""
     with reading(engine) as session:
         known = links_by_id(session, list(series))
-        whereabouts = read_topology(session, list(known.values()))
+        topology = read_topology(session, list(known.values()))
     kept = []
     for one in series.values():
         link = known.get(one.link_id)
@@ -87,12 +83,7 @@ def known_work(engine: Engine, series: dict[str, LinkSeries]) -> TrainingWork:
             notes.print(escape(f"left out: {problem.detail}"), style="red", soft_wrap=True)
     if not kept:
         raise ValueError("none of the links in the files can go into the registry")
-    return TrainingWork(kept, len(kept), capacities(known.values()), len(series) - len(kept), whereabouts)
-
-
-def capacities(links: Iterable[LinkInfo]) -> dict[str, float]:
-    """Return the vehicles a slot can pass, of links whose capacity is known."""
-    return {link.link_id: link.capacity * link.slot_minutes / 60 for link in links if link.capacity is not None}
+    return TrainingWork(kept, len(kept), len(series) - len(kept), topology)
 
 
 def _stored(engine: Engine, links: list[LinkInfo], newest: dict[int, int], days: int | None) -> Iterator[LinkSeries]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,11 +16,12 @@ from starlette.exceptions import HTTPException
 
 from app.core.errors import Invalid
 from app.core.slots import SlotGrid, zone_named
-from app.counts.import_file import import_and_issue
-from app.counts.importers import Columns, CountFileError, layouts, open_counts
-from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE
+from app.counts.import_file import import_file
+from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE, Columns
+from app.counts.importers.reader import AUTO, CountReader, layouts
+from app.counts.importers.record import CountFileError
 from app.counts.importers.unpacking import printable
-from app.counts.ingest import IngestContext, IngestContextDep
+from app.counts.ingest import IngestContext
 from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
@@ -31,8 +31,6 @@ from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
 
 router = APIRouter(prefix="/v1", tags=["counts"])
 
-AUTO = "auto"
-WRITTEN_AT_ONCE = 1 << 20  # bytes
 EXAMPLE = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
 MEDIA_TYPES = ("application/octet-stream", "text/csv", "application/x-ndjson", "application/gzip", "application/zip")
 MULTIPART = "multipart/form-data"
@@ -124,7 +122,6 @@ _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 @router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
 async def post_import(
     request: Request,
-    context: IngestContextDep,
     caller: IngestKey,
     layout: Layout = AUTO,
     dry_run: DryRun = False,
@@ -147,22 +144,25 @@ async def post_import(
         columns = Columns.parse(column_map, link)
     except ValueError:  # each alone was checked above
         raise Invalid.field("link", link, ONE_LINK_RULE) from None
+    context: IngestContext = request.app.state.ingest_context
     shedding: Shedding = request.app.state.shedding
     options: dict[str, Any] = {"layout": layout, "zone": zone, "grid": SlotGrid(slot_minutes), "columns": columns}
     with shedding.place("import"):
-        async with _received(request) as file:
-            work = partial(_import, create_links=create_links, dry_run=dry_run)
-            return await shedding.run_in_lane("import", work, context, file, options)
+        async with _received(request) as (file, name):
+            options["name"] = name
+            work = partial(_import, context, file, options, create_links=create_links, dry_run=dry_run)
+            return await shedding.run_in_lane("import", work)
 
 
 @asynccontextmanager
-async def _received(request: Request) -> AsyncIterator[io.FileIO]:
-    """Receive the file onto disk, as the body or as the only field of a form."""
+async def _received(request: Request) -> AsyncIterator[tuple[IO[bytes], str]]:
+    """Receive the file onto disk, as the body or as the only field of a form; return it and its name for messages."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != MULTIPART:
-        with tempfile.TemporaryFile(buffering=0) as file:
-            await _save(request, file)
-            yield _named(file, "body")
+        with tempfile.TemporaryFile() as file:
+            async for part in request.stream():  # BodyLimitMiddleware bounds its size
+                await run_in_threadpool(file.write, part)
+            yield file, "body"
         return
     try:
         form = await request.form(max_files=1, max_fields=1)
@@ -172,48 +172,18 @@ async def _received(request: Request) -> AsyncIterator[io.FileIO]:
         fields = form.multi_items()
         if len(fields) != 1 or not isinstance(fields[0][1], UploadFile):
             raise Invalid.field("body", ", ".join(name for name, _ in fields), FORM_RULE)
-        yield _named(fields[0][1].file, printable(fields[0][1].filename or "body"))
+        yield fields[0][1].file, printable(fields[0][1].filename or "body")
     finally:
         await form.close()
 
 
-async def _save(request: Request, file: io.FileIO) -> None:
-    """Stream the body to disk; BodyLimitMiddleware bounds its size."""
-    waiting = bytearray()
-    async for part in request.stream():
-        waiting += part
-        if len(waiting) >= WRITTEN_AT_ONCE:
-            await run_in_threadpool(_write, file, bytes(waiting))
-            waiting.clear()
-    await run_in_threadpool(_write, file, bytes(waiting))
-
-
-def _write(file: io.FileIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
-
-
 def _import(
-    context: IngestContext,
-    file: io.FileIO,
-    options: dict[str, Any],
-    *,
-    create_links: bool,
-    dry_run: bool,
+    context: IngestContext, file: IO[bytes], options: dict[str, Any], *, create_links: bool, dry_run: bool
 ) -> ImportedFile:
     file.seek(0)
     try:
         most = context.settings.max_unpacked_megabytes << 20
-        with open_counts(file, most_unpacked=most, **options) as reader:
-            return import_and_issue(context, reader, create_links=create_links, dry_run=dry_run)
+        with CountReader(file, most_unpacked=most, **options) as reader:
+            return import_file(context, reader, create_links=create_links, dry_run=dry_run)
     except CountFileError as problem:
         raise Invalid.field("body", "", f"must be a file of counts: {problem}") from None
-
-
-def _named(file: IO[bytes] | io.FileIO, name: str) -> io.FileIO:
-    """Return the file under the name that messages call it by."""
-    file.flush()
-    named = io.FileIO(file.fileno(), closefd=False)
-    named.name = name
-    return named

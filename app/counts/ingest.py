@@ -1,40 +1,51 @@
-"""Take counts in: checked against their links and slot grids, then stored once, whatever is sent twice."""
+"""Ingest counts: check them against links and slot grids, store them once, and issue forecasts after the commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, NamedTuple, Protocol
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from time import perf_counter, time
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from fastapi import Depends, Request
-from numpy.typing import NDArray
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from app.core import metrics
 from app.core.clock import Clock
-from app.core.errors import FieldError
+from app.core.database import Change, record_change, writing
 from app.core.partitions import ensure_months
 from app.core.slots import EPOCH
 from app.core.times import parse_rfc_3339
-from app.counts.importers.own_row import OFFSET_RULE, SLOT_RULE
-from app.counts.importers.record import LINK_ID, LINK_ID_RULE, SECONDS, YEAR_RULE, shortened
-from app.counts.queries import Rows, existing_counts, keep_corrections, lock_links, newest_slots, upsert_counts
-from app.counts.tables import Count
+from app.counts.importers.record import OFFSET_RULE, SECONDS, SLOT_RULE, YEAR_RULE
+from app.counts.parsing import PostedCount, refused_batch, refused_count
+from app.counts.queries import SLOT_BITS, Rows, lock_links, newest_slots, upsert_counts
+from app.counts.schemas import IngestReport, RefusedCount
+from app.counts.tables import QUALITIES, Count, Quality
 from app.links.queries import LinkInfo, links_by_id
-from app.settings import Settings
+from app.settings import ClockKind, Settings
+
+log = logging.getLogger("flowcast.counts")
+
+# A month is a table on PostgreSQL and stays until it is pruned: a batch of nonsense should not make hundreds.
+MOST_NEW_MONTHS = 60
+
+UNKNOWN_LINK = "must name a link that exists"
+GRID_RULE = "must lie on the link's grid of slots"
+ONCE_RULE = "must come only once for a link in a batch"
+NOT_A_TIME = -1
 
 
 class IssueForecasts(Protocol):
-    """Issues forecasts of links whose newest slot moved forward."""
+    """A function that issues forecasts of links whose newest slot moved forward."""
 
     def __call__(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
         """Return how many links have a new forecast; ``stored`` are the counts that moved them."""
 
 
 class IngestContext(NamedTuple):
-    """What storing counts needs."""
+    """Settings, database and clock for counts that are stored, and the function that issues forecasts afterwards."""
 
     settings: Settings
     engine: Engine
@@ -42,201 +53,134 @@ class IngestContext(NamedTuple):
     issue_forecasts: IssueForecasts
 
 
-async def get_ingest_context(request: Request) -> IngestContext:
-    """Return what storing counts needs, as the service has opened it."""
-    state = request.app.state
-    return IngestContext(state.settings, state.engine, state.clock, state.issue_forecasts)
-
-
-IngestContextDep = Annotated[IngestContext, Depends(get_ingest_context)]
-
-
-Integers = NDArray[np.int64]
-
-# One number for a link and a slot: slots fit into 34 bits until the year 2514.
-SLOT_BITS = 34
-
-# A month is a table on PostgreSQL and stays until it is pruned: a batch of nonsense should not make hundreds.
-MOST_NEW_MONTHS = 60
-
-UNKNOWN_LINK = "must name a link that exists"
-ONCE_RULE = "must come only once for a link in a batch"
-NOT_A_TIME = -1
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Counts as they were sent, column by column; ``places`` says where each stood."""
-
-    link_ids: Sequence[str]
-    slot_starts: Sequence[str]
-    counts: Sequence[int]
-    qualities: Sequence[int]
-    places: Sequence[int] | None = None
-
-    def place(self, row: int) -> int:
-        """Where a row stood in what was sent."""
-        return row if self.places is None else self.places[row]
-
-
-class Refused(NamedTuple):
-    """One count that was not taken: where it stood, and the rule it broke."""
-
-    place: int
-    link_id: str
-    slot_start: str
-    error: FieldError
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Counts that may be stored, as arrays of one length, and those that may not."""
-
-    links: list[LinkInfo]
-    of_link: Integers  # which of the links each count belongs to
-    slots: Integers  # Unix seconds
-    counts: Integers
-    qualities: Integers
-    refused: list[Refused] = field(default_factory=list)
-
-
-class Stored(NamedTuple):
-    """What became of a batch, and the links whose newest slot moved forward."""
+class StoredCounts(NamedTuple):
+    """Numbers of counts that were new, replaced another one or were stored before, and the links that moved forward."""
 
     new: int
     replaced: int
     unchanged: int
-    moved: list[LinkInfo]
-    rows: Integers  # as they are in the database now: link_key, slot_start, count, quality, by link and slot
+    moved: dict[LinkInfo, int]  # links, and their newest slots
+    rows: Rows  # as they are in the database now, by link and slot
 
 
-def check_batch(session: Session, batch: Batch, clock: Clock) -> Checked:
-    """Check every count against its link and the slot grid; the fast way finds nothing to refuse."""
-    known = links_by_id(session, [link_id for link_id in set(batch.link_ids) if LINK_ID.fullmatch(link_id)])
-    links = list(known.values())
-    index = {link.link_id: i for i, link in enumerate(links)}
-    starts = {text: _unix_seconds(text) for text in set(batch.slot_starts)}
-    of_link = np.array([index.get(link_id, -1) for link_id in batch.link_ids], dtype=np.int64)
-    slots = np.array([starts[text] for text in batch.slot_starts], dtype=np.int64)
-    rules = _broken_rules(links, of_link, slots, clock)
-    good = ~np.logical_or.reduce([broken for broken, _, _ in rules]) if len(slots) else np.zeros(0, dtype=bool)
-    refused = [] if good.all() else [_refused(batch, int(row), rules) for row in np.flatnonzero(~good)]
-    return Checked(
-        links,
-        of_link[good],
-        slots[good],
-        np.array(batch.counts, dtype=np.int64)[good],
-        np.array(batch.qualities, dtype=np.int64)[good],
-        refused,
+def ingest_counts(
+    context: IngestContext,
+    parse: Callable[[], tuple[dict[int, PostedCount], list[RefusedCount]]],
+    arrived: float,
+    *,
+    partial: bool,
+) -> IngestReport:
+    """Store a batch and issue forecasts; without ``partial`` one bad count refuses the batch.
+
+    A link that another transaction holds raises an ``OperationalError`` for which ``lock_denied`` is true; nothing was
+    stored then.
+    """
+    counts, refused = parse()
+    with writing(context.engine) as session:
+        links, rows, broken = check_counts(session, counts, context.clock)
+        if broken and not partial:
+            raise refused_batch(broken, len(counts))
+        stored = store_counts(session, links, rows, wait=False)
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
+    now = time()
+    lags = [max(0.0, now - slot - link.slot_seconds) for link, slot in stored.moved.items()]
+    metrics.COUNTS_STORED.inc(stored.new + stored.replaced)
+    if context.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
+        for lag in lags:
+            metrics.INGEST_LAG_SECONDS.observe(lag)
+    return IngestReport(
+        received=len(counts) + len(refused),
+        stored=stored.new,
+        replaced=stored.replaced,
+        unchanged=stored.unchanged,
+        refused=sorted([*refused, *broken], key=lambda one: one.index),
+        forecasts_issued=issue_forecasts(context, list(stored.moved), stored.rows, arrived),
     )
 
 
-class Comparison(NamedTuple):
-    """What storing a batch does: the summary, the stored rows that it replaces, and the rows that it writes."""
+def issue_forecasts(
+    context: IngestContext, moved: Sequence[LinkInfo], stored: Rows | None = None, arrived: float | None = None
+) -> int:
+    """Issue forecasts of links that moved forward; return the number of links, 0 if it fails.
 
-    stored: Stored
-    replaced: Integers
-    written: Integers
+    The counts are committed and must be acknowledged: the next read of a forecast that is missing issues it.
+    """
+    if not moved:
+        return 0
+    try:
+        issued = context.issue_forecasts(moved, stored)
+    except Exception:
+        log.exception("forecasts were not issued")
+        metrics.FAILED_ISSUES.inc()
+        return 0
+    if arrived is not None:
+        metrics.ISSUE_SECONDS.observe(perf_counter() - arrived)
+    return issued
 
 
-def store_counts(session: Session, checked: Checked, now: datetime | None = None, *, wait: bool = True) -> Stored:
+def check_counts(
+    session: Session, counts: Mapping[int, PostedCount], clock: Clock
+) -> tuple[list[LinkInfo], Rows, list[RefusedCount]]:
+    """Check every count against its link and the slot grid.
+
+    Return the links, the rows of counts that may be stored, and the counts that may not.
+    """
+    places, posted = list(counts), list(counts.values())
+    starts = {text: _unix_start(text) for text in {row["slot_start"] for row in posted}}
+    links = list(links_by_id(session, {row["link_id"] for row in posted}).values())
+    index = {link.link_id: i for i, link in enumerate(links)}
+    of_link = np.array([index.get(row["link_id"], -1) for row in posted], dtype=np.int64)
+    slots = np.array([starts[row["slot_start"]][0] for row in posted], dtype=np.int64)
+    values = [(row["count"], QUALITIES.index(row.get("quality", Quality.OBSERVED))) for row in posted]
+    of_links = np.array([(link.link_key, link.slot_seconds) for link in links] or [(0, 1)], dtype=np.int64)
+    keys, seconds = of_links[of_link].T
+    repeated = np.ones(len(posted), dtype=np.bool_)
+    repeated[np.unique(of_link << SLOT_BITS | slots, return_index=True)[1]] = False
+    # In the order in which they are reported; a text that is no time breaks a rule of its own.
+    rules = (UNKNOWN_LINK, "", GRID_RULE, clock.latest_rule, ONCE_RULE)
+    off_grid, too_late = slots % seconds != 0, slots + seconds > clock.latest_end()
+    broken = np.stack([of_link < 0, slots == NOT_A_TIME, off_grid, too_late, repeated])
+    refused = []
+    for i in np.flatnonzero(broken.any(axis=0)).tolist():
+        rule = rules[broken[:, i].argmax()] or starts[posted[i]["slot_start"]][1]
+        field: Literal["link_id", "slot_start"] = "link_id" if rule == UNKNOWN_LINK else "slot_start"
+        refused.append(refused_count(places[i], posted[i], field, posted[i][field], rule))
+    rows = np.column_stack([keys, slots, np.array(values, dtype=np.int64).reshape(-1, 2)])
+    return links, rows[~broken.any(axis=0)], refused
+
+
+def store_counts(
+    session: Session, links: Sequence[LinkInfo], rows: Rows, *, wait: bool = True, dry_run: bool = False
+) -> StoredCounts:
     """Store what is new, replace what differs and keep the old in history, leave alone what is the same.
 
-    Without ``wait`` a lock that another transaction holds raises an ``OperationalError`` for which ``lock_denied``
-    is true; nothing was stored then.
+    A slot of a link comes once in ``rows``. Without ``wait`` a lock that another transaction holds raises an
+    ``OperationalError`` for which ``lock_denied`` is true; nothing was stored then. A dry run locks and writes nothing.
     """
-    if not len(checked.slots):
-        return Stored(0, 0, 0, [], np.empty((0, 4), dtype=np.int64))
-    ensure_months(session, Count.__tablename__, checked.slots, wait=wait, most=MOST_NEW_MONTHS)
-    lock_links(session, [checked.links[i].link_key for i in np.unique(checked.of_link)], wait=wait)
-    compared = compare_counts(session, checked)
-    keep_corrections(session, compared.replaced, now or datetime.now(UTC))
-    upsert_counts(session, compared.written)
-    return compared.stored
-
-
-def compare_counts(session: Session, checked: Checked) -> Comparison:
-    """Compare a batch, which must not be empty, with what is stored; nothing is written."""
-    links = checked.links
-    keys = np.array([link.link_key for link in links], dtype=np.int64)
-    before = newest_slots(session, keys[np.unique(checked.of_link)].tolist())
-    rows = np.column_stack([keys[checked.of_link], checked.slots, checked.counts, checked.qualities])
-    rows = rows[np.argsort(rows[:, 0] << SLOT_BITS | rows[:, 1], kind="stable")]
-    old = existing_counts(session, rows)
-    stored, there = _matching(rows, old)
-    changed = there & (old[stored][:, 2:] != rows[:, 2:]).any(axis=1) if len(old) else there
+    if not len(rows):
+        return StoredCounts(0, 0, 0, {}, rows)
+    keys = np.unique(rows[:, 0]).tolist()
+    if not dry_run:
+        ensure_months(session, Count.__tablename__, rows[:, 1], wait=wait, most=MOST_NEW_MONTHS)
+        lock_links(session, keys, wait=wait)
+    newest_before = newest_slots(session, keys)
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    new, replaced, unchanged = upsert_counts(session, rows, dry_run=dry_run)
+    newest = dict(rows[np.diff(rows[:, 0], append=-1) != 0, :2].tolist())
     by_key = {link.link_key: link for link in links}
-    moved = [by_key[key] for key, slot in _newest(rows).items() if slot > before.get(key, -1)]
-    summary = Stored(int((~there).sum()), int(changed.sum()), int((there & ~changed).sum()), moved, rows)
-    return Comparison(summary, old[stored[changed]], rows[~there | changed])
+    moved = {by_key[key]: slot for key, slot in newest.items() if slot > newest_before.get(key, -1)}
+    return StoredCounts(new, replaced, unchanged, moved, rows)
 
 
-def moved_ends(stored: Stored) -> list[int]:
-    """Return the ends, in Unix seconds, of the slots that links moved forward to."""
-    newest = _newest(stored.rows)
-    return [newest[link.link_key] + link.slot_seconds for link in stored.moved]
-
-
-def _newest(rows: Integers) -> dict[int, int]:
-    last = np.flatnonzero(np.diff(rows[:, 0], append=-1))  # rows are sorted by link and slot
-    return {int(key): int(slot) for key, slot in rows[last, :2]}
-
-
-def _matching(rows: Integers, old: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """Find each row's place among the old ones, sorted alike, and whether it is there at all."""
-    if not len(old):
-        return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
-    wanted, present = rows[:, 0] << SLOT_BITS | rows[:, 1], old[:, 0] << SLOT_BITS | old[:, 1]
-    place = np.minimum(np.searchsorted(present, wanted), len(old) - 1)
-    return place, present[place] == wanted
-
-
-def _broken_rules(
-    links: list[LinkInfo], of_link: Integers, slots: Integers, clock: Clock
-) -> list[tuple[NDArray[np.bool_], str, str]]:
-    """Return for every rule which counts break it, in the order in which they are reported."""
-    unknown = of_link < 0
-    seconds = np.array([link.slot_seconds for link in links] or [900], dtype=np.int64)[of_link]
-    off_grid = ~unknown & (slots >= 0) & (slots % seconds != 0)
-    too_late = ~unknown & (slots >= 0) & (slots + seconds > clock.latest_end())
-    _, first = np.unique(of_link << SLOT_BITS | np.maximum(slots, 0), return_index=True)
-    again = np.ones(len(slots), dtype=bool)
-    again[first] = False
-    return [
-        (unknown, "link_id", UNKNOWN_LINK),
-        (slots < 0, "slot_start", ""),
-        (off_grid, "slot_start", "must lie on the link's grid of slots"),
-        (too_late, "slot_start", clock.latest_rule),
-        (again & ~unknown & (slots >= 0), "slot_start", ONCE_RULE),
-    ]
-
-
-def _refused(batch: Batch, row: int, rules: list[tuple[NDArray[np.bool_], str, str]]) -> Refused:
-    name, rule = next((name, rule) for broken, name, rule in rules if broken[row])
-    link_id, slot_start = batch.link_ids[row], batch.slot_starts[row]
-    value = link_id if name == "link_id" else slot_start
-    reason = rule or _broken_rule(parse_rfc_3339(slot_start))
-    if name == "link_id" and not LINK_ID.fullmatch(link_id):
-        reason = LINK_ID_RULE
-    return Refused(
-        batch.place(row), shortened(link_id), shortened(slot_start), FieldError(name, shortened(value), reason)
-    )
-
-
-def _unix_seconds(text: str) -> int:
-    """Return a posted time in Unix seconds; ``NOT_A_TIME`` if it breaks a rule."""
+def _unix_start(text: str) -> tuple[int, str]:
+    """Return a posted time in Unix seconds, or ``NOT_A_TIME`` and the rule that it breaks."""
     moment = parse_rfc_3339(text)
-    if moment is None or _broken_rule(moment):
-        return NOT_A_TIME
-    rest = (moment - EPOCH).total_seconds()
-    # A fraction of a second is off every grid; half a slot further it cannot be mistaken for another.
-    return int(rest) if rest == int(rest) else int(rest) | 1
-
-
-def _broken_rule(moment: datetime | None) -> str:
-    """Return the rule that a posted time breaks; empty if it breaks none."""
     if moment is None:
-        return SLOT_RULE
+        return NOT_A_TIME, SLOT_RULE
     if moment.tzinfo is None:
-        return OFFSET_RULE
-    return "" if (moment - EPOCH) // timedelta(seconds=1) in SECONDS else YEAR_RULE
+        return NOT_A_TIME, OFFSET_RULE
+    whole, rest = divmod(moment - EPOCH, timedelta(seconds=1))
+    if whole not in SECONDS:
+        return NOT_A_TIME, YEAR_RULE
+    # A fraction of a second is off every grid; an odd second cannot be mistaken for a slot.
+    return whole | bool(rest), ""

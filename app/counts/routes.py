@@ -1,37 +1,27 @@
-"""``POST /v1/counts``: counts in."""
+"""``POST /v1/counts``, and the counts of one link: read and delete them."""
 
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Callable
-from time import perf_counter, time
+from time import perf_counter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.exc import OperationalError
 
-from app.core import metrics
-from app.core.database import Change, record_change, writing
 from app.core.partitions import lock_denied
-from app.counts.ingest import (
-    Batch,
-    IngestContext,
-    IngestContextDep,
-    Refused,
-    Stored,
-    check_batch,
-    moved_ends,
-    store_counts,
-)
-from app.counts.parsing import CSV, JSON, JSON_LINES, batch_schema, read_batch, refuse_all
-from app.counts.schemas import IngestReport, RefusedCount
+from app.counts.history import Reason, as_csv, count_history, delete_counts
+from app.counts.ingest import IngestContext, ingest_counts
+from app.counts.parsing import JSON_LINES, batch_schema, parse_counts
+from app.counts.schemas import CountPage, DeletedCounts, IngestReport
+from app.http.csv import CSV
+from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
+from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, next_page
 from app.http.shedding import Shedding
-from app.keys.authentication import IngestKey
-from app.settings import ClockKind
+from app.keys.authentication import AdminKey, IngestKey, ReadKey
+from app.links.schemas import LinkPath
 
-log = logging.getLogger("flowcast.counts")
 router = APIRouter(prefix="/v1", tags=["counts"])
 
 # Seconds after which a batch is tried again while a link of it is locked, as by an import; doubled up to the second.
@@ -55,6 +45,14 @@ _BODY: dict[str, Any] = {
         },
     }
 }
+_CSV_ANSWER: dict[str, Any] = {
+    "content": {
+        CSV: {
+            "schema": {"type": "string"},
+            "example": "slot_start,count,quality,verdict\n2025-09-01T08:00:00Z,121,observed,\n",
+        }
+    }
+}
 
 
 @router.post(
@@ -62,7 +60,6 @@ _BODY: dict[str, Any] = {
 )
 async def post_counts(
     request: Request,
-    context: IngestContextDep,
     caller: IngestKey,
     partial: Annotated[bool, Query(description="Store the good counts and report each refused one")] = False,
 ) -> IngestReport:
@@ -72,13 +69,17 @@ async def post_counts(
     """
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)
+    context: IngestContext = request.app.state.ingest_context
     shedding: Shedding = request.app.state.shedding
-    # Read once, however often it is tried.
-    read = functools.cache(lambda: read_batch(body, media_type, context.settings.max_batch, partial=partial))
-    arrived, pause = perf_counter(), FIRST_PAUSE
+    # Parsed once, in the thread of the lane, however often storing is tried.
+    parse = functools.cache(
+        functools.partial(parse_counts, body, media_type, context.settings.max_batch, partial=partial)
+    )
+    ingest = functools.partial(ingest_counts, context, parse, perf_counter(), partial=partial)
+    pause = FIRST_PAUSE
     while True:
         try:
-            return await shedding.run_in_lane("ingest", _ingest, context, read, partial, arrived)
+            return await shedding.run_in_lane("ingest", ingest)
         except OperationalError as problem:
             if not lock_denied(problem):
                 raise
@@ -87,53 +88,46 @@ async def post_counts(
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _ingest(
-    context: IngestContext, read: Callable[[], tuple[Batch, list[Refused]]], partial: bool, arrived: float
-) -> IngestReport:
-    batch, refused = read()
-    with writing(context.engine) as session:
-        checked = check_batch(session, batch, context.clock)
-        if checked.refused and not partial:
-            raise refuse_all(checked.refused, len(batch.link_ids))
-        stored = store_counts(session, checked, wait=False)
-        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
-    metrics.COUNTS_STORED.inc(stored.new + stored.replaced)
-    if context.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
-        now = time()
-        for end in moved_ends(stored):
-            metrics.INGEST_LAG_SECONDS.observe(max(0.0, now - end))
-    return IngestReport(
-        received=len(batch.link_ids) + len(refused),
-        stored=stored.new,
-        replaced=stored.replaced,
-        unchanged=stored.unchanged,
-        refused=_listed([*refused, *checked.refused]),
-        forecasts_issued=_issue(context, stored, arrived),
-    )
+@router.get(
+    "/links/{link_id}/counts",
+    response_model=CountPage,
+    summary="Counts of a link",
+    responses={200: _CSV_ANSWER, **problem_responses(404)},
+)
+def get_counts(
+    _key: ReadKey,
+    session: ReadSession,
+    request: Request,
+    link_id: LinkPath,
+    begin: From = None,
+    end: To = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9]{1,10}$", description="`next_cursor` of the page before, as it came")
+    ] = None,
+    corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
+) -> CountPage | Response:
+    """Show every slot from `from` to `to`, gaps as null; by default the last 24 hours up to the newest count.
+
+    `Accept: text/csv` answers in CSV, where a Link header leads to the next page.
+    """
+    page = count_history(session, link_id, begin, end, limit=limit, cursor=cursor, corrections=corrections)
+    if chosen_type(request, JSON, CSV) == CSV:
+        return Response(as_csv(page), media_type=CSV, headers=next_page(request, page.next_cursor))
+    return page
 
 
-def _issue(context: IngestContext, stored: Stored, arrived: float) -> int:
-    if not stored.moved:
-        return 0
-    try:
-        issued = context.issue_forecasts(stored.moved, stored.rows)
-    except Exception:  # the counts are stored and must be acknowledged; the forecast is made when it is asked for
-        log.exception("forecasts were not issued")
-        metrics.FAILED_ISSUES.inc()
-        return 0
-    metrics.ISSUE_SECONDS.observe(perf_counter() - arrived)
-    return issued
+@router.delete("/links/{link_id}/counts", summary="Delete counts of a link", responses=problem_responses(404))
+def delete_some_counts(
+    _key: AdminKey,
+    session: WriteSession,
+    link_id: LinkPath,
+    begin: RequiredFrom,
+    end: RequiredTo,
+    reason: Annotated[Reason, Query(description="Why; it is kept with each count", examples=["detector fault"])],
+) -> DeletedCounts:
+    """Delete the counts of slots that start from `from` to before `to`; they are kept among the corrections.
 
-
-def _listed(refused: list[Refused]) -> list[RefusedCount]:
-    return [
-        RefusedCount(
-            index=one.place,
-            link_id=one.link_id,
-            slot_start=one.slot_start,
-            field=one.error.field,
-            value=one.error.value,
-            reason=one.error.reason,
-        )
-        for one in sorted(refused)
-    ]
+    The next forecast follows the newest count that is left. On the feed clock, now moves back to the end of that slot.
+    """
+    return delete_counts(session, link_id, begin, end, reason)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from app.counts.importers.record import Quality
+from app.counts.tables import Quality
 from app.counts.verdicts import SlotVerdict
 
 

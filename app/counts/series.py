@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
 
 from app.core.slots import Calendar, SlotGrid, zone_named
-from app.counts.import_spool import Spool
-from app.counts.importers import CountReader, Quality
-from app.counts.importers.slot_sums import Rows
-from app.counts.tables import QUALITIES
+from app.counts.importers.reader import CountReader
+from app.counts.importers.slot_sums import Rows as ImportedRows
+from app.counts.importers.spool import Spool
+from app.counts.queries import Rows, as_rows, counts_by_link, stored_span
+from app.counts.tables import QUALITIES, Quality
+from app.links.queries import LinkInfo
 from model.link_model.series import CountSeries
+
+SUSPECT = QUALITIES.index(Quality.SUSPECT)
+
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class LinkSeries:
     """Counts of one link from slot number ``first`` on; NaN is a gap.
 
-    Suspect counts are in ``counts`` as well: whoever learns leaves them out. ``replaced`` says
-    how many counts gave way to a later one for the same slot.
+    Suspect counts are in ``counts`` as well; training leaves them out.
     """
 
     link_id: str
@@ -31,7 +36,6 @@ class LinkSeries:
     first: int
     counts: NDArray[np.float64]
     suspect: NDArray[np.bool_]
-    replaced: int = 0
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 1 or self.counts.shape != self.suspect.shape:
@@ -44,45 +48,20 @@ class LinkSeries:
 
     @property
     def slots(self) -> range:
-        """Numbers of the slots."""
+        """Return the numbers of the slots."""
         return range(self.first, self.first + len(self))
 
     @property
     def gaps(self) -> int:
-        """How many slots have no count."""
+        """Return how many slots have no count."""
         return int(np.isnan(self.counts).sum())
 
     def calendar(self) -> Calendar:
-        """Local weekday and slot of the day of each slot."""
+        """Return the local weekday and slot of the day of each slot."""
         return self.grid.calendar(self.first, len(self), self.zone)
 
 
-class _Columns:
-    """A link's counts in the order they came, at 17 bytes each."""
-
-    def __init__(self, link_id: str, grid: SlotGrid, zone: ZoneInfo) -> None:
-        self.link_id, self.grid, self.zone = link_id, grid, zone
-        self.slots = array("q")
-        self.counts = array("d")
-        self.suspect = bytearray()
-
-    def add(self, rows: Rows) -> None:
-        self.slots.frombytes((rows["start"] // (60 * self.grid.slot_minutes)).astype(np.int64).tobytes())
-        self.counts.frombytes(rows["count"].astype(np.float64).tobytes())
-        self.suspect += (rows["quality"] == QUALITIES.index(Quality.SUSPECT)).tobytes()
-
-    def series(self) -> LinkSeries:
-        slots = np.frombuffer(self.slots, dtype=np.int64)
-        first = int(slots.min())
-        counts = np.full(int(slots.max()) - first + 1, np.nan)
-        suspect = np.zeros(len(counts), dtype=np.bool_)
-        counts[slots - first] = np.frombuffer(self.counts)  # of several for one slot, NumPy keeps the last
-        suspect[slots - first] = np.frombuffer(self.suspect, dtype=np.bool_)
-        replaced = len(slots) - int(np.count_nonzero(~np.isnan(counts)))
-        return LinkSeries(self.link_id, self.grid, self.zone, first, counts, suspect, replaced)
-
-
-def gather(*readers: CountReader) -> dict[str, LinkSeries]:
+def series_of_files(*readers: CountReader) -> dict[str, LinkSeries]:
     """Build the series of all links, from one file or several; a link without a single count has none.
 
     Rows are summed into the slots of the readers' grid. A later count for a slot replaces the earlier; a link's zone
@@ -90,20 +69,59 @@ def gather(*readers: CountReader) -> dict[str, LinkSeries]:
     """
     if len(grids := {reader.grid for reader in readers}) > 1:
         raise ValueError(f"slots of {', '.join(sorted(f'{g.slot_minutes}' for g in grids))} minutes cannot be joined")
-    columns: dict[str, _Columns] = {}
+    counts: dict[str, list[ImportedRows]] = {}
+    zones: dict[str, ZoneInfo] = {}
     for reader in readers:
         with Spool(reader) as spool:
             spool.read()
             spool.sum_into_slots()
             for link_id, rows in (link for group in spool.groups() for link in group):
-                if link_id not in columns:
-                    zone = reader.links[link_id].zone or zone_named("UTC")
-                    columns[link_id] = _Columns(link_id, reader.grid, zone)
-                columns[link_id].add(rows)
-    return {link_id: link.series() for link_id, link in columns.items()}
+                counts.setdefault(link_id, []).append(rows)
+                zones.setdefault(link_id, reader.links[link_id].zone or zone_named("UTC"))
+    series = {}
+    for link_id, parts in counts.items():
+        rows = np.concatenate(parts)
+        slots = rows["start"] // (60 * reader.grid.slot_minutes)
+        span = range(int(slots.min()), int(slots.max()) + 1)
+        series[link_id] = _series(link_id, reader.grid, zones[link_id], span, slots, rows["count"], rows["quality"])
+    return series
+
+
+def stored_series(session: Session, link: LinkInfo, first: int | None = None, last: int | None = None) -> LinkSeries:
+    """Build the series of every slot that starts from ``first`` to ``last``, both included, in Unix seconds.
+
+    A bound that is given is kept, with gaps up to it; one that is None is the link's oldest or
+    newest count. A link without a count has an empty series where a bound is missing.
+    """
+    oldest, newest = (first, last) if first is not None and last is not None else stored_span(session, link.link_key)
+    begin, end = oldest if first is None else first, newest if last is None else last
+    if begin is None or end is None:
+        return series_of(link, as_rows([]), range(0))
+    rows = counts_by_link(session, [link.link_key], begin, end)[link.link_key]
+    return series_of(link, rows, slots_between(link, begin, end))
+
+
+def slots_between(link: LinkInfo, first: int, last: int) -> range:
+    """Return the numbers of a link's slots that start from ``first`` to ``last``, both included, in Unix seconds."""
+    return range(-(-first // link.slot_seconds), last // link.slot_seconds + 1)
+
+
+def series_of(link: LinkInfo, rows: Rows, slots: range) -> LinkSeries:
+    """Build the series of consecutive slots, by number, from rows of one link that lie in them."""
+    numbers = rows[:, 1] // link.slot_seconds
+    return _series(link.link_id, link.grid, link.zone, slots, numbers, rows[:, 2], rows[:, 3])
+
+
+def _series(
+    link_id: str, grid: SlotGrid, zone: ZoneInfo, span: range, slots: Integers, counts: Integers, qualities: Integers
+) -> LinkSeries:
+    series, suspect = np.full(len(span), np.nan), np.zeros(len(span), dtype=np.bool_)
+    series[slots - span.start] = counts  # of several for one slot, NumPy keeps the last
+    suspect[slots - span.start] = qualities == SUSPECT
+    return LinkSeries(link_id, grid, zone, span.start, series, suspect)
 
 
 def as_count_series(link: LinkSeries) -> CountSeries:
-    """Return a link's series the calendar that the mathematics needs."""
+    """Return a link's series with the calendar that the mathematics needs."""
     calendar = link.calendar()
     return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)

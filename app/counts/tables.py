@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -10,12 +11,21 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
 
+
+class Quality(StrEnum):
+    """How a count came about."""
+
+    OBSERVED = "observed"
+    IMPUTED = "imputed"
+    SUSPECT = "suspect"
+
+
 # In the database a quality is its place in this row; new ones go to the end.
-QUALITIES = ("observed", "imputed", "suspect")
+QUALITIES = tuple(Quality)
 
 
 class Count(Table):
-    """Vehicles on one link in one slot. A gap is a row that is not there."""
+    """Vehicles on one link in one slot. A gap is a missing row."""
 
     __tablename__ = "counts"
     __table_args__ = (

@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.core.times import instant_of
 from app.counts.queries import Rows, counts_between
-from app.counts.series import as_count_series
-from app.counts.stored_series import series_of
+from app.counts.series import as_count_series, series_of
 from app.links.queries import LinkInfo
 from model.link_model.detector_health import FORTNIGHT, Verdict, examine, slot_verdicts
 
@@ -41,7 +40,7 @@ def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) 
     """Judge the counts of the slots from ``first`` to ``last``, both included, in Unix seconds.
 
     Counts are judged by the fortnights of local days that end with the day of the newest count, so
-    that a slot has the same verdict whichever span it is asked for in.
+    that a slot has the same verdict in every span.
     """
     slots = _whole_fortnights(link, newest, first, min(last, newest))
     rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, slots[-1] * link.slot_seconds)

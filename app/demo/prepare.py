@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.database import reading, writing
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.demo.city import City
@@ -35,7 +35,7 @@ from app.registry.register import register_model
 from app.training.aligned_counts import LinkTopology
 
 if TYPE_CHECKING:
-    from app.training.network_training import Report
+    from app.training.network_stage import Report
 
 NO_SPACE = strerror(ENOSPC)
 HELD_OUT = 0.25  # of the stored days, and a week at most
@@ -53,8 +53,8 @@ def store_city(engine: Engine, size: DemoSize, city: City) -> None:
         known = [np.flatnonzero(~np.isnan(counts)) for counts in series]
         counts = np.concatenate([one[rows] for one, rows in zip(series, known, strict=True)]).astype(np.int64)
         slots = (city.first_slot + np.concatenate(known)) * 60 * city.grid.slot_minutes
-        of_link = np.repeat(np.arange(len(links)), [len(rows) for rows in known])
-        store_counts(session, Checked(links, of_link, slots, counts, np.zeros_like(counts)))
+        keys = np.repeat([link.link_key for link in links], [len(rows) for rows in known])
+        store_counts(session, links, np.column_stack([keys, slots, counts, np.zeros_like(counts)]))
 
 
 def train_city(
@@ -68,20 +68,21 @@ def train_city(
     if not waiting:
         return []
     # Loaded only where there is something to train: a demo that goes on from where it was should not wait for it.
-    from app.training.network_options import BEST, NetworkTraining
-    from app.training.network_training import train_networks
+    from app.training.network_stage import BEST, NetworkTraining
+    from app.training.train_links import train_links
 
     how = NetworkTraining.of(BEST, {"held_out_days": max(1, min(7, int(HELD_OUT * size.stored_days)))})
     output, store = folder.root / "training", folder.model_store
-    series = [_series(city, link, size.stored_slots(city)) for link in links]
-    whereabouts = {link.link_id: LinkTopology(link.geometry, tuple(link.upstream)) for link in city.links}
+    series = [_series(city, link, size.stored_slots(city)) for link in waiting.values()]
+    beside = [_series(city, link, size.stored_slots(city)) for link in links if link.link_id not in waiting]
+    topology = {link.link_id: LinkTopology(link.geometry, tuple(link.upstream)) for link in city.links}
     failed = []
     note(0, len(waiting))
     with catch_warnings():
         # joblib's advice to whoever leaves early, as a full disk makes one do.
         filterwarnings("ignore", message=".*tasks which were still being processed")
         try:
-            trained = train_networks(series, output, how, whereabouts, asked=list(waiting), resume=True, report=report)
+            trained = train_links(series, output, how, topology=topology, beside=beside, resume=True, report=report)
             for done, outcome in enumerate(trained, 1):
                 if outcome.state == "failed":
                     if NO_SPACE in outcome.reason:  # it will not go better with the next

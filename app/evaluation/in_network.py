@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import Run, SlotForecasts, one_ahead
 from app.links.tables import folder_name
 from app.settings import Settings
-from app.training.aligned_counts import LinkTopology, align_counts, by_network, covering_days
+from app.training.aligned_counts import LinkTopology, by_network
 from app.training.compare import decide
-from app.training.network_options import NetworkTraining
-from app.training.network_stage import NetworkStage, learn
-from app.training.select import LinkModelSelector
+from app.training.link_training import LinkTraining
+from app.training.network_stage import NetworkStage, NetworkTraining, execute_stage
+from app.training.train_model import train_model
 from model.artifacts.link_models import load_model
 from model.link_model.trained_model import TrainedModel
 from model.network_model.network import NetworkModel, source_of
@@ -89,10 +89,7 @@ def _learn(
     report: Report | None,
 ) -> tuple[dict[str, tuple[Array, Array]], str]:
     """Learn one network; return the context of its links on the test slots, or why there is none."""
-    how, learnt = _training(plan), [days.learnt for days in group]
-    series = align_counts(learnt, whereabouts, how.holidays).series
-    held_out = covering_days(learnt, series, how.alone.held_out_days)
-    learn(phase, series, replace(how.network, held_out_days=held_out), {}, report=report)
+    execute_stage(phase, [days.learnt for days in group], whereabouts, _training(plan), report=report)
     read = NetworkStage.read(phase)
     assert read is not None  # it is written whatever goes wrong
     ids = [days.link.link_id for days in group]
@@ -100,9 +97,10 @@ def _learn(
     if not models:
         return {}, read.failed or "none of the links has enough counts"
     link, cut = group[0].link, group[0].cut
-    calendar = network_calendar(link.grid, link.zone, link.first, len(link), series.holidays)
+    network = next(iter(models.values())).network
+    calendar = network_calendar(link.grid, link.zone, link.first, len(link), network.holidays)
     counts = np.stack([days.link.counts for days in group])
-    source = source_of(next(iter(models.values())).network, counts, calendar, np.arange(len(group)), None)
+    source = source_of(network, counts, calendar, np.arange(len(group)), None)
     rows = source.rows(np.arange(cut, len(link)), 1)
     return {link_id: (rows.columns[ids.index(link_id)], rows.usual[ids.index(link_id)]) for link_id in models}, ""
 
@@ -123,10 +121,8 @@ def run_network(place: InNetwork, span: Span, link_id: str) -> Run:
 def run_best(place: InNetwork, span: Span, days: Days, plan: EvaluationPlan, profile: Run) -> Run:
     """Forecast the test slots by what `best` chooses on the held-out training days: a model, or the profile."""
     started = time.perf_counter()
-    phase = NetworkStage.read(place.phase)
-    assert phase is not None
     folder = place.phase.parent / folder_name(days.link.link_id)
-    about = LinkModelSelector(days.learnt, _training(plan), phase, None, None).select(folder, "")
+    about = train_model(LinkTraining(days.learnt, _training(plan), stage=place.phase), folder)
     model, _ = load_model(folder)
     chosen, forecasts = model.algorithm, _forecast(model, place, span)
     if not decide(about["held_out"], "if_better", MARGIN, young=bool(about["young"])).activate:

@@ -20,8 +20,7 @@ from app.core.errors import Conflict
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
-from app.counts.series import LinkSeries
-from app.counts.stored_series import series_of, slots_between
+from app.counts.series import LinkSeries, series_of, slots_between
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from model.link_model.intervals import Bands

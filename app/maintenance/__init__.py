@@ -1,1 +1,1 @@
-"""Looking after the database: moving it to another, and letting go of what is old."""
+"""Maintenance of the database: copying it into another, and removing what is old."""

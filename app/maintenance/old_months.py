@@ -1,4 +1,4 @@
-"""Months that are old as a whole, or empty, dropped at once instead of row by row; PostgreSQL alone has them."""
+"""Drop months that are old as a whole, or empty, at once instead of row by row; PostgreSQL alone has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.core.partitions import (
     month_name,
 )
 
-# A drop waits for whoever reads the table and lets everybody else wait behind it: not for long, but again.
+# A drop waits for those who read the table, and others wait behind it: not for long, but it is tried again.
 LOCK_TIMEOUT = "100ms"
 MONTH_LOCK_TIMEOUT = "3s"  # for the month alone, behind which only late counts wait; PostgreSQL may be vacuuming it
 TRIES = 20
@@ -32,13 +32,13 @@ def old_months(engine: Engine, table: str, before: int) -> list[int]:
     """Return the months of a table that ended before a Unix second, the oldest first."""
     if is_sqlite(engine) or table not in MONTHLY:
         return []
-    end = min(before, int(time.time()) - DROPPED_AFTER)  # others may count on a later one being there
+    end = min(before, int(time.time()) - DROPPED_AFTER)  # others may rely on a later one
     with engine.connect() as connection:
         return sorted(month for month in existing_months(connection, table) if month_begin(month + 1) <= end)
 
 
 def empty_months(engine: Engine) -> list[tuple[str, int]]:
-    """Return the tables and months that have no rows, but for this month and those around it."""
+    """Return the tables and months without rows, except this month and those around it."""
     if is_sqlite(engine):
         return []
     now, found = int(time.time()), []
@@ -55,7 +55,7 @@ def empty_months(engine: Engine) -> list[tuple[str, int]]:
 def drop_month(engine: Engine, table: str, month: int, *, served: bool, only_empty: bool = False) -> int | None:
     """Drop a month; return how many rows went with it.
 
-    None if others never let go of the table, or if the month has rows and may only go without any.
+    None if others held locks on it all the time, or if the month has rows and may only be dropped without any.
     """
     for left in reversed(range(TRIES)):
         try:
@@ -71,9 +71,9 @@ def drop_month(engine: Engine, table: str, month: int, *, served: bool, only_emp
 
 def _is_empty(connection: Connection, table: str, month: int) -> bool:
     name = f"{table}_{month_name(month)}"
-    question = f"SELECT NOT EXISTS (SELECT FROM {name})"  # nosec B608 # a month's, of ours
+    query = f"SELECT NOT EXISTS (SELECT FROM {name})"  # nosec B608 # a month's, of ours
     try:
-        return bool(connection.exec_driver_sql(question).scalar_one())
+        return bool(connection.exec_driver_sql(query).scalar_one())
     except ProgrammingError:  # another process dropped it meanwhile
         return False
 
@@ -81,7 +81,7 @@ def _is_empty(connection: Connection, table: str, month: int) -> bool:
 def _drop(connection: Connection, table: str, month: int, *, only_empty: bool) -> int | None:
     name = f"{table}_{month_name(month)}"
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MONTH_LOCK_TIMEOUT}'")
-    # From here on nobody writes to it, so that what is counted is what goes.
+    # From this statement on no row is written, so that the rows that are counted are those that are dropped.
     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
     if only_empty and not _is_empty(connection, table, month):
         return None

@@ -1,4 +1,4 @@
-"""Delete old counts and records in small transactions, while the service runs."""
+"""Remove old counts and records in small transactions, while the service runs, and how many days must be kept."""
 
 from __future__ import annotations
 
@@ -6,152 +6,48 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Engine, and_, delete, func, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.core.database import reading, writing
+from app.core.database import Table, reading, writing
 from app.core.partitions import lock_denied
 from app.counts.queries import lock_links, newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
+from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.keys.tables import AuditEntry
 from app.links.tables import Link
 from app.maintenance.old_months import drop_month, empty_months, old_months
+from app.registry.tables import ModelVersion
 from app.settings import ClockKind, Settings
+from app.training.queries import ENDED
+from app.training.request import DEFAULT_DAYS as RETRAIN_DAYS
 from app.training.request import SCHEDULE, TRIGGER
 from app.training.tables import RetrainLink, RetrainRun
 
 BySlot = type[Count] | type[CountCorrection] | type[Forecast]
-
-FINISHED = ("succeeded", "failed", "cancelled")
-RUNS_AT_ONCE = 10  # each may have thousands of links
-
-
-def all_keys(session: Session) -> list[int]:
-    """Return the keys of all links, in the order in which whoever stores counts locks them."""
-    return list(session.scalars(select(Link.link_key).order_by(Link.link_key)))
-
-
-def count_slots(session: Session, table: BySlot, before: int) -> int:
-    """Count the rows of slots that start before a moment, in Unix seconds."""
-    return session.execute(select(func.count()).select_from(table).where(table.slot_start < before)).scalar_one()
-
-
-def remove_slots(session: Session, table: BySlot, keys: deque[int], before: int, most: int) -> int:
-    """Remove about ``most`` rows of slots before a moment, link by link; links that have none left leave ``keys``."""
-    removed = 0
-    while keys and removed < most:
-        end = _end_of_part(session, table, keys[0], before, most - removed)
-        if end is not None:
-            if not _lock(session, keys[0], wait=not removed):
-                break
-            old = delete(table).where(table.link_key == keys[0], table.slot_start < end)
-            gone = session.execute(old.execution_options(synchronize_session=False)).rowcount  # type: ignore[attr-defined]
-            removed += gone
-        if end is None or end >= before:
-            keys.popleft()
-    return removed
-
-
-def _lock(session: Session, key: int, *, wait: bool) -> bool:
-    """Lock a link; return False if another transaction holds it.
-
-    Whoever holds links does not wait for more: an import may hold that one for long.
-    """
-    if wait:
-        lock_links(session, [key])
-        return True
-    try:
-        with session.begin_nested():
-            lock_links(session, [key], wait=False)
-    except OperationalError as problem:
-        if not lock_denied(problem):
-            raise
-        return False
-    return True
-
-
-def _end_of_part(session: Session, table: BySlot, key: int, before: int, most: int) -> int | None:
-    """Find the slot before which a link has some ``most`` rows; None when nothing of it is old."""
-    old = select(table.slot_start).where(table.link_key == key, table.slot_start < before).order_by(table.slot_start)
-    oldest = session.execute(old.limit(1)).scalar()
-    if oldest is None:
-        return None
-    further = session.execute(old.offset(most).limit(1)).scalar()
-    return before if further is None else max(further, oldest + 1)
-
-
-def old_audit(before: datetime) -> ColumnElement[bool]:
-    """Return the condition for old entries; the newest stays, because its number must not be given again."""
-    return and_(AuditEntry.at < before, AuditEntry.id < select(func.max(AuditEntry.id)).scalar_subquery())
-
-
-def old_runs(session: Session, before: datetime) -> ColumnElement[bool]:
-    """Return the condition for old runs that are over.
-
-    The newest stays, for its number must not be given again, and so does the newest that the schedule
-    and the trigger made: by these they know what is done already.
-    """
-    kept = [session.execute(select(func.max(RetrainRun.id))).scalar() or 0]
-    for kind in (SCHEDULE, TRIGGER):
-        newest = select(RetrainRun.id).where(RetrainRun.occasion.startswith(f"{kind} "))
-        kept += session.scalars(newest.order_by(RetrainRun.occasion.desc()).limit(1))
-    return and_(RetrainRun.state.in_(FINISHED), RetrainRun.finished_at < before, RetrainRun.id.not_in(kept))
-
-
-def count_audit(session: Session, before: datetime) -> int:
-    """Count old entries of the audit."""
-    return session.execute(select(func.count()).select_from(AuditEntry).where(old_audit(before))).scalar_one()
-
-
-def count_runs(session: Session, before: datetime) -> tuple[int, int]:
-    """Count old runs, and what became of their links."""
-    old = old_runs(session, before)
-    runs = session.execute(select(func.count()).select_from(RetrainRun).where(old)).scalar_one()
-    links = select(func.count()).select_from(RetrainLink).join(RetrainRun, RetrainRun.id == RetrainLink.run_id)
-    return runs, session.execute(links.where(old)).scalar_one()
-
-
-def remove_audit(session: Session, before: datetime, most: int) -> int:
-    """Remove up to ``most`` old entries of the audit."""
-    ids = list(session.scalars(select(AuditEntry.id).where(old_audit(before)).order_by(AuditEntry.id).limit(most)))
-    if ids:
-        session.execute(delete(AuditEntry).where(AuditEntry.id.between(ids[0], ids[-1]), AuditEntry.at < before))
-    return len(ids)
-
-
-def remove_runs(session: Session, before: datetime) -> tuple[int, int]:
-    """Remove a few old runs with what became of their links; say how many of each."""
-    question = select(RetrainRun.id).where(old_runs(session, before)).order_by(RetrainRun.id)
-    ids = list(session.scalars(question.limit(RUNS_AT_ONCE)))
-    if not ids:
-        return 0, 0
-    links = session.execute(delete(RetrainLink).where(RetrainLink.run_id.in_(ids))).rowcount  # type: ignore[attr-defined]
-    session.execute(delete(RetrainRun).where(RetrainRun.id.in_(ids)))
-    return len(ids), links
-
+Removed = Callable[[str, int], None]
 
 BATCH = 5_000  # rows in one transaction: some 20 ms, in which others wait
-LEAST_PAUSE = 0.01  # seconds between two
-BY_SLOT = (Forecast, CountCorrection, Count)  # counts last: whoever is interrupted keeps what the rest was made from
-
+RUNS_AT_ONCE = 10  # each may have thousands of links
+LEAST_PAUSE = 0.01  # seconds between two transactions
+BY_SLOT = (Forecast, CountCorrection, Count)  # counts last: an interruption keeps what the rest was made from
 EMPTY_MONTHS = "empty_months"
-
-Removed = Callable[[str, int], None]
+WEEK = 8  # days that the same slot of last week may lie back, on a week with a change of clocks
 
 
 class Old(NamedTuple):
-    """Moments before which things are old; None keeps all of them."""
+    """Moments before which rows are old; None keeps all of them."""
 
     slots: int | None  # Unix seconds
     records: datetime | None
 
 
 def old_before(session: Session, settings: Settings, days: int | None, record_days: int | None) -> Old:
-    """Reckon from now: for slots by the service's own clock, which may be that of the feed; for records by the wall."""
+    """Return the moments some days ago: for slots by the service's clock, which may be the feed's, else by the wall."""
     slots = None if days is None else int(service_now(session, settings).timestamp()) - days * 86_400
     return Old(slots, None if record_days is None else datetime.now(UTC) - timedelta(days=record_days))
 
@@ -162,19 +58,68 @@ def service_now(session: Session, settings: Settings) -> datetime:
     return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
+class Need(NamedTuple):
+    """Days of history, and what needs them."""
+
+    days: int
+    by: str
+
+
+def needed_counts(session: Session, settings: Settings) -> Need:
+    """Return how many days of counts are read: the most that forecasts, retraining and its trigger need."""
+    window = -(-settings.retrain_trigger_window_hours // 24)
+    return max(
+        Need(RETRAIN_DAYS, "retraining reads so many by default"),
+        Need(PROFILE_DAYS, "the profile is learnt from so many"),
+        Need(window + WEEK, "the trigger on falling accuracy measures over so many, a week before included"),
+        Need(_days_of_lags(session), "the lag window of an active model reaches so far"),
+        Need(_days_of_runs(session), "a retrain run that is not over was asked to read so many"),
+    )
+
+
+def needed_records(settings: Settings) -> Need:
+    """Return how many days of finished retrain runs are read."""
+    days = -(-settings.retrain_trigger_cool_down_hours // 24)
+    return Need(days, "the trigger on falling accuracy lets a link rest for so many after a run")
+
+
+def _days_of_lags(session: Session) -> int:
+    query = select(Link.slot_minutes, ModelVersion.about[("plan", "lags")]).where(ModelVersion.state == "active")
+    rows = session.execute(query.join(Link, Link.link_key == ModelVersion.link_key))
+    return max((-(-minutes * _longest_lag(lags) // 1440) + 1 for minutes, lags in rows), default=0)
+
+
+def _longest_lag(lags: Any) -> int:
+    """Return the longest of lags that are listed, or their number."""
+    if isinstance(lags, list):
+        return max((_longest_lag(lag) for lag in lags), default=0)
+    return int(lags) if isinstance(lags, int | float) else 0
+
+
+def _days_of_runs(session: Session) -> int:
+    runs = session.scalars(select(RetrainRun.parameters).where(RetrainRun.state.not_in(ENDED)))
+    return max((int(parameters.get("days") or 0) for parameters in runs), default=0)
+
+
 def count_old(session: Session, old: Old) -> dict[str, int]:
-    """Count what would go, by table."""
+    """Count the rows that would be removed, by table."""
+
+    def count(table: type[Table], condition: ColumnElement[bool]) -> int:
+        return session.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
+
     found = {}
     if old.slots is not None:
-        found = {table.__tablename__: count_slots(session, table, old.slots) for table in BY_SLOT}
+        found = {table.__tablename__: count(table, table.slot_start < old.slots) for table in BY_SLOT}
     if old.records is not None:
-        runs, links = count_runs(session, old.records)
-        found |= {"audit": count_audit(session, old.records), "retrain_runs": runs, "retrain_links": links}
+        runs = _old_runs(session, old.records)
+        found["audit"] = count(AuditEntry, _old_audit(old.records))
+        found["retrain_runs"] = count(RetrainRun, runs)
+        found["retrain_links"] = count(RetrainLink, RetrainLink.run_id.in_(select(RetrainRun.id).where(runs)))
     return found
 
 
 def prune(engine: Engine, old: Old, removed: Removed) -> None:
-    """Remove what is old; each part is committed, and reported, for itself."""
+    """Remove what is old; each part is committed, and reported to ``removed`` with its table, by itself."""
     if old.slots is not None:
         _prune_slots(engine, old.slots, removed)
     if old.records is not None:
@@ -207,30 +152,102 @@ def _prune_slots(engine: Engine, before: int, removed: Removed) -> None:
                 removed(name, gone)
                 _let_others_write(began)
     finally:
-        with writing(engine):  # says once more that something changed, for links that fell silent since it began
+        with writing(engine):  # notifies once more, because of links that fell silent since it began
             pass
 
 
+def all_keys(session: Session) -> list[int]:
+    """Return the keys of all links, in the order in which those who store counts lock them."""
+    return list(session.scalars(select(Link.link_key).order_by(Link.link_key)))
+
+
+def remove_slots(session: Session, table: BySlot, keys: deque[int], before: int, most: int) -> int:
+    """Remove about ``most`` rows of slots before a moment, link by link; links that have none left leave ``keys``."""
+    removed = 0
+    while keys and removed < most:
+        end = _end_of_part(session, table, keys[0], before, most - removed)
+        if end is not None:
+            if not _lock(session, keys[0], wait=not removed):
+                break
+            old = delete(table).where(table.link_key == keys[0], table.slot_start < end)
+            removed += session.execute(old.execution_options(synchronize_session=False)).rowcount  # type: ignore[attr-defined]
+        if end is None or end >= before:
+            keys.popleft()
+    return removed
+
+
+def _lock(session: Session, key: int, *, wait: bool) -> bool:
+    """Lock a link; return False if another transaction holds it.
+
+    A transaction that holds links does not wait for more: an import may hold that one for long.
+    """
+    try:
+        with session.begin_nested():
+            lock_links(session, [key], wait=wait)
+    except OperationalError as problem:
+        if wait or not lock_denied(problem):
+            raise
+        return False
+    return True
+
+
+def _end_of_part(session: Session, table: BySlot, key: int, before: int, most: int) -> int | None:
+    """Find the slot before which a link has some ``most`` rows; None when nothing of it is old."""
+    old = select(table.slot_start).where(table.link_key == key, table.slot_start < before).order_by(table.slot_start)
+    oldest = session.scalar(old.limit(1))
+    if oldest is None:
+        return None
+    further = session.scalar(old.offset(most).limit(1))
+    return before if further is None else max(further, oldest + 1)
+
+
 def _prune_records(engine: Engine, before: datetime, removed: Removed) -> None:
-    def audit(session: Session) -> Counter[str]:
-        return Counter(audit=remove_audit(session, before, BATCH))
-
-    def runs(session: Session) -> Counter[str]:
-        n, links = remove_runs(session, before)
-        return Counter(retrain_runs=n, retrain_links=links)
-
-    for remove in (audit, runs):
+    for remove in (_remove_audit, _remove_runs):
         while True:
             began = time.monotonic()
             with writing(engine, served=False) as session:
-                gone = remove(session)
-            for name, n in gone.items():
-                removed(name, n)
+                gone = remove(session, before)
             if not gone.total():
                 break
+            for name, n in gone.items():
+                removed(name, n)
             _let_others_write(began)
 
 
+def _remove_audit(session: Session, before: datetime) -> Counter[str]:
+    ids = session.scalars(select(AuditEntry.id).where(_old_audit(before)).order_by(AuditEntry.id).limit(BATCH)).all()
+    if ids:
+        session.execute(delete(AuditEntry).where(AuditEntry.id.between(ids[0], ids[-1]), AuditEntry.at < before))
+    return Counter(audit=len(ids))
+
+
+def _remove_runs(session: Session, before: datetime) -> Counter[str]:
+    """Remove a few old runs with their links; return how many of each."""
+    old = select(RetrainRun.id).where(_old_runs(session, before)).order_by(RetrainRun.id)
+    ids = session.scalars(old.limit(RUNS_AT_ONCE)).all()
+    links = session.execute(delete(RetrainLink).where(RetrainLink.run_id.in_(ids))).rowcount  # type: ignore[attr-defined]
+    session.execute(delete(RetrainRun).where(RetrainRun.id.in_(ids)))
+    return Counter(retrain_runs=len(ids), retrain_links=links)
+
+
+def _old_audit(before: datetime) -> ColumnElement[bool]:
+    """Return the condition for old entries; the newest stays, because its number must not be given again."""
+    return and_(AuditEntry.at < before, AuditEntry.id < select(func.max(AuditEntry.id)).scalar_subquery())
+
+
+def _old_runs(session: Session, before: datetime) -> ColumnElement[bool]:
+    """Return the condition for old runs that are over.
+
+    The newest stays, because its number must not be given again, and so does the newest that the schedule
+    and the trigger made: they show what is done already.
+    """
+    kept = [session.scalar(select(func.max(RetrainRun.id))) or 0]
+    for kind in (SCHEDULE, TRIGGER):
+        newest = select(RetrainRun.id).where(RetrainRun.occasion.startswith(f"{kind} "))
+        kept += session.scalars(newest.order_by(RetrainRun.occasion.desc()).limit(1))
+    return and_(RetrainRun.state.in_(ENDED), RetrainRun.finished_at < before, RetrainRun.id.not_in(kept))
+
+
 def _let_others_write(began: float) -> None:
-    # Whoever waits for SQLite's only writer looks again and again; without a pause it would never find a gap.
+    # Those who wait for SQLite's only writer try again and again; without a pause they would never find a gap.
     time.sleep(max(LEAST_PAUSE, time.monotonic() - began))

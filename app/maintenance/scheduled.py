@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -14,8 +15,7 @@ from sqlalchemy.orm import Session
 from app.core.database import is_sqlite, reading, writing
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of
 from app.core.times import last_cron_time
-from app.maintenance.needed_days import Need, needed_counts, needed_records
-from app.maintenance.prune import old_before, prune, service_now
+from app.maintenance.prune import Need, needed_counts, needed_records, old_before, prune, service_now
 from app.maintenance.tables import Upkeep
 from app.settings import Settings
 
@@ -27,7 +27,7 @@ log = logging.getLogger("flowcast.upkeep")
 
 
 class _Stopped(Exception):
-    """Ends a removal before its end; what is left is removed later, by whichever worker does periodic work then."""
+    """Raised to interrupt a removal; what is left is removed later, by the worker that does periodic work then."""
 
 
 class Maintenance:
@@ -36,7 +36,7 @@ class Maintenance:
     def __init__(self, engine: Engine, settings: Settings, worker: str, stop: threading.Event) -> None:
         self._engine, self._settings, self._worker, self._stop = engine, settings, worker, stop
         self._months_at = 0.0
-        self._since: datetime | None = None  # a schedule that is new is not behind with what came before it
+        self._since: datetime | None = None  # a schedule that is new does not make up for what came before it
 
     def step(self) -> None:
         """Do what is due."""
@@ -47,7 +47,7 @@ class Maintenance:
             self._prune()
 
     def _make_months(self) -> None:
-        """Make this month and the next ones, so that nobody has to wait for that at their beginning."""
+        """Make this month and the next ones, so that no transaction has to wait for that at their beginning."""
         if is_sqlite(self._engine):
             return
         with Session(self._engine) as session, session.begin():
@@ -81,28 +81,12 @@ class Maintenance:
         else:
             log.info("pruned", extra={"moment": f"{moment:%Y-%m-%dT%H:%M:%SZ}", **gone})
 
-    def _record(
-        self,
-        moment: datetime,
-        started_at: datetime,
-        finished_at: datetime | None = None,
-        figures: dict[str, int] | None = None,
-        detail: str | None = None,
-    ) -> None:
-        """Store what is under way, or what came of it."""
+    def _record(self, moment: datetime, started_at: datetime, **result: Any) -> None:
+        """Store the pruning that is under way, or its result."""
+        row = {"kind": PRUNE, "moment": moment, "worker": self._worker, "started_at": started_at}
+        result = {"finished_at": None, "figures": None, "detail": None} | result
         with writing(self._engine, served=False) as session:
-            session.merge(
-                Upkeep(
-                    kind=PRUNE,
-                    moment=moment,
-                    worker=self._worker,
-                    started_at=started_at,
-                    heartbeat_at=datetime.now(UTC),
-                    finished_at=finished_at,
-                    figures=figures,
-                    detail=detail,
-                )
-            )
+            session.merge(Upkeep(heartbeat_at=datetime.now(UTC), **row, **result))
 
     def _remove(self, gone: Counter[str]) -> str | None:
         """Remove what is old and count it; if something needs it, remove nothing and return the reason."""

@@ -1,4 +1,4 @@
-"""What is done by schedule: when it was last begun, by whom, and what came of it."""
+"""The table of scheduled maintenance, and all others in one place, for migrations and for copies of a database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,30 @@ from sqlalchemy import JSON, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.core.database import Table, UtcDateTime
+from app.counts.tables import Count, CountCorrection
+from app.events.tables import Webhook
+from app.forecasts.tables import Forecast
+from app.keys.tables import ApiKey, AuditEntry
+from app.links.tables import Link, UpstreamLink
+from app.registry.tables import Activation, ModelVersion
+from app.training.tables import RetrainLink, RetrainRun
+
+__all__ = [
+    "Activation",
+    "ApiKey",
+    "AuditEntry",
+    "Count",
+    "CountCorrection",
+    "Forecast",
+    "Link",
+    "ModelVersion",
+    "RetrainLink",
+    "RetrainRun",
+    "Table",
+    "Upkeep",
+    "UpstreamLink",
+    "Webhook",
+]
 
 
 class Upkeep(Table):

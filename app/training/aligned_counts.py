@@ -1,16 +1,18 @@
-"""Put the counts of links side by side: one network for the links of a time zone and slot length."""
+"""Align the counts of links: one network for the links of a time zone and slot length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
 
 from app.core.network_calendar import AUTO, holidays_of, network_calendar
 from app.counts.series import LinkSeries, as_count_series
+from app.links.queries import LinkInfo, stored_links, upstream_ids
 from model.link_model.detector_health import Health, examine
 from model.network_model.series import NetworkSeries
 
@@ -22,7 +24,7 @@ SAME_SITE = 0.005  # degrees, some 500 m, within which the detectors of a juncti
 
 @dataclass(frozen=True)
 class LinkTopology:
-    """Where a link lies: where it runs, what runs into it, and what a slot of it can pass; whatever is known."""
+    """The geometry of a link, the links upstream of it, and the vehicles that a slot can pass, as far as known."""
 
     geometry: Mapping[str, Any] | None = None
     upstream: tuple[str, ...] = ()
@@ -32,16 +34,22 @@ class LinkTopology:
 UNKNOWN = LinkTopology()
 
 
-@dataclass(frozen=True, eq=False)
-class AlignedCounts:
-    """A network's series, and what was found of each link's counts."""
+def read_topology(session: Session, links: Sequence[LinkInfo]) -> dict[str, LinkTopology]:
+    """Return the stored topology of links, by id."""
+    rows = stored_links(session, [link.link_id for link in links])
+    upstream = upstream_ids(session, [link.link_key for link in links])
+    return {
+        link.link_id: LinkTopology(
+            rows[link.link_id].geometry, tuple(upstream.get(link.link_key, ())), slot_capacity(link)
+        )
+        for link in links
+        if link.link_id in rows
+    }
 
-    series: NetworkSeries
-    health: dict[str, Health] = field(default_factory=dict)
 
-    def place(self, link_id: str) -> int:
-        """Return a link's place in the network."""
-        return self.series.link_ids.index(link_id)
+def slot_capacity(link: LinkInfo) -> float | None:
+    """Return the vehicles that a slot of a link can pass; None if its capacity is unknown."""
+    return None if link.capacity is None else link.capacity * link.slot_minutes / 60
 
 
 def by_network(links: Iterable[LinkSeries]) -> dict[tuple[str, int], list[LinkSeries]]:
@@ -54,8 +62,8 @@ def by_network(links: Iterable[LinkSeries]) -> dict[tuple[str, int], list[LinkSe
 
 
 def align_counts(
-    links: Sequence[LinkSeries], whereabouts: Mapping[str, LinkTopology], holidays: str = AUTO
-) -> AlignedCounts:
+    links: Sequence[LinkSeries], topology: Mapping[str, LinkTopology], holidays: str = AUTO
+) -> NetworkSeries:
     """Align links of one network from the local midnight before the first count to the last count.
 
     Suspect counts, those marked and those that detector health finds, are left out.
@@ -66,60 +74,43 @@ def align_counts(
     first = grid.local_day(grid.start(oldest).astimezone(zone).date(), zone).start
     n = max(link.first + len(link) for link in links) - first
     counts = np.full((len(links), n), np.nan)
-    health = {}
-    for place, link in enumerate(links):
-        found = examined(link, whereabouts.get(link.link_id, UNKNOWN).capacity)
-        begin = link.first - first
-        counts[place, begin : begin + len(link)] = np.where(found.suspect, np.nan, link.counts)
-        health[link.link_id] = found
-    ids = tuple(link.link_id for link in links)
-    series = NetworkSeries(
-        ids,
-        counts,
-        network_calendar(grid, zone, first, n, code),
-        junctions(ids, whereabouts),
-        upstream_places(ids, whereabouts),
-        first,
-        code,
-    )
-    return AlignedCounts(series, health)
+    index = {link.link_id: i for i, link in enumerate(links)}
+    upstream = []
+    for i, link in enumerate(links):
+        known = topology.get(link.link_id, UNKNOWN)
+        suspect, begin = examined(link, known.capacity).suspect, link.first - first
+        counts[i, begin : begin + len(link)] = np.where(suspect, np.nan, link.counts)
+        upstream.append(tuple(index[other] for other in known.upstream if other in index))
+    calendar, ids = network_calendar(grid, zone, first, n, code), tuple(index)
+    return NetworkSeries(ids, counts, calendar, junctions(ids, topology), tuple(upstream), first, code)
 
 
 def examined(link: LinkSeries, capacity: float | None) -> Health:
-    """Find what is not to be learnt from, as training a link by itself does."""
+    """Return the health of a detector, in which counts that are marked as suspect are suspect, too."""
     found = examine(as_count_series(link).without(link.suspect), capacity)
     return found._replace(suspect=found.suspect | link.suspect)
 
 
-def junctions(link_ids: Sequence[str], whereabouts: Mapping[str, LinkTopology]) -> Slots:
+def junctions(link_ids: Sequence[str], topology: Mapping[str, LinkTopology]) -> Slots:
     """Return a number for the junction at which each link ends; -1 where it is unknown.
 
     Links whose lines end at the same place share one. The detectors of a site lie some way up each
     approach, so those with the site in their ids, 0970-7 and 0970-1, share one where they lie near each
-    other or nobody knows where; other detectors share one at the same point.
+    other or their places are unknown; other detectors share one at the same point.
     """
-    ends = [_end(whereabouts.get(link_id, UNKNOWN).geometry) for link_id in link_ids]
+    ends = [_end(topology.get(link_id, UNKNOWN).geometry) for link_id in link_ids]
     sites = _sites(link_ids, ends)
     numbers: dict[object, int] = {}
     found = np.full(len(link_ids), -1, dtype=np.int64)
-    for place, (link_id, end) in enumerate(zip(link_ids, ends, strict=True)):
+    for i, (link_id, end) in enumerate(zip(link_ids, ends, strict=True)):
         name = end if end is not None and end.of_line else sites.get(link_id) or end
         if name is not None:
-            found[place] = numbers.setdefault(name, len(numbers))
+            found[i] = numbers.setdefault(name, len(numbers))
     return found
 
 
-def upstream_places(link_ids: Sequence[str], whereabouts: Mapping[str, LinkTopology]) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the links that run into each; those that are not of the network are left out."""
-    place = {link_id: i for i, link_id in enumerate(link_ids)}
-    return tuple(
-        tuple(place[other] for other in whereabouts.get(link_id, UNKNOWN).upstream if other in place)
-        for link_id in link_ids
-    )
-
-
 class _End(NamedTuple):
-    """Where a line ends, or where a point is."""
+    """The end of a line, or a point."""
 
     longitude: float
     latitude: float
@@ -138,15 +129,15 @@ def _end(geometry: Mapping[str, Any] | None) -> _End | None:
 def _sites(link_ids: Sequence[str], ends: Sequence[_End | None]) -> dict[str, str]:
     """Return the site of each link whose id names one, unless its detectors lie too far apart to be one."""
     members: dict[str, list[int]] = {}
-    for place, (link_id, end) in enumerate(zip(link_ids, ends, strict=True)):
+    for i, (link_id, end) in enumerate(zip(link_ids, ends, strict=True)):
         site, dash, _ = link_id.rpartition("-")
         if dash and site and (end is None or not end.of_line):
-            members.setdefault(site, []).append(place)
+            members.setdefault(site, []).append(i)
     near: dict[str, str] = {}
-    for site, places in members.items():
-        known = np.array([ends[place][:2] for place in places if ends[place] is not None])  # type: ignore[index]
+    for site, of_site in members.items():
+        known = np.array([end[:2] for i in of_site if (end := ends[i]) is not None])
         if not len(known) or float(np.ptp(known, axis=0).max()) <= SAME_SITE:
-            near |= {link_ids[place]: site for place in places}
+            near |= {link_ids[i]: site for i in of_site}
     return near
 
 
@@ -154,7 +145,7 @@ def covering_days(links: Sequence[LinkSeries], series: NetworkSeries, held_out_d
     """Return how many last local days of a network hold the last ``held_out_days`` of its links.
 
     A link's held-out days are counted in slots from its own last count; links that fell silent more than
-    a day before the newest count are not waited for.
+    a day before the newest count do not matter.
     """
     slots = held_out_days * series.calendar.slots_per_day
     ends = [link.first + len(link) for link in links]

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import platform
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -25,7 +25,6 @@ CONNECT_SECONDS = 5.0
 WORKERS_SECONDS = 5.0  # until the first worker is there
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-SCHEDULER = "the scheduler"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "joblib", "distributed")
 
 log = logging.getLogger("flowcast.retrain")
@@ -40,7 +39,7 @@ class UnknownHost(ClusterUnavailable):
 
 
 class Cluster:
-    """A scheduler's address, and whether its name ever had an IP address here."""
+    """A scheduler's address, and whether its name ever had an IP address in this process."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -67,7 +66,14 @@ class Cluster:
             There is no scheduler, no worker, or another Flowcast.
         """
         self._probe()
-        client = self._client()
+        from distributed import Client
+
+        for name in ("distributed", "distributed.client"):  # their long messages are logged as one line instead
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        try:
+            client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="flowcast-retrain")
+        except Exception as problem:  # of many kinds: TLS alone has several
+            raise ClusterUnavailable(f"no Dask scheduler answers there: {one_line(problem)}") from None
         try:
             _check(client)
         except BaseException:
@@ -87,16 +93,6 @@ class Cluster:
             raise ClusterUnavailable(problem.strerror or str(problem)) from None
         self.known = True
 
-    def _client(self) -> Any:
-        from distributed import Client
-
-        for name in ("distributed", "distributed.client"):  # their long messages are logged here as one line
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        try:
-            return Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="flowcast-retrain")
-        except Exception as problem:  # of many kinds: TLS alone has several
-            raise ClusterUnavailable(f"no Dask scheduler answers there: {one_line(problem)}") from None
-
 
 def close(client: Any) -> None:
     """Close a client; the scheduler then cancels its tasks."""
@@ -112,7 +108,7 @@ def one_line(problem: BaseException) -> str:
 
 @lru_cache
 def code_facts() -> dict[str, str]:
-    """Return what training depends on here: Flowcast's version and code, Python, and the packages that compute."""
+    """Return what training depends on here: versions of Flowcast, Python and packages, and a hash of the code."""
     digest = hashlib.sha256()
     for package in (app, model):
         assert package.__file__ is not None
@@ -145,25 +141,24 @@ def _check(client: Any) -> None:
     except TimeoutError:
         raise ClusterUnavailable("it has no workers") from None
     try:
-        answers = {SCHEDULER: _answer(client.run_on_scheduler, facts)}
-        answers |= client.run(facts, on_error="return", callback_timeout=ANSWER_SECONDS)
-    except (OSError, TimeoutError) as problem:
+        try:
+            scheduler: Any = client.run_on_scheduler(facts, callback_timeout=ANSWER_SECONDS)
+        except OSError:
+            raise
+        except Exception as problem:  # it cannot import Flowcast
+            scheduler = problem
+        workers = client.run(facts, on_error="return", callback_timeout=ANSWER_SECONDS)
+    except OSError as problem:  # a TimeoutError is one, too
         raise ClusterUnavailable(f"it does not answer: {one_line(problem)}") from None
-    answers = {name: answer for name, answer in answers.items() if not isinstance(answer, OSError)}  # workers that left
+    answers = {"the scheduler": scheduler}
+    # A worker that left meanwhile answers with an OSError.
+    answers |= {
+        f"the Dask worker {name}": answer for name, answer in workers.items() if not isinstance(answer, OSError)
+    }
     if len(answers) < 2:
         raise ClusterUnavailable("its workers do not answer")
     for name, answer in answers.items():
-        who = name if name == SCHEDULER else f"the Dask worker {name}"
         if isinstance(answer, BaseException):
-            raise ClusterUnavailable(f"{who} cannot run Flowcast: {one_line(answer)}")
+            raise ClusterUnavailable(f"{name} cannot run Flowcast: {one_line(answer)}")
         if other := difference(answer):
-            raise ClusterUnavailable(f"{who} has another Flowcast: {other}")
-
-
-def _answer(ask: Callable[..., Any], facts: Callable[[], dict[str, str]]) -> Any:
-    try:
-        return ask(facts, callback_timeout=ANSWER_SECONDS)
-    except (OSError, TimeoutError):
-        raise
-    except Exception as problem:
-        return problem
+            raise ClusterUnavailable(f"{name} has another Flowcast: {other}")

@@ -1,6 +1,6 @@
-"""Train one link on a Dask worker, which shares no file system with the process that sent it.
+"""Train links on a Dask cluster, whose workers share no file system with the process that sends the links.
 
-A `LinkTraining` holds everything that one link needs. Only the network that the links of a run share is sent
+A `ClusterTask` holds everything that one link needs. Only the network that the links of a run share is sent
 separately, once to each Dask worker, which keeps it on its disk under its fingerprint.
 """
 
@@ -13,30 +13,29 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
-from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.counts.series import LinkSeries
 from app.links.tables import folder_name
-from app.training.cluster import code_facts
-from app.training.link_training import ActiveModel, LinkOutcome, failure, train_link
-from app.training.network_options import NetworkTraining
-from app.training.network_stage import FACTS, NetworkStage
-from app.training.network_training import train_in_network
-from app.training.prepare import Prepared
+from app.training.cluster import ClusterUnavailable, code_facts, difference, one_line
+from app.training.link_training import LinkTraining
+from app.training.network_stage import FACTS, ActiveModel, NetworkStage, reason_of
+from app.training.train_links import LinkOutcome, train_link
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import replaced
 from model.artifacts.network_models import NETWORKS, network_of
 from model.estimators.descent import OnEvaluation
-from model.link_model.training_plan import TrainingPlan
 
 Files = Mapping[str, bytes]
 
+POLL_SECONDS = 0.2
+CHECK_SECONDS = 5.0  # between checks of the scheduler, and for its answer
+NO_WORKERS_SECONDS = 60.0  # in which killed Dask workers may be started again
 MAX_NETWORKS = 3  # on the disk of a Dask worker: several runs may be under way
 FILE = re.compile(r"[A-Za-z0-9_]+\.(json|npy)")
 # Folders beside those named after links, which never begin with a dot.
@@ -64,22 +63,21 @@ class NetworkFiles:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkTraining:
-    """All that the training of one link needs."""
+class ClusterTask:
+    """The training of one link, with files instead of folders."""
 
-    series: LinkSeries
-    plan: TrainingPlan | NetworkTraining
-    capacity: float | None
+    training: LinkTraining
     active: tuple[Files, str] | None  # the files of the active model's artifact, and its fingerprint
     stage: Files | None  # the link's part of the network stage
     code: Mapping[str, str]
 
     @classmethod
-    def of(cls, link: Prepared, plan: TrainingPlan | NetworkTraining) -> LinkTraining:
-        """Read from files what a Dask worker needs to train a link."""
-        stage = None if link.phase is None else NetworkStage.read(link.phase)
-        files = None if stage is None else _stage_files(stage, link.series.link_id)
-        return cls(link.series, plan, link.capacity, _active_files(link.active), files, code_facts())
+    def of(cls, training: LinkTraining) -> ClusterTask:
+        """Read the files that a Dask worker needs to train a link."""
+        stage = None if training.stage is None else NetworkStage.read(training.stage)
+        files = None if stage is None else _stage_files(stage, training.series.link_id)
+        sent = replace(training, active=None, stage=None)
+        return cls(sent, _active_files(training.active), files, code_facts())
 
 
 class TrainedLink(NamedTuple):
@@ -90,7 +88,94 @@ class TrainedLink(NamedTuple):
     fingerprint: str
 
 
-def train_on_worker(training: LinkTraining, network: NetworkFiles | None) -> TrainedLink:
+def train_on_cluster(
+    client: Any, trainings: Iterator[LinkTraining], folder: Path, is_over: Callable[[], bool]
+) -> Generator[LinkOutcome]:
+    """Yield the outcomes of links as they complete; their artifacts are written into ``folder``.
+
+    Links are futures of the client's executor, because joblib's Dask backend waits for ever for a task that Dask
+    gave up, and runs the tasks in this process if the cluster has one thread (docs/decisions/0016). Closing the
+    client cancels whatever is left.
+
+    Raises
+    ------
+    ClusterUnavailable
+        The scheduler or all of its workers are gone; links under way are lost.
+    """
+    check = _SchedulerCheck(client)
+    try:
+        executor = client.get_executor(pure=False)
+        threads = sum(client.nthreads(callback_timeout=CHECK_SECONDS).values())
+    except Exception as problem:
+        raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
+    networks: dict[Path | None, Any] = {}  # by stage, the futures of networks that were sent
+    pending: dict[Future[TrainedLink], str] = {}
+    while True:
+        # One link more than there are threads, as in local processes.
+        while len(pending) <= threads and (training := next(trainings, None)) is not None:
+            task, stage = ClusterTask.of(training), training.stage
+            try:
+                if stage is not None and stage not in networks:
+                    network = NetworkFiles.read(stage)
+                    # Without a hash, because Dask may be about to forget equal content of an earlier run.
+                    networks[stage] = network and client.scatter(network, broadcast=True, hash=False)
+                future = executor.submit(train_on_worker, task, networks.get(stage))
+            except Exception as problem:
+                raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
+            pending[future] = training.series.link_id
+        if not pending:
+            return
+        done, _ = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+        if is_over():
+            return
+        if done:
+            future = done.pop()
+            yield _outcome(future, pending.pop(future), folder)
+        check.raise_if_gone()
+
+
+def _outcome(future: Future[TrainedLink], link_id: str, folder: Path) -> LinkOutcome:
+    """Return the outcome of a link; one that ended several Dask workers in a row has failed."""
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return store_artifact(future.result(), folder)
+    except KilledWorker as problem:
+        deaths = f"it ended {problem.allowed_failures + 1} Dask workers in a row"
+        return LinkOutcome(link_id, "failed", 0.0, f"{deaths}, the last {problem.last_worker.address}")
+    except DifferentCode as other:  # a Dask worker that joined after the check
+        reason = f"a Dask worker has another Flowcast: {difference(other.args[0])}"
+    except Exception as problem:
+        reason = f"it gave up a link: {one_line(problem)}"
+    raise ClusterUnavailable(reason)
+
+
+class _SchedulerCheck:
+    """Checks that the scheduler answers, and that it has been without workers only for a short time."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._checked_at = self._workers_at = time.monotonic()
+
+    def raise_if_gone(self) -> None:
+        """Raise `ClusterUnavailable` if no link can be trained any more; query the scheduler now and then."""
+        if self._client.status != "running":
+            raise ClusterUnavailable("the connection to it was lost")
+        now = time.monotonic()
+        if now < self._checked_at + CHECK_SECONDS:
+            return
+        self._checked_at = now
+        try:
+            has_workers = bool(self._client.nthreads(callback_timeout=CHECK_SECONDS))
+        except Exception as problem:
+            raise ClusterUnavailable(f"it does not answer: {one_line(problem)}") from None
+        if has_workers:
+            self._workers_at = now
+        elif now >= self._workers_at + NO_WORKERS_SECONDS:
+            raise ClusterUnavailable("its workers are gone")
+
+
+def train_on_worker(task: ClusterTask, network: NetworkFiles | None) -> TrainedLink:
     """Train a link on this Dask worker until it is done or cancelled.
 
     Dask forgets a cancelled task without ending its thread. So each evaluation of a descent's loss checks
@@ -98,26 +183,26 @@ def train_on_worker(training: LinkTraining, network: NetworkFiles | None) -> Tra
     """
     from distributed import get_worker
 
-    if training.code != code_facts():
+    if task.code != code_facts():
         raise DifferentCode(code_facts())
     worker = get_worker()
     key = worker.get_current_task()
 
     def raise_if_cancelled() -> None:
-        task = worker.state.tasks.get(key)
-        if task is None or task.state == "cancelled":
+        state = worker.state.tasks.get(key)
+        if state is None or state.state == "cancelled":
             raise CancelledError
 
     started = time.perf_counter()
     try:
-        workspace = Path(worker.local_directory) / "flowcast"
-        return train_in_workspace(training, network, workspace, raise_if_cancelled)
+        return train_in_workspace(task, network, Path(worker.local_directory) / "flowcast", raise_if_cancelled)
     except Exception as problem:  # for example a full disk
-        return TrainedLink(failure(training.series.link_id, started, problem), {}, "")
+        seconds = time.perf_counter() - started
+        return TrainedLink(LinkOutcome(task.training.series.link_id, "failed", seconds, reason_of(problem)), {}, "")
 
 
 def train_in_workspace(
-    training: LinkTraining, network: NetworkFiles | None, workspace: Path, on_evaluation: OnEvaluation | None = None
+    task: ClusterTask, network: NetworkFiles | None, workspace: Path, on_evaluation: OnEvaluation | None = None
 ) -> TrainedLink:
     """Write what was sent into a temporary folder of ``workspace``, train, and return what was made."""
     workspace.mkdir(parents=True, exist_ok=True)
@@ -125,23 +210,17 @@ def train_in_workspace(
         _keep_network(network, workspace / NETWORKS)
     # The folder is also that of the network stage: a draft looks for its network one level above.
     with tempfile.TemporaryDirectory(prefix="link-", dir=workspace) as name:
-        folder, active, stage = Path(name), None, None
-        if training.active is not None:
-            files, fingerprint = training.active
-            active = ActiveModel(folder / ACTIVE, fingerprint)
-            _write(active.folder, files)
-        if training.stage is not None:
-            _write(folder, training.stage)
-            stage = folder
+        folder, training = Path(name), task.training
+        if task.active is not None:
+            files, fingerprint = task.active
+            _write(folder / ACTIVE, files)
+            training = replace(training, active=ActiveModel(folder / ACTIVE, fingerprint))
+        if task.stage is not None:
+            _write(folder, task.stage)
+            training = replace(training, stage=folder)
         output = folder / TRAINED
         output.mkdir()
-        series, plan, capacity = training.series, training.plan, training.capacity
-        if isinstance(plan, TrainingPlan):
-            outcome = train_link(series, output, plan, False, capacity, active, stage, on_evaluation)
-        elif stage is None:
-            outcome = LinkOutcome(series.link_id, "failed", 0.0, "it has no counts")
-        else:
-            outcome = train_in_network(series, output, plan, stage, "", capacity, active, on_evaluation)
+        outcome = train_link(training, output, on_evaluation)
         if outcome.about is None:
             return TrainedLink(outcome, {}, "")
         artifact = output / folder_name(outcome.link_id)
@@ -170,18 +249,17 @@ def store_artifact(trained: TrainedLink, folder: Path) -> LinkOutcome:
 
 def _stage_files(stage: NetworkStage, link_id: str) -> dict[str, bytes]:
     """Return the files of a folder that reads as the network stage does, for this link alone."""
-    files = {}
-    methods = [method for method, ids in stage.facts.get("said", {}).items() if link_id in ids]
-    for method in methods:
-        row = stage.facts["said"][method].index(link_id)
-        content = io.BytesIO()
-        np.save(content, np.load(stage.folder / f"{method}.npy", mmap_mode="r")[row : row + 1])
-        files[f"{method}.npy"] = content.getvalue()
+    files, rows = {}, {}
+    for method, link_ids in stage.forecast_links.items():
+        if link_id in link_ids:
+            row, content = link_ids.index(link_id), io.BytesIO()
+            np.save(content, np.load(stage.folder / f"{method}.npy", mmap_mode="r")[row : row + 1])
+            files[f"{method}.npy"] = content.getvalue()
+            rows[method] = [link_id]
     draft = stage.folder / folder_name(link_id)
     if draft.is_dir():
         files |= {f"{draft.name}/{name}": content for name, content in _read(draft).items()}
-    facts = stage.facts | ({"said": {method: [link_id] for method in methods}} if "said" in stage.facts else {})
-    return files | {FACTS: json.dumps(facts).encode()}
+    return files | {FACTS: json.dumps(stage.facts | {"forecasts": rows}).encode()}
 
 
 def _active_files(active: ActiveModel | None) -> tuple[Files, str] | None:
@@ -189,9 +267,7 @@ def _active_files(active: ActiveModel | None) -> tuple[Files, str] | None:
     if active is None:
         return None
     try:
-        if network_of(active.folder) is not None:
-            return None
-        return _read(active.folder), active.fingerprint
+        return None if network_of(active.folder) is not None else (_read(active.folder), active.fingerprint)
     except (DamagedArtifact, OSError):
         return None
 

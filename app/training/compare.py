@@ -1,4 +1,4 @@
-"""Choose by evidence, whether a candidate is better than what is served and than the profile."""
+"""Decide whether a candidate is better than the active model and the profile."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Decision(NamedTuple):
 def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = False) -> Decision:
     """Compare candidate, active model and profile on the same held-out slots.
 
-    With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs. A
-    link too young to be measured, which has no model yet, gets the one its network made for it.
+    With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs. A link that
+    is too young to be measured, and has no model yet, gets the one of its network.
     """
     if mode == "never":
         return Decision(False, "the run was told to activate nothing")
@@ -49,7 +49,7 @@ def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = 
 
 
 def decide_refreshed(about: dict[str, Any], mode: str) -> Decision:
-    """Activate what newer counts joined: nothing was learnt anew that would have to prove itself."""
+    """Activate a refreshed model: nothing was learnt anew that would have to be compared."""
     message = f"refreshed: counts up to {about['trained_to']} joined the memory"
     return (
         Decision(False, f"{message}; the run was told to activate nothing")

@@ -1,54 +1,119 @@
-"""What the links of a network learn together, kept in a folder until each of them is settled.
+"""What the links of a network learn together, kept in a folder until each of them has its model.
 
-A phase lies beside the artifacts of the links, as ``.network-…``: a draft of each link's model, what
-was said of the held-out slots, and ``phase.json``, which is written last. The network's own artifact
-goes where those of the links will look for it. So a process that settles a link reads no more than
-that link's share, and one that was killed leaves nothing that looks whole.
+A stage lies beside the artifacts of the links, as ``.network-…``: a draft of each link's model, forecasts of the
+held-out slots, and ``stage.json``, which is written last. The network's own artifact goes where those of the links
+look for it. So a process that trains a link reads that link's share alone, and a process that was killed leaves no
+stage that looks complete.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.network_calendar import AUTO
 from app.counts.series import LinkSeries
 from app.links.tables import folder_name
+from app.training.aligned_counts import LinkTopology, align_counts, covering_days
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network, save_network_model
 from model.link_model.training import NotEnoughCounts
+from model.link_model.training_plan import TrainingPlan
+from model.network_model.context import ContextParts
 from model.network_model.judging import judge
+from model.network_model.network import ALGORITHM as NETWORK
 from model.network_model.network import NetworkModel
 from model.network_model.plan import NetworkPlan
-from model.network_model.series import NetworkCalendar, NetworkSeries
+from model.network_model.series import NetworkSeries
 from model.network_model.training import refresh_network, train_network
 
 Array = NDArray[np.float64]
 Report = Callable[[str, int, int], object]
-Artifact = tuple[Path, str]  # its folder and its fingerprint
 
+BEST = "best"
+ALGORITHMS = (NETWORK, BEST)
+BASE, ACTIVE = "base", "active"  # methods of a stage's forecasts, beside NETWORK
+SHARED = ("horizons", "held_out_days", "level", "max_iter", "mu")  # parameters that mean the same to both plans
+OF_NETWORKS = ("days", "context", "refresh")  # those that a link by itself has no use for
 PREFIX = ".network-"
-FACTS, SERIES = "phase.json", "series.json"
+FACTS = "stage.json"
 LEAST_LINKS = 2
-NETWORK, BASE, ACTIVE = "NETWORK", "base", "active"
+
+
+@dataclass(frozen=True)
+class NetworkTraining:
+    """How to train links in their networks.
+
+    Parameters
+    ----------
+    algorithm : "NETWORK" or "best"
+        With another algorithm links are trained by themselves, and their network's stage only forecasts the held-out
+        days by active network models.
+    network : NetworkPlan
+    alone : TrainingPlan
+        For KR_SML on lags and KR; its held-out days are those that everything is measured on.
+    holidays : str
+        As the setting has it: auto, off, a country or a part of one.
+    refresh : bool
+        Add newer counts to active network models, and learn nothing anew.
+    """
+
+    algorithm: str = BEST
+    network: NetworkPlan = field(default_factory=NetworkPlan)
+    alone: TrainingPlan = field(default_factory=TrainingPlan)
+    holidays: str = AUTO
+    refresh: bool = False
+
+    @classmethod
+    def of(cls, algorithm: str, parameters: Mapping[str, Any], holidays: str = AUTO) -> NetworkTraining:
+        """Make both plans from parameters by name.
+
+        ``days`` is how much past memories keep, ``context`` which parts a row is made of.
+        """
+        shared = {name: value for name, value in parameters.items() if name in SHARED}
+        if parameters.get("days"):
+            shared["memory_days"] = parameters["days"]
+        if parameters.get("context") is not None:
+            shared["parts"] = ContextParts.named(parameters["context"])
+        alone = {name: value for name, value in parameters.items() if name not in OF_NETWORKS}
+        if algorithm not in ALGORITHMS:
+            alone["algorithm"] = algorithm
+        refresh = bool(parameters.get("refresh"))
+        return cls(algorithm, NetworkPlan(**shared), TrainingPlan(**alone), holidays, refresh)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the network's plan as it is kept with a model."""
+        given = asdict(self.network) | {"parts": self.network.parts.names, "algorithm": NETWORK}
+        given["held_out_days"] = self.alone.held_out_days
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+
+class ActiveModel(NamedTuple):
+    """The artifact of a link's active model."""
+
+    folder: Path
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkStage:
-    """A phase that is over, for whoever settles a link."""
+    """A stage that has ended, for those who train a link."""
 
     folder: Path
     facts: dict[str, Any]
 
     @classmethod
     def read(cls, folder: Path) -> NetworkStage | None:
-        """Read a phase; None where there is none, or one that did not come to its end."""
+        """Read a stage; None if there is none, or one that was interrupted."""
         try:
             return cls(folder, json.loads((folder / FACTS).read_text(encoding="utf-8")))
         except (OSError, ValueError):
@@ -64,6 +129,11 @@ class NetworkStage:
         """Fingerprint of the network's artifact."""
         return str(self.facts["network"])
 
+    @property
+    def forecast_links(self) -> dict[str, list[str]]:
+        """The links whose held-out slots were forecast, by method, in the order of their rows."""
+        return dict(self.facts.get("forecasts", {}))
+
     def model(self, link_id: str) -> NetworkModel | None:
         """Return the draft of a link's model; None for one that has none."""
         folder = self.folder / folder_name(link_id)
@@ -76,160 +146,123 @@ class NetworkStage:
     def forecasts(self, link: LinkSeries) -> dict[str, Array]:
         """Return the forecasts of a link's slots, (n, n_horizons) by method; NaN where there is none."""
         found = {}
-        for method, ids in self.facts.get("said", {}).items():
-            if link.link_id not in ids:
+        for method, link_ids in self.forecast_links.items():
+            if link.link_id not in link_ids:
                 continue
-            spoken = np.load(self.folder / f"{method}.npy", mmap_mode="r")[ids.index(link.link_id)]
-            aligned = np.full((len(link), spoken.shape[1]), np.nan)
-            begin = int(self.facts["first"]) - link.first  # where in the link's series it begins
-            here = np.arange(max(begin, 0), min(begin + len(spoken), len(link)))
-            aligned[here] = spoken[here - begin]
+            row = np.load(self.folder / f"{method}.npy", mmap_mode="r")[link_ids.index(link.link_id)]
+            aligned = np.full((len(link), row.shape[1]), np.nan)
+            begin = int(self.facts["first"]) - link.first  # where the row begins in the link's series
+            slots = np.arange(max(begin, 0), min(begin + len(row), len(link)))
+            aligned[slots] = row[slots - begin]
             if not np.isnan(aligned).all():
                 found[method] = aligned
         return found
 
 
 def stage_folder(output: Path, key: str) -> Path:
-    """Return the folder of a phase among the artifacts it makes."""
-    return output / f"{PREFIX}{key[:16]}"
+    """Return the folder of a stage, among the artifacts of its links."""
+    return output / f"{PREFIX}{quote(key, safe='')}"
 
 
-def keep_series(folder: Path, series: NetworkSeries) -> None:
-    """Put a network's counts where a process that carries out its phase finds them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    calendar = series.calendar
-    np.save(folder / "counts.npy", series.counts)
-    np.save(folder / "calendar.npy", np.stack([calendar.weekday, calendar.slot_of_day, calendar.day]))
-    plain = {
-        "link_ids": series.link_ids,
-        "slots_per_day": calendar.slots_per_day,
-        "junction": series.junction.tolist(),
-        "upstream": series.upstream,
-        "first": series.first,
-        "holidays": series.holidays,
-    }
-    (folder / SERIES).write_text(json.dumps(plain), encoding="utf-8")
-
-
-def kept_series(folder: Path) -> NetworkSeries:
-    """Take the counts that were put there, mapped into memory."""
-    plain = json.loads((folder / SERIES).read_text(encoding="utf-8"))
-    weekday, slot_of_day, day = np.load(folder / "calendar.npy")
-    return NetworkSeries(
-        tuple(plain["link_ids"]),
-        np.load(folder / "counts.npy", mmap_mode="r"),
-        NetworkCalendar(weekday, slot_of_day, day, plain["slots_per_day"]),
-        np.array(plain["junction"], dtype=np.int64),
-        tuple(tuple(links) for links in plain["upstream"]),
-        plain["first"],
-        plain["holidays"],
-    )
-
-
-def learn(
+def execute_stage(
     folder: Path,
-    series: NetworkSeries,
-    plan: NetworkPlan,
-    active: Mapping[str, Artifact],
+    links: Sequence[LinkSeries],
+    topology: Mapping[str, LinkTopology],
+    how: NetworkTraining,
     *,
+    active: Mapping[str, ActiveModel] | None = None,
+    drafts: Collection[str] | None = None,
     report: Report | None = None,
 ) -> None:
-    """Train a network, forecast the same held-out days with the active network models, and store all that.
+    """Train the network of links, or refresh it; forecast their held-out days with the active network models, too.
 
-    Whatever goes wrong is stored in the phase; its links decide what it means for them.
+    Parameters
+    ----------
+    folder : Path
+        Where the stage is stored. Whatever goes wrong is stored there, too; the links decide what it means for them.
+    active : mapping of str to ActiveModel, optional
+        By link, the models that are compared with; in a refresh, those that newer counts join.
+    drafts : collection of str, optional
+        In a refresh, the links whose models are wanted.
+    report : callable, optional
+        Called with a part of the training, and how many of its steps are done.
     """
-
-    def work() -> dict[str, Any]:
-        _require_network(series)
-        result = train_network(series, plan, report)
-        about = {"links": len(series.link_ids), "days": series.days, "ridge": result.ridge}
-        fingerprint = save_network(folder.parent, result.network, about | {"own_ridge": result.own_ridge})
-        having = [model for model in result.models if model is not None]
-        _keep_drafts(folder, having, fingerprint)
-        _save_forecasts(folder, NETWORK, result.judged.network)
-        _save_forecasts(folder, BASE, result.judged.base)
-        ids = list(series.link_ids)
-        forecasts = {NETWORK: ids, BASE: ids} | _judged(folder, series, plan, active)
-        facts = {"network": fingerprint, "first": series.first + result.judged.first, "said": forecasts}
-        return facts | {"mu": result.metric.mu, "n_iter": result.metric.n_iter}
-
-    _carry_out(folder, work)
-
-
-def judge_active(folder: Path, series: NetworkSeries, plan: NetworkPlan, active: Mapping[str, Artifact]) -> None:
-    """Forecast the held-out days by the active network models, for links that are trained by themselves."""
-
-    def work() -> dict[str, Any]:
-        forecasts = _judged(folder, series, plan, active)
-        return {"first": _first_held_out(series, plan), "said": forecasts}
-
-    _carry_out(folder, work)
+    with _stored_facts(folder) as facts:
+        series = align_counts(links, topology, how.holidays)
+        models = _network_models(active or {})
+        if how.refresh:
+            facts["network"] = _refresh(folder, series, how.network, models, drafts or ())
+            return
+        plan = replace(how.network, held_out_days=covering_days(links, series, how.alone.held_out_days))
+        if how.algorithm in ALGORITHMS:
+            facts.update(_train(folder, series, plan, report))
+        judged = {link_id: model for link_id, model in models.items() if link_id in series.link_ids}
+        if judged:
+            forecasts = judge(series, judged, plan)
+            rows = [series.link_ids.index(link_id) for link_id in judged]
+            np.save(folder / f"{ACTIVE}.npy", forecasts.expected[rows][:, :, None])
+            facts["first"] = series.first + forecasts.first
+            facts["forecasts"] = {**facts.get("forecasts", {}), ACTIVE: list(judged)}
 
 
-def refresh(
-    folder: Path, series: NetworkSeries, plan: NetworkPlan, active: Mapping[str, Artifact], new: Sequence[str]
-) -> None:
-    """Add newer counts to profiles and memories of one network's models, and take new links in."""
-
-    def work() -> dict[str, Any]:
-        models = _network_models(active)
-        if not models:
-            raise NotEnoughCounts("there is no active network model that could be refreshed")
-        network = next(iter(models.values())).network
-        fresh, every = refresh_network(series, network, models, replace(plan, horizons=network.horizons))
-        fingerprint = save_network(folder.parent, fresh, {"links": len(series.link_ids), "days": series.days})
-        wanted = {*models, *new}
-        _keep_drafts(folder, [model for link_id, model in every.items() if link_id in wanted], fingerprint)
-        return {"network": fingerprint}
-
-    _carry_out(folder, work)
-
-
-def _carry_out(folder: Path, work: Callable[[], dict[str, Any]]) -> None:
+@contextmanager
+def _stored_facts(folder: Path) -> Iterator[dict[str, Any]]:
+    """Collect what is to be known of a stage and write it at the end, or why it failed."""
     folder.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {}
     try:
-        facts = work()
+        yield facts
     except Exception as problem:  # a network's failure must not stop the others
-        reason = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
-        facts = {"failed": reason}
+        facts = {"failed": reason_of(problem)}
     new = folder / f"{FACTS}.new"
     new.write_text(json.dumps(facts), encoding="utf-8")
     new.replace(folder / FACTS)
 
 
-def _require_network(series: NetworkSeries) -> None:
+def reason_of(problem: Exception) -> str:
+    """Return why training failed; the type of an exception is left out where its message is ours."""
+    return str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+
+
+def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: Report | None) -> dict[str, Any]:
     if (n := len(series.link_ids)) < LEAST_LINKS:
         raise NotEnoughCounts(f"a network of {n} link is none; at least {LEAST_LINKS} links with counts are needed")
+    result = train_network(series, plan, report)
+    about = {"links": n, "days": series.days, "ridge": result.ridge, "own_ridge": result.own_ridge}
+    fingerprint = save_network(folder.parent, result.network, about)
+    _save_drafts(folder, (model for model in result.models if model is not None), fingerprint)
+    np.save(folder / f"{NETWORK}.npy", result.judged.network)
+    np.save(folder / f"{BASE}.npy", result.judged.base)
+    return {
+        "network": fingerprint,
+        "first": series.first + result.judged.first,
+        "forecasts": {NETWORK: series.link_ids, BASE: series.link_ids},
+        "mu": result.metric.mu,
+        "n_iter": result.metric.n_iter,
+    }
 
 
-def _keep_drafts(folder: Path, models: Sequence[NetworkModel], network: str) -> None:
-    for model in models:
-        place = folder / folder_name(model.network.link_ids[model.link])
-        save_network_model(place, model, network, {"link_id": model.network.link_ids[model.link]})
-
-
-def _save_forecasts(folder: Path, method: str, forecasts: Array) -> None:
-    np.save(folder / f"{method}.npy", forecasts)
-
-
-def _judged(
-    folder: Path, series: NetworkSeries, plan: NetworkPlan, active: Mapping[str, Artifact]
-) -> dict[str, list[str]]:
-    models = {link_id: model for link_id, model in _network_models(active).items() if link_id in series.link_ids}
+def _refresh(
+    folder: Path, series: NetworkSeries, plan: NetworkPlan, models: dict[str, NetworkModel], drafts: Collection[str]
+) -> str:
+    """Add newer counts to profiles and memories of one network's models; return the fingerprint of the network."""
     if not models:
-        return {}
-    spoken = judge(series, models, plan)
-    rows = [series.link_ids.index(link_id) for link_id in models]
-    _save_forecasts(folder, ACTIVE, spoken.expected[rows][:, :, None])
-    return {ACTIVE: list(models)}
+        raise NotEnoughCounts("there is no active network model that could be refreshed")
+    network = next(iter(models.values())).network
+    plan = replace(plan, held_out_days=1, horizons=network.horizons)
+    fresh, every = refresh_network(series, network, models, plan)
+    fingerprint = save_network(folder.parent, fresh, {"links": len(series.link_ids), "days": series.days})
+    _save_drafts(folder, (model for link_id, model in every.items() if link_id in drafts), fingerprint)
+    return fingerprint
 
 
-def _first_held_out(series: NetworkSeries, plan: NetworkPlan) -> int:
-    days = series.calendar.day - series.calendar.day[0]
-    return series.first + int(np.searchsorted(days, series.days - plan.held_out_days))
+def _save_drafts(folder: Path, models: Iterable[NetworkModel], network: str) -> None:
+    for model in models:
+        link_id = model.network.link_ids[model.link]
+        save_network_model(folder / folder_name(link_id), model, network, {"link_id": link_id})
 
 
-def _network_models(active: Mapping[str, Artifact]) -> dict[str, NetworkModel]:
+def _network_models(active: Mapping[str, ActiveModel]) -> dict[str, NetworkModel]:
     """Load the network models among artifacts; one that cannot be read cannot be better, nor be refreshed."""
     found = {}
     for link_id, (folder, fingerprint) in active.items():

@@ -1,9 +1,8 @@
-"""Request a retrain run, of links that it may concern, or its cancellation."""
+"""Request a retrain run, or its cancellation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -19,27 +18,15 @@ from app.training.tables import RetrainLink, RetrainRun
 from model.network_model.network import ALGORITHM as NETWORK
 
 Activate = Literal["if_better", "always", "never"]
-# Who requested a run that no person did.
-SCHEDULE, TRIGGER = "schedule", "trigger"
-REFRESH = "refresh"  # among the parameters of a run that learns nothing anew
+SCHEDULE, TRIGGER = "schedule", "trigger"  # who requests a run that no person does
+REFRESH = "refresh"  # another of them, and among the parameters of a run that learns nothing anew
 DEFAULT_DAYS = 56  # of counts that a run reads by default
 OF_ONE_LINK = ("lags", "n_neighbors", "bandwidth")
 OF_NETWORKS = ("context",)
 
 
-@dataclass(frozen=True)
-class Order:
-    """What is to be trained, and by whose wish."""
-
-    algorithm: str
-    parameters: dict[str, Any]
-    activate: Activate
-    requested_by: str
-    occasion: str | None = None
-
-
 def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> dict[str, Any]:
-    """Return the parameters that a run is stored with; what does not concern its algorithm is refused by name."""
+    """Return the parameters that a run is stored with; those of other algorithms are refused by name."""
     if refresh and algorithm != "NETWORK":
         raise Invalid.field(
             "refresh", "true", "needs the algorithm NETWORK: others have nothing that could be refreshed"
@@ -54,31 +41,38 @@ def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> di
     return given | ({REFRESH: True} if refresh else {})
 
 
-def request_run(session: Session, links: Sequence[LinkInfo], order: Order) -> tuple[RetrainRun, dict[str, int]]:
-    """Queue a run over those of the links that are not in another; give it, and the others with their runs."""
+def request_run(
+    session: Session,
+    links: Sequence[LinkInfo],
+    algorithm: str,
+    parameters: dict[str, Any],
+    *,
+    activate: Activate,
+    requested_by: str,
+    occasion: str | None = None,
+) -> tuple[RetrainRun, dict[str, int]]:
+    """Queue a run over those of the links that are not in another; return it, and the other links with their runs."""
     lock_requests(session)
     busy = open_links(session, [link.link_key for link in links])
     free = [link for link in links if link.link_key not in busy]
     elsewhere = {link.link_id: busy[link.link_key] for link in links if link.link_key in busy}
+    if not links:
+        raise Conflict("there are no links to retrain")
     if not free:
-        runs = ", ".join(str(run) for run in sorted(set(elsewhere.values()))) or "none"
+        runs = ", ".join(str(run) for run in sorted(set(elsewhere.values())))
+        reasons = {link_id: f"must not be in a run; it is in run {run}" for link_id, run in elsewhere.items()}
         raise Conflict(
-            f"none of the {len(links)} links can be retrained now; they are in run {runs} already"
-            if elsewhere
-            else "there are no links to retrain",
-            [
-                FieldError("links", link_id, f"must not be in a run; it is in run {run}")
-                for link_id, run in elsewhere.items()
-            ],
+            f"none of the {len(links)} links can be retrained now; they are in run {runs} already",
+            [FieldError("links", link_id, reason) for link_id, reason in reasons.items()],
         )
     run = RetrainRun(
         state="queued",
-        algorithm=order.algorithm,
-        parameters=order.parameters,
-        activate=order.activate,
-        requested_by=order.requested_by,
+        algorithm=algorithm,
+        parameters=parameters,
+        activate=activate,
+        requested_by=requested_by,
         requested_at=datetime.now(UTC),
-        occasion=order.occasion,
+        occasion=occasion,
         cancel_requested=False,
     )
     session.add(run)
@@ -88,8 +82,8 @@ def request_run(session: Session, links: Sequence[LinkInfo], order: Order) -> tu
     return run, elsewhere
 
 
-def cancel_run(session: Session, run_id: int) -> RetrainRun:
-    """Ask for the end of a run: at once while it is queued, else when its worker notices."""
+def cancel_run(session: Session, run_id: int) -> None:
+    """Cancel a run: at once while it is queued, else when its worker reads the request."""
     run = run_or_404(session, run_id)
     if run.state not in ("queued", "running"):
         raise Conflict(f"run {run_id} is over: it {run.state}")
@@ -99,7 +93,6 @@ def cancel_run(session: Session, run_id: int) -> RetrainRun:
         run.state, run.finished_at = "cancelled", now
         close_links(session, run_id, "cancelled", "the run was cancelled before it began", now)
     session.flush()
-    return run
 
 
 def run_or_404(session: Session, run_id: int) -> RetrainRun:
@@ -113,11 +106,11 @@ def run_or_404(session: Session, run_id: int) -> RetrainRun:
 def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = False) -> list[LinkInfo]:
     """Return the links that a refresh concerns: those with an active network model, and those with counts alone.
 
-    What another algorithm won on held-out slots stays; a link that was named and is served by such a model
-    is refused. A link whose profile won, or whose model was withdrawn, gets a model only where it was named.
+    Links whose active model is of another algorithm are left out, and refused if they were named. A link whose
+    profile won, or whose model was withdrawn, gets a model only if it was named.
     """
-    question = select(ModelVersion.link_key, ModelVersion.algorithm).where(ModelVersion.state == "active")
-    active = {row.link_key: row.algorithm for row in session.execute(question)}
+    query = select(ModelVersion.link_key, ModelVersion.algorithm).where(ModelVersion.state == "active")
+    active = dict(session.execute(query).all())
     others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
     if named and others:
         raise Conflict(

@@ -22,8 +22,8 @@ from app.registry.cleanup import remove_old_versions
 from app.registry.open_store import open_store
 from app.registry.schemas import VersionPath
 from app.registry.tables import activations_before
-from app.training.queries import links_of, runs_before, tally
-from app.training.request import Order, cancel_run, parameters_of, refreshable, request_run, run_or_404
+from app.training.queries import ENDED, links_of, runs_before, tally
+from app.training.request import cancel_run, parameters_of, refreshable, request_run, run_or_404
 from app.training.schemas import (
     AcceptedRun,
     ActivationOut,
@@ -36,38 +36,19 @@ from app.training.schemas import (
     RunPath,
     Wish,
 )
-from app.training.tables import RetrainRun
-
-
-def show_runs(session: Session, cursor: int | None, limit: int) -> RunPage:
-    """List runs, the newest first."""
-    found = runs_before(session, cursor, limit + 1)
-    states = tally(session, [run.id for run in found])
-    shown = [RunOut(**RunOut.facts(run, states.get(run.id, {}))) for run in found[:limit]]
-    return RunPage(runs=shown, next_cursor=str(shown[-1].run_id) if len(found) > limit else None)
 
 
 def show_run(session: Session, run_id: int) -> RunDetail:
-    """Show one run with its links."""
+    """Return a run with its links, as it is shown."""
     run = run_or_404(session, run_id)
-    return RunDetail(**RunOut.facts(run, tally(session, [run_id]).get(run_id, {})), links=_links(session, run))
-
-
-def show_accepted(session: Session, run: RetrainRun, elsewhere: dict[str, int]) -> AcceptedRun:
-    """Show a run that was just queued."""
-    facts = RunOut.facts(run, tally(session, [run.id]).get(run.id, {}))
-    return AcceptedRun(**facts, links=_links(session, run), already_running=elsewhere)
-
-
-def _links(session: Session, run: RetrainRun) -> list[RunLink]:
-    return [RunLink.of(row, link_id) for row, link_id in links_of(session, run.id)]
+    facts = RunOut.facts(run, tally(session, [run_id]).get(run_id, {}))
+    return RunDetail(**facts, links=[RunLink.of(row, link_id) for row, link_id in links_of(session, run_id)])
 
 
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$", description="The `next_cursor` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-OVER = ("succeeded", "failed", "cancelled")
 
 
 @router.post(
@@ -86,16 +67,20 @@ def post_retrain(
     parameters = parameters_of(body.algorithm, given, refresh=body.refresh)
     if body.refresh:
         links = refreshable(session, links, named=body.links != "all")
-    order = Order(body.algorithm, parameters, body.activate, caller.key_id)
-    run, elsewhere = request_run(session, links, order)
+    run, elsewhere = request_run(
+        session, links, body.algorithm, parameters, activate=body.activate, requested_by=caller.key_id
+    )
     response.headers["Location"] = f"{request.scope.get('root_path', '')}/v1/admin/retrain/{run.id}"
-    return show_accepted(session, run, elsewhere)
+    return AcceptedRun(**dict(show_run(session, run.id)), already_running=elsewhere)
 
 
 @router.get("/retrain", summary="All runs")
 def get_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None) -> RunPage:
     """List runs, the newest first."""
-    return show_runs(session, int(cursor) if cursor else None, limit)
+    found = runs_before(session, int(cursor) if cursor else None, limit + 1)
+    states = tally(session, [run.id for run in found])
+    shown = [RunOut(**RunOut.facts(run, states.get(run.id, {}))) for run in found[:limit]]
+    return RunPage(runs=shown, next_cursor=str(shown[-1].run_id) if len(found) > limit else None)
 
 
 @router.get(
@@ -125,7 +110,7 @@ async def get_run(
     def frames(last: Frame | None) -> tuple[list[Frame], bool]:
         shown = show() if last is not None else first
         frame = Frame("run", shown.model_dump_json())
-        return ([] if last is not None and last.data == frame.data else [frame]), shown.state in OVER
+        return ([] if last is not None and last.data == frame.data else [frame]), shown.state in ENDED
 
     return EventStream(request, changes.any_version, frames, settings.stream_seconds)
 

@@ -1,4 +1,4 @@
-"""Retrain runs as they come in and go out."""
+"""Retrain runs in requests and responses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
-from app.training.request import OF_NETWORKS, OF_ONE_LINK
+from app.training.request import OF_NETWORKS, OF_ONE_LINK, Activate
 from app.training.stage_progress import seconds_left
 from app.training.tables import RetrainLink, RetrainRun
 
 MOST_LINKS = 10_000
-ESTIMATE_STEP = 5  # seconds; a finer estimate would send the whole run to whoever watches it every second
+ESTIMATE_STEP = 5  # seconds; with a finer estimate the whole run would be sent to its watchers every second
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
 Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
 ContextPart = Literal[
@@ -32,7 +32,6 @@ ContextPart = Literal[
     "junction",
     "network",
 ]
-Mode = Literal["if_better", "always", "never"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
 Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
@@ -76,7 +75,7 @@ def _left_out(names: Iterable[str]) -> dict[str, Any]:
     return {"properties": {"parameters": {"properties": {name: {"type": "null"} for name in names}}}}
 
 
-# What `parameters_of` refuses by name, as the document says it.
+# What `parameters_of` refuses by name, as JSON Schema.
 FOR_NETWORKS: list[Any] = [
     {
         "if": {"properties": {"algorithm": {"const": "NETWORK"}}, "required": ["algorithm"]},
@@ -115,7 +114,7 @@ class NewRun(BaseModel):
         description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
         "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
     )
-    activate: Mode = Field("if_better", description="When a candidate becomes the active model")
+    activate: Activate = Field("if_better", description="When a candidate becomes the active model")
 
 
 class RunLink(BaseModel):
@@ -138,7 +137,7 @@ class RunLink(BaseModel):
 
     @classmethod
     def of(cls, row: RetrainLink, link_id: str) -> RunLink:
-        """Show a link as it is stored."""
+        """Return a link as it is stored."""
         names = [name for name in cls.model_fields if name != "link_id"]
         return cls(link_id=link_id, **{name: getattr(row, name) for name in names})
 
@@ -165,7 +164,7 @@ class Stage(BaseModel):
 
     @classmethod
     def of(cls, run: RetrainRun, progress: Progress) -> Stage | None:
-        """Show the stage of a run that is carried out."""
+        """Return the stage of a running run."""
         if run.state != "running" or run.stage is None or run.stage_started_at is None or run.heartbeat_at is None:
             return None
         over = progress.done + progress.failed + progress.cancelled
@@ -184,7 +183,7 @@ class RunOut(BaseModel):
     stage: Stage | None = Field(description="Of a run that is being carried out; null otherwise")
     algorithm: Algorithm
     parameters: dict[str, Any]
-    activate: Mode
+    activate: Activate
     requested_by: str = Field(description="The key that asked, or what set it off by itself")
     occasion: str | None
     requested_at: datetime
@@ -233,7 +232,7 @@ class ActivationOut(BaseModel):
 
     @classmethod
     def of(cls, row: Activation, link_id: str) -> ActivationOut:
-        """Show an activation as it is stored."""
+        """Return an activation as it is stored."""
         names = [name for name in cls.model_fields if name not in ("link_id", "version")]
         return cls(link_id=link_id, version=row.version or None, **{name: getattr(row, name) for name in names})
 

@@ -1,4 +1,4 @@
-"""How far the learning of a network is, and how long it may still take."""
+"""The progress of training a network, and the time that it may still take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTS = {"context": 0.35, "metric": 0.2, "memory": 0.15, "shares": 0.15, "last m
 
 
 def share_done(part: str, done: int, of: int) -> float:
-    """Return the share of a network's learning that is done when so many steps of a part are."""
+    """Return the share of a network's training that is done when so many steps of a part are."""
     names = list(PARTS)
     before = sum(PARTS[name] for name in names[: names.index(part)])
     return before + PARTS[part] * done / max(of, 1)
@@ -23,7 +23,7 @@ def seconds_left(share: float, elapsed: float) -> float | None:
 
 
 def write_share(folder: Path, part: str, done: int, of: int) -> None:
-    """Write the share into the folder of a phase, where the process that waits for the phase reads it."""
+    """Write the share into the folder of a stage, where the process that waits for the stage reads it."""
     (folder / SHARE).write_text(f"{share_done(part, done, of):.4f}", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Retrain runs, and what became of each of their links."""
+"""Retrain runs, and the state of each of their links."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OPEN = text("state IN ('waiting', 'training')")
 class RetrainRun(Table):
     """One training attempt, over one or many links.
 
-    ``worker`` and ``heartbeat_at`` say who carries it out and that they are alive; whoever finds a
-    heartbeat too old takes the run up again under a name of their own.
+    ``worker`` is the worker that executes it, and renews ``heartbeat_at``; when that is too old, another worker
+    claims the run.
     """
 
     __tablename__ = "retrain_runs"
@@ -35,8 +35,8 @@ class RetrainRun(Table):
     activate: Mapped[str] = mapped_column(String(16))
     requested_by: Mapped[str] = mapped_column(String(64))
     requested_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    # What set it off when nobody asked: "schedule 2026-11-16T03:00:00Z". Unique, so that of several
-    # processes that notice the same moment one makes the run.
+    # Of a run that no person requested: "schedule 2026-11-16T03:00:00Z". Unique, so that of several
+    # processes to which it is due one queues the run.
     occasion: Mapped[str | None] = mapped_column(Text)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -44,7 +44,7 @@ class RetrainRun(Table):
     heartbeat_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     detail: Mapped[str | None] = mapped_column(Text)
-    stage: Mapped[str | None] = mapped_column(String(16))  # network or links, while it is carried out
+    stage: Mapped[str | None] = mapped_column(String(16))  # network or links, of a running run
     stage_share: Mapped[float | None]  # of the stage "network" that is done
     stage_started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

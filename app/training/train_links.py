@@ -1,121 +1,178 @@
-"""Train the open links of a run in parallel: on the cluster that the settings name, or in local processes."""
+"""Train many links in parallel processes: one artifact a link, each link's failure its own."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Iterator
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import joblib
+from threadpoolctl import threadpool_limits
 
-from app.core.database import reading
-from app.links.queries import LinkInfo
-from app.settings import DaskAway
-from app.training.cluster import ClusterUnavailable, close
-from app.training.heartbeat import Heartbeat
-from app.training.link_training import LinkOutcome, train_link
-from app.training.network_stages import execute_stages
-from app.training.network_training import train_in_network
-from app.training.on_cluster import connect_to_cluster, store_detail, train_on_cluster
-from app.training.parallel import processes_killed_when, run_parallel
-from app.training.prepare import Prepared, prepared_links
-from app.training.queries import waiting_links
-from app.training.refresh import refreshed_link
-from app.training.work import Work
+from app.core.network_calendar import holidays_of
+from app.counts.series import LinkSeries
+from app.links.tables import folder_name
+from app.training.aligned_counts import UNKNOWN, LinkTopology, by_network
+from app.training.link_training import LinkTraining, data_fingerprint, plan_as_json
+from app.training.network_stage import (
+    PREFIX,
+    NetworkStage,
+    NetworkTraining,
+    Report,
+    execute_stage,
+    reason_of,
+    stage_folder,
+)
+from app.training.parallel import run_parallel
+from app.training.train_model import train_model
+from model.artifacts.artifact import DamagedArtifact, remove_leftovers
+from model.artifacts.link_models import load_model
+from model.artifacts.network_models import NETWORKS, network_of
+from model.estimators.descent import OnEvaluation
+from model.link_model.training_plan import TrainingPlan
 
-MAX_FAILURES = 3  # of training processes or of the cluster, without a link trained in between
-
-log = logging.getLogger("flowcast.retrain")
-
-
-def trained_links(work: Work, heartbeat: Heartbeat, folder: Path) -> Generator[tuple[LinkOutcome, LinkInfo]]:
-    """Yield the outcomes of links as they complete, until none is left or the run is to stop.
-
-    When a training process is killed, for example because memory ran out, the links that were being trained are
-    trained again; after several such failures in a row the run fails. The same holds for a cluster that becomes
-    unavailable, except for what ``FLOWCAST_DASK_AWAY`` says about that.
-    """
-    failures = 0
-    # A refresh learns nothing: sending a link to the cluster would take longer than writing its model.
-    on_cluster = work.cluster is not None and not work.refreshes
-    with processes_killed_when(lambda: heartbeat.over):
-        while not heartbeat.over:
-            try:
-                with closing(_train_open_links(work, heartbeat, folder, on_cluster)) as trained:
-                    for one in trained:
-                        failures = 0
-                        yield one
-                return
-            except Exception as problem:
-                if heartbeat.over:  # killed by ourselves, for which joblib raises several exceptions
-                    return
-                failures += 1
-                on_cluster = _goes_on(work, problem, failures, on_cluster)
+Topology = Mapping[str, LinkTopology]
 
 
-def _goes_on(work: Work, problem: Exception, failures: int, on_cluster: bool) -> bool:
-    """Return whether to go on with the cluster; raise the exception if the run cannot go on."""
-    often = failures >= MAX_FAILURES
-    if isinstance(problem, ClusterUnavailable):
-        log.warning("the cluster went away", extra={"run": work.run.id, "reason": str(problem)})
-        if not often:
-            return on_cluster
-        if work.settings.dask_away == DaskAway.LOCAL:
-            reason = f"the cluster went away {failures} times in a row: {problem}"
-            store_detail(work, f"trained in local processes: {reason}")
-            return False
-    if often or not isinstance(problem, BrokenProcessPool):
-        raise problem
-    log.warning("a process that trains ended", extra={"run": work.run.id, "reason": type(problem).__name__})
-    return on_cluster
+@dataclass(frozen=True)
+class LinkOutcome:
+    """The result of training one link: what is kept with its model, or why there is none."""
+
+    link_id: str
+    state: Literal["trained", "kept", "failed"]
+    seconds: float
+    reason: str = ""
+    about: dict[str, Any] | None = None
 
 
-def _train_open_links(
-    work: Work, heartbeat: Heartbeat, folder: Path, on_cluster: bool
-) -> Generator[tuple[LinkOutcome, LinkInfo]]:
-    with _client(work, heartbeat, on_cluster) as client:
-        with reading(work.engine) as session:
-            links = {link.link_id: link for link in waiting_links(session, work.run.id)}
-        phases = execute_stages(work, heartbeat, list(links.values()), folder)
-        heartbeat.enter_stage("links")
-        prepared = prepared_links(work, heartbeat, links.values(), phases)
-        outcomes = (
-            run_parallel((_call(work, link, folder) for link in prepared), jobs=work.settings.retrain_jobs)
-            if client is None
-            else train_on_cluster(work, heartbeat, folder, prepared, phases.values(), client)
-        )
-        with closing(outcomes):
-            for outcome in outcomes:
-                yield outcome, links[outcome.link_id]
-                if heartbeat.over:
-                    return
-
-
-def _call(work: Work, link: Prepared, folder: Path) -> Any:
-    """Return the call that trains a link in a local process."""
-    series, capacity, active, phase, refused = link
-    if refused:
-        return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, refused)
-    if work.refreshes:
-        plan = work.network_training().as_json()
-        return joblib.delayed(refreshed_link)(series, folder, phase, active, plan, capacity)
-    if work.in_networks:
-        if phase is None:
-            return joblib.delayed(LinkOutcome)(series.link_id, "failed", 0.0, "it has no counts")
-        how = work.network_training()
-        return joblib.delayed(train_in_network)(series, folder, how, phase, "", capacity, active)
-    return joblib.delayed(train_link)(series, folder, work.plan(), False, capacity, active, phase)
-
-
-@contextmanager
-def _client(work: Work, heartbeat: Heartbeat, on_cluster: bool) -> Iterator[Any | None]:
-    """Connect to the cluster while links are trained; None for local processes."""
-    client = connect_to_cluster(work, heartbeat) if on_cluster else None
+def train_link(training: LinkTraining, output: Path, on_evaluation: OnEvaluation | None = None) -> LinkOutcome:
+    """Train one link and write its artifact into ``output``; an exception becomes its outcome."""
+    link_id, started = training.series.link_id, time.perf_counter()
     try:
-        yield client
-    finally:
-        if client is not None:
-            close(client)
+        with threadpool_limits(limits=1):  # joblib does so only when there are several processes
+            about = train_model(training, output / folder_name(link_id), on_evaluation)
+    except Exception as problem:  # one link's failure must not stop the others
+        return LinkOutcome(link_id, "failed", time.perf_counter() - started, reason_of(problem))
+    return LinkOutcome(link_id, "trained", time.perf_counter() - started, about=about)
+
+
+def train_links(
+    links: Iterable[LinkSeries],
+    output: Path,
+    plan: TrainingPlan | NetworkTraining,
+    *,
+    topology: Topology | None = None,
+    beside: Iterable[LinkSeries] = (),
+    jobs: int = -1,
+    resume: bool = False,
+    report: Report | None = None,
+) -> Iterator[LinkOutcome]:
+    """Train links, by themselves or network by network, and yield the outcomes as they complete.
+
+    Artifacts are written completely or not at all: stopping in the middle leaves only complete ones.
+
+    Parameters
+    ----------
+    links : iterable of LinkSeries
+        Of a plan for links by themselves each is read when a process is free to train it.
+    beside : iterable of LinkSeries
+        Links that networks are learnt from as well, and that get no artifact.
+    resume : bool, default=False
+        Keep links whose artifacts came from the same counts and plan, and a network that was learnt before an
+        interruption.
+    report : callable, optional
+        Called with the progress of a network.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(output)
+    if isinstance(plan, TrainingPlan):
+        calls = (_train_or_keep(link, output, plan, topology or {}, resume) for link in links)
+        yield from run_parallel(calls, jobs=jobs)
+        return
+    wanted = {link.link_id: link for link in links}
+    networks = by_network([*wanted.values(), *beside]).values()
+    for link_id in sorted(wanted.keys() - {link.link_id for network in networks for link in network}):
+        yield LinkOutcome(link_id, "failed", 0.0, "it has no counts")
+    for network in networks:
+        waiting = [link for link in network if link.link_id in wanted]
+        yield from _train_network(network, waiting, output, plan, topology or {}, jobs, resume, report)
+    for leftover in output.glob(f"{PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _remove_unused_networks(output)
+
+
+def _train_or_keep(link: LinkSeries, output: Path, plan: TrainingPlan, topology: Topology, resume: bool) -> Any:
+    """Return the call that trains a link by itself, or that returns the outcome of one that is kept."""
+    capacity = topology.get(link.link_id, UNKNOWN).capacity
+    if resume:
+        same = {"data_fingerprint": data_fingerprint(link, capacity), "plan": plan_as_json(plan)}
+        if (about := _kept(output, link, same)) is not None:
+            return joblib.delayed(LinkOutcome)(link.link_id, "kept", 0.0, about=about)
+    return joblib.delayed(train_link)(LinkTraining(link, plan, capacity), output)
+
+
+def _train_network(
+    network: Sequence[LinkSeries],
+    waiting: Sequence[LinkSeries],
+    output: Path,
+    how: NetworkTraining,
+    topology: Topology,
+    jobs: int,
+    resume: bool,
+    report: Report | None,
+) -> Iterator[LinkOutcome]:
+    key = _training_key(network, topology, how)
+    if resume:
+        kept = {link.link_id: about for link in waiting if (about := _kept(output, link, {"training": key}))}
+        for link_id, about in kept.items():
+            yield LinkOutcome(link_id, "kept", 0.0, about=about)
+        waiting = [link for link in waiting if link.link_id not in kept]
+    if not waiting:
+        return
+    folder = stage_folder(output, key)
+    if not resume or NetworkStage.read(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        execute_stage(folder, network, topology, how, report=report)
+    trainings = (
+        LinkTraining(link, how, topology.get(link.link_id, UNKNOWN).capacity, stage=folder, key=key) for link in waiting
+    )
+    yield from run_parallel((joblib.delayed(train_link)(training, output) for training in trainings), jobs=jobs)
+
+
+def _training_key(links: Sequence[LinkSeries], topology: Topology, how: NetworkTraining) -> str:
+    """Return a hash of everything that a network and its links are learnt from, and of how."""
+    digest = hashlib.sha256(how.algorithm.encode())
+    digest.update(json.dumps([how.as_json(), plan_as_json(how.alone)], sort_keys=True).encode())
+    digest.update(holidays_of(links[0].zone.key, how.holidays).encode())
+    for link in sorted(links, key=lambda link: link.link_id):
+        known = topology.get(link.link_id, UNKNOWN)
+        facts = [link.link_id, data_fingerprint(link, known.capacity), known.geometry, list(known.upstream)]
+        digest.update(json.dumps(facts, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what is kept with a link's model if it is sound and was trained as expected."""
+    with suppress(DamagedArtifact, OSError):
+        _, about = load_model(output / folder_name(link.link_id))
+        return about if all(about.get(name) == value for name, value in same.items()) else None
+    return None
+
+
+def _remove_unused_networks(output: Path) -> None:
+    used = set()
+    for folder in output.iterdir():
+        with suppress(DamagedArtifact, OSError):
+            used.add(network_of(folder))
+    home = output / NETWORKS
+    for network in home.iterdir() if home.is_dir() else ():
+        if network.name not in used:
+            shutil.rmtree(network, ignore_errors=True)
+    with suppress(OSError):  # others are left
+        home.rmdir()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine
@@ -20,18 +22,18 @@ from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.open_store import open_store
 from app.registry.training_folder import sweep_training
 from app.settings import Settings
-from app.worker.triggers import make_due_runs
+from app.worker.triggers import Triggers
 
 LOOK_SECONDS = 10.0
 SWEEP_SECONDS = 3600.0
 SCHEDULER_LOCK = 7_240_602  # a number of our own among PostgreSQL's advisory locks
-# A host that vanished closes no connection; the server must notice by itself, or nobody else gets the turn.
+# A host that vanished closes no connection; the server must notice by itself, or no other worker gets the lock.
 SERVER_KEEP_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 
 log = logging.getLogger("flowcast.scheduler")
 
 
-class Turn:
+class SchedulerLock:
     """The right to do periodic work: a lock in PostgreSQL, which ends with its connection, and so with its holder.
 
     On SQLite every worker has it. A run is queued once even so, by a constraint of its table, and to prune or to
@@ -45,8 +47,8 @@ class Turn:
         self._worker = worker
         self._connection: Any = None
 
-    def held(self) -> bool:
-        """Return whether it is this worker's turn; nobody's is taken."""
+    def acquire(self) -> bool:
+        """Return whether this worker holds the lock, after trying to get it if no other worker holds it."""
         if self._address is None:
             return True
         import psycopg  # here, because a worker on SQLite does not need it
@@ -61,36 +63,42 @@ class Turn:
                     **CONNECTING,
                 )
                 if self._connection.execute(f"SELECT pg_try_advisory_lock({SCHEDULER_LOCK})").fetchone() != (True,):
-                    self.end()
+                    self.release()
                     return False
                 log.info("scheduler ready", extra={"worker": self._worker})
-            self._connection.execute("SELECT 1")  # is it still there?
+            self._connection.execute("SELECT 1")  # raises an exception if the connection was lost
         except (psycopg.Error, OSError) as problem:
-            log.warning("no turn to schedule", extra={"reason": type(problem).__name__})
-            self.end()
+            log.warning("no scheduler lock", extra={"reason": type(problem).__name__})
+            self.release()
         return self._connection is not None
 
-    def end(self) -> None:
-        """Leave it to another."""
+    def release(self) -> None:
+        """Release the lock by closing its connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 class Scheduler:
-    """Does periodic work in a thread of its own, so that it goes on while a long run is carried out."""
+    """Does periodic work in a thread of its own, so that it goes on while a long run is executed."""
 
     def __init__(self, engine: Engine, settings: Settings, clock: Clock, worker: str, stop: threading.Event) -> None:
-        self._engine, self._settings, self._clock, self._stop = engine, settings, clock, stop
-        self._turn = Turn(engine, worker)
+        self._engine, self._settings, self._stop = engine, settings, stop
+        self._lock = SchedulerLock(engine, worker)
+        self._triggers = Triggers(engine, settings, clock)
         self._maintenance = Maintenance(engine, settings, worker, stop)
         self._sweep_at = 0.0
 
     def work(self) -> None:
-        """Look every few seconds what is due, until stopped."""
+        """Do what is due every few seconds, until stopped."""
         while not self._stop.is_set():
-            mine = self._turn.held()
-            tasks = [self._queue_due_runs, self._maintenance.step, self._sweep] if mine else [self._sweep_own]
+            tasks: list[Callable[[], object]] = [partial(self._sweep, whole_store=False)]
+            if self._lock.acquire():
+                tasks = [
+                    self._triggers.queue_due_runs,
+                    self._maintenance.step,
+                    partial(self._sweep, whole_store=True),
+                ]
             for task in tasks:
                 try:
                     task()
@@ -99,23 +107,15 @@ class Scheduler:
                 except Exception:  # the thread must go on
                     log.exception("periodic work failed")
             self._stop.wait(LOOK_SECONDS)
-        self._turn.end()
+        self._lock.release()
 
-    def _queue_due_runs(self) -> None:
-        for run_id in make_due_runs(self._engine, self._settings, self._clock):
-            log.info("run queued by itself", extra={"run": run_id})
-
-    def _sweep(self) -> None:
-        if self._is_sweep_due():
-            sweep_store(self._engine, open_store(self._settings))
-
-    def _sweep_own(self) -> None:
-        """Sweep this machine's training folders, which no other worker sees."""
-        if self._is_sweep_due():
-            sweep_training(open_store(self._settings), LEFT_AFTER_SECONDS)
-
-    def _is_sweep_due(self) -> bool:
+    def _sweep(self, *, whole_store: bool) -> None:
+        """Sweep the store once an hour, or only the training folders of this machine, which no other worker sees."""
         if time.monotonic() < self._sweep_at:
-            return False
+            return
         self._sweep_at = time.monotonic() + SWEEP_SECONDS
-        return True
+        store = open_store(self._settings)
+        if whole_store:
+            sweep_store(self._engine, store)
+        else:
+            sweep_training(store, LEFT_AFTER_SECONDS)

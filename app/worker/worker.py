@@ -1,4 +1,4 @@
-"""The worker: a process of its own that carries out retrain runs, one after another."""
+"""The worker: a process of its own that executes retrain runs, one after another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import secrets
 import socket
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,9 +21,8 @@ from app.events.deliver import Deliverer
 from app.registry.store import StoreAway
 from app.settings import Settings
 from app.training.cluster import Cluster
-from app.training.heartbeat import LOST_SECONDS, Heartbeat, Silence
-from app.training.queries import beats, claim_run, close_links, renew_lease
-from app.training.tables import RetrainRun
+from app.training.queries import LOST_SECONDS, claim_run, read_heartbeats
+from app.training.run_context import RunContext, RunLost
 from app.worker.scheduler import Scheduler
 
 LOOK_SECONDS = 0.25
@@ -32,20 +32,20 @@ log = logging.getLogger("flowcast.worker")
 
 
 class Worker:
-    """Claims runs and carries them out until it is stopped."""
+    """Claims runs and executes them until it is stopped."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self.name = f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._stop = threading.Event()
         self._changes = watch_changes(engine)
-        self._clock = open_clock(engine, self._changes, settings)
-        self._scheduler = Scheduler(engine, settings, self._clock, self.name, self._stop)
+        clock = open_clock(engine, self._changes, settings)
+        self._scheduler = Scheduler(engine, settings, clock, self.name, self._stop)
         self._cluster = Cluster(settings.dask_scheduler) if settings.dask_scheduler else None
-        self._silence = Silence()
+        self._silent_runs = SilentRuns()
 
     def stop(self) -> None:
-        """End after what is under way is put down; another worker will take it up."""
+        """End after the run under way is released; another worker will claim it."""
         self._stop.set()
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Worker:
         self._changes.close()
 
     def work(self) -> None:
-        """Carry out runs as they come."""
+        """Execute runs as they are queued."""
         os.nice(NICENESS)
         log.info("worker ready", extra={"worker": self.name})
         if self._cluster is not None:
@@ -66,10 +66,10 @@ class Worker:
         try:
             while not self._stop.is_set():
                 try:
-                    stamp = self._changes.any_version()
+                    version = self._changes.any_version()
                     # A lost run is found by time alone, so look now and then although nothing was written.
-                    if stamp != seen or time.monotonic() % 5.0 < LOOK_SECONDS:
-                        seen = stamp
+                    if version != seen or time.monotonic() % 5.0 < LOOK_SECONDS:
+                        seen = version
                         while not self._stop.is_set() and self.work_once():
                             pass
                 except SQLAlchemyError as problem:
@@ -82,43 +82,34 @@ class Worker:
             self.close()
 
     def work_once(self) -> bool:
-        """Claim a run and carry it out; False when there is none."""
+        """Claim a run and execute it; return False when there is none."""
         with writing(self._engine, served=False) as session:
-            silent = self._silence.silent(beats(session), time.monotonic())
-            run = claim_run(session, self.name, database_now(session), timedelta(seconds=LOST_SECONDS), silent)
-            if run is None:  # to say so would wake this very worker, again and again
+            silent = self._silent_runs.find(read_heartbeats(session), time.monotonic())
+            run = claim_run(session, self.name, database_now(session), silent)
+            if run is None:  # a notification would wake this very worker, again and again
                 record_change(session, Change.NOTHING)
         if run is None:
             return False
-        # Loaded with the first run: what training needs takes a second and much memory, and most hours bring no run.
-        from app.training.execute_run import RunLost, execute_run
-        from app.training.work import Work
-
         log.info("run begins", extra={"run": run.id, "algorithm": run.algorithm})
-        work = Work(self._engine, self._settings, run, self.name, self._cluster)
-        with Heartbeat(self._engine, run.id, self.name, self._stop) as heartbeat:
+        with RunContext(self._engine, self._settings, run, self.name, self._stop, self._cluster) as context:
+            # Loaded with the first run: training needs libraries that take a second and much memory, and most hours
+            # bring no run.
+            from app.training.execute_run import execute_run, fail_run
+
             try:
-                state = execute_run(work, heartbeat)
+                state = execute_run(context)
                 log.info("run ended", extra={"run": run.id, "state": state})
             except RunLost:
                 log.warning("run lost to another worker", extra={"run": run.id})
             except StoreAway as away:
                 log.warning("run failed", extra={"run": run.id, "reason": str(away)})
-                self._fail(run.id, str(away))
+                fail_run(context, str(away))
             except SQLAlchemyError:
-                raise  # the run is found by its silent heartbeat when the database is back
+                raise  # the run is claimed again when the database is reachable
             except Exception as problem:
                 log.exception("run failed", extra={"run": run.id})
-                self._fail(run.id, f"{type(problem).__name__}: {problem}")
+                fail_run(context, f"{type(problem).__name__}: {problem}")
         return True
-
-    def _fail(self, run_id: int, reason: str) -> None:
-        with writing(self._engine) as session:
-            now = database_now(session)
-            if renew_lease(session, run_id, self.name, now):
-                run = session.get_one(RetrainRun, run_id)
-                run.state, run.detail, run.finished_at = "failed", reason, now
-                close_links(session, run_id, "failed", reason, now)
 
     def _deliver(self) -> None:
         deliverer = Deliverer(self._engine, self._settings)
@@ -130,3 +121,23 @@ class Worker:
                 now = datetime.now(UTC)
             deliverer.step(now)
         deliverer.close()
+
+
+class SilentRuns:
+    """Finds runs whose heartbeat does not change, by this process's own count of seconds.
+
+    A clock that was set back puts the last heartbeat of a dead worker into the future, where it would not
+    grow old for as long as the clock was set back.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[object, float]] = {}  # a run's last heartbeat, and when it was first seen
+
+    def find(self, heartbeats: Mapping[int, object], now: float) -> list[int]:
+        """Return those of the running runs whose heartbeat is too old."""
+        before = self._seen
+        self._seen = {
+            run: before[run] if before.get(run, (None,))[0] == heartbeat else (heartbeat, now)
+            for run, heartbeat in heartbeats.items()
+        }
+        return [run for run, (_, first) in self._seen.items() if now > first + LOST_SECONDS]

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.counts.importers import open_counts
-from app.counts.series import gather
+from app.counts.importers.reader import CountReader
+from app.counts.series import series_of_files
 from benchmarks.accuracy import chosen
 from benchmarks.network_accuracy import (
     BASE_ONLY,
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.journey
 
 @pytest.fixture(scope="module")
 def trial(real_file):
-    with open_counts(real_file) as reader:
-        links = gather(reader)
+    with CountReader(real_file) as reader:
+        links = series_of_files(reader)
     whole = align_counts(links)
     places = tuple(whole.link_ids.index(link.link_id) for link in chosen(links, None))
     return Trial(whole, 22, places, replace(NetworkPlan(), horizons=1, **BASE_ONLY))

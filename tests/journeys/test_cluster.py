@@ -19,7 +19,7 @@ from app.registry.folder_store import FolderStore
 from app.registry.queries import find_version
 from app.settings import Settings
 from app.training.cluster import Cluster, ClusterUnavailable, code_facts
-from app.training.request import Order, cancel_run, request_run
+from app.training.request import cancel_run, request_run
 from app.training.routes import show_run
 from app.training.schemas import RunDetail
 from app.worker.worker import Worker
@@ -56,7 +56,7 @@ class Runs:
     def ask(self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never") -> int:
         with writing(self.engine) as session:
             asked = list(links_by_id(session, self.link_ids[:links]).values())
-            return request_run(session, asked, Order(algorithm, parameters, activate, "a test"))[0].id
+            return request_run(session, asked, algorithm, parameters, activate=activate, requested_by="a test")[0].id
 
     def cancel(self, run_id: int) -> None:
         with writing(self.engine) as session:

@@ -16,7 +16,8 @@ from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.register import register_model
-from app.training.link_training import train_link
+from app.training.link_training import LinkTraining
+from app.training.train_links import train_link
 from model.artifacts.folder import MANIFEST
 from model.link_model.training_plan import TrainingPlan
 from tests.support.databases import on_sqlite
@@ -108,7 +109,7 @@ def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database
             for neighbours in (4, 5):
                 plan = TrainingPlan(algorithm="KR", lags=4, n_neighbors=neighbours, held_out_days=4)
                 (tmp_path / "trained").mkdir()
-                assert train_link(series, tmp_path / "trained", plan, resume=False).state == "trained"
+                assert train_link(LinkTraining(series, plan), tmp_path / "trained").state == "trained"
                 with writing(engine) as session:
                     link = link_or_404(session, link_id)
                     version = register_model(session, store, link, tmp_path / "trained" / folder_name(link_id)).version

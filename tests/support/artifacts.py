@@ -9,7 +9,8 @@ from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
 from app.links.tables import folder_name
-from app.training.link_training import train_link
+from app.training.link_training import LinkTraining
+from app.training.train_links import train_link
 from model.artifacts.link_models import load_model, save_model
 from model.link_model.trained_model import TrainedModel
 from model.link_model.training_plan import TrainingPlan
@@ -30,7 +31,7 @@ def city_series(links: int = 2, days: int = 14) -> list[LinkSeries]:
 def trained(folder: Path, series: LinkSeries, plan: TrainingPlan = QUICK) -> Path:
     """Train one link below a folder, and give its artifact."""
     folder.mkdir(parents=True, exist_ok=True)
-    outcome = train_link(series, folder, plan, resume=False)
+    outcome = train_link(LinkTraining(series, plan), folder)
     assert outcome.state == "trained", outcome.reason
     return folder / folder_name(series.link_id)
 

@@ -16,7 +16,8 @@ from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.register import register_model
-from app.training.link_training import train_link
+from app.training.link_training import LinkTraining
+from app.training.train_links import train_link
 from model.link_model.training_plan import TrainingPlan
 
 SLOTS = 96
@@ -36,7 +37,7 @@ def train_city(city: City, output: Path, plan: TrainingPlan = PLAN, days: int = 
         series = LinkSeries(
             link_id, city.grid, zone_named(city.zone), city.first_slot, counts[:n], np.zeros(n, dtype=np.bool_)
         )
-        outcome = train_link(series, output, plan, resume=False)
+        outcome = train_link(LinkTraining(series, plan), output)
         assert outcome.state == "trained", outcome.reason
 
 

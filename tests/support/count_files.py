@@ -2,16 +2,27 @@
 
 import io
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
-from app.counts.import_spool import Spool
-from app.counts.importers import CountReader, Quality, open_counts
-from app.counts.importers.scats_signals import CELLS
-from app.counts.importers.scats_survey import TIMES
-from app.counts.tables import QUALITIES
+from sqlalchemy import Engine
+
+from app.core.clock import Clock, FeedClock
+from app.core.slots import SlotGrid
+from app.counts.import_file import import_file
+from app.counts.importers.files import Source
+from app.counts.importers.reader import CountReader
+from app.counts.importers.scats import CELLS, TIMES
+from app.counts.importers.spool import Spool
+from app.counts.ingest import IngestContext
+from app.counts.queries import Rows
+from app.counts.schemas import ImportedFile
+from app.counts.tables import QUALITIES, Quality
+from app.links.queries import LinkInfo
+from app.settings import Settings
 
 HEADER = b"link_id,slot_start,count\n"
 ROW = b"Ba,2006-10-02T10:15:00Z,12\n"
@@ -73,7 +84,7 @@ def read_all(*lines: str, end: str = "\n", **settings: Any) -> tuple[list[SlotCo
 
 
 def read_bytes(data: bytes, **settings: Any) -> tuple[list[SlotCount], CountReader]:
-    with open_counts(BytesIO(data), **settings) as reader:
+    with CountReader(BytesIO(data), **settings) as reader:
         counts = slot_counts(reader)
     report = reader.report
     assert report.counts == len(counts)
@@ -94,6 +105,30 @@ def slot_counts(reader: CountReader) -> list[SlotCount]:
             for link_id, rows in group
             for row in rows
         ]
+
+
+def import_counts(
+    engine: Engine,
+    source: Source,
+    *,
+    clock: Clock | None = None,
+    default_zone: str = "",
+    moved: list[LinkInfo] | None = None,
+    grid: SlotGrid | None = None,
+    zone: str | None = None,
+    **options: Any,
+) -> ImportedFile:
+    """Import a file into a database, on the feed clock; ``moved`` gets the links whose newest slot moved forward."""
+
+    def issue(links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
+        if moved is not None:
+            moved.extend(links)
+        return len(links)
+
+    settings = Settings(default_zone=default_zone)
+    context = IngestContext(settings, engine, clock or FeedClock(lambda: None, lambda: 0), issue)
+    with CountReader(source, grid=grid or SlotGrid(), zone=zone) as reader:
+        return import_file(context, reader, **options)
 
 
 def refusals(reader: CountReader) -> list[tuple[int, str, str]]:

@@ -9,7 +9,8 @@ from app.core.partitions import ensure_months
 from app.core.schema import upgrade_schema
 from app.counts.tables import Count
 from app.links.tables import Link
-from app.maintenance.all_tables import (
+from app.maintenance.copy_database import BATCH, all_tables, rows_of
+from app.maintenance.tables import (
     Activation,
     ApiKey,
     AuditEntry,
@@ -22,8 +23,6 @@ from app.maintenance.all_tables import (
     UpstreamLink,
     Webhook,
 )
-from app.maintenance.copy_database import all_tables
-from app.maintenance.stored_rows import BATCH, rows_of
 from app.settings import Settings
 from tests.support.stored import put_rows
 

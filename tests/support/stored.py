@@ -15,7 +15,7 @@ from app.demo.city import City
 from app.forecasts.tables import Forecast
 from app.links.queries import LinkInfo, all_links, link_or_404
 from app.links.tables import Link
-from app.training.request import Order, request_run
+from app.training.request import request_run
 
 SLOT = 900
 # Monday, 2025-09-01, 00:00 in UTC.
@@ -117,8 +117,9 @@ def queue_run(
 ) -> int:
     """Queue a retrain run over all links; return its number."""
     with writing(engine) as session:
-        order = Order(algorithm, dict(parameters), activate, "tests")
-        return request_run(session, all_links(session), order)[0].id
+        links = all_links(session)
+        run, _ = request_run(session, links, algorithm, dict(parameters), activate=activate, requested_by="tests")
+        return run.id
 
 
 def select_rows(engine: Engine, question: str, **given: object) -> list[tuple[Any, ...]]:

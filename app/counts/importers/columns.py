@@ -22,7 +22,7 @@ MOST_COMPARED = 100
 
 
 class ColumnError(ValueError):
-    """Columns that do not say where a field is; ``name`` is the field or the column in question."""
+    """Columns among which a field is not certain; ``name`` is the field or the column."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ColumnError(ValueError):
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the caller says that fields are: in columns of other names, and the only link of a file without one."""
+    """Other names of columns, as the caller gives them, and the only link of a file without a link column."""
 
     names: tuple[tuple[str, str], ...] = ()
     link_id: str | None = None

@@ -6,24 +6,18 @@ cannot hide. Several documents, one after the other, are read as one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import count
-from typing import NamedTuple
+from typing import Any
 
 from app.counts.importers.files import LONGEST_LINE, UTF_8
+from app.counts.importers.reader import CountReader
 from app.counts.importers.record import CountFileError
 
 BETWEEN = " \t\r\n,"
 LONGEST_OPENING = 200  # of what opens a list, which may lie across two pieces
-
-
-class JsonRow(NamedTuple):
-    """One object's text: its number in the document, and the line it starts in."""
-
-    row: int
-    line: int
-    text: str
 
 
 class _Text:
@@ -41,7 +35,7 @@ class _Text:
         return bool(piece)
 
     def take(self, length: int) -> str:
-        """Return up so many characters."""
+        """Return up to so many characters, which are no longer held."""
         taken, self.held = self.held[:length], self.held[length:]
         self.line += taken.count("\n")
         return taken
@@ -55,34 +49,50 @@ class _Text:
         self.take(found.end())
         return True
 
-    def pass_over(self, characters: str) -> None:
-        """Go to the next character that is none of these."""
+    def next_row(self) -> bool:
+        """Go to the next row, in this list or another; False where there is none."""
         while True:
-            self.take(len(self.held) - len(self.held.lstrip(characters)))
-            if self.held or not self.more():
-                return
+            self.take(len(self.held) - len(self.held.lstrip(BETWEEN)))
+            if self.held.startswith("]"):
+                self.take(1)
+                if not self.find_list():
+                    return False
+            elif self.held or not self.more():
+                return True
 
 
-def json_rows(lines: Iterator[bytes], opening: re.Pattern[str], name: str) -> Iterator[JsonRow] | None:
-    """Return the rows of the lists that ``opening`` opens, or None if there is no such list."""
+def json_rows(
+    reader: CountReader, lines: Iterator[bytes], name: str, opening: re.Pattern[str], missing: str
+) -> Iterator[str]:
+    """Return the text of each row of the lists called ``name``; raise ``CountFileError`` if ``opening`` opens none.
+
+    Where the document ends before its list does, what is left is a row.
+    """
     text = _Text(lines, opening)
-    return _rows(text, name) if text.find_list() else None
-
-
-def _rows(text: _Text, name: str) -> Iterator[JsonRow]:
-    """Return the rows; where the document ends before its list does, what is left is one."""
+    if not text.find_list():
+        raise CountFileError(f"{reader.source} {missing}")
     for row in count():
-        text.pass_over(BETWEEN)
-        while text.held.startswith("]"):
-            text.take(1)
-            if not text.find_list():
-                return
-            text.pass_over(BETWEEN)
+        if not text.next_row():
+            return
         while "}" not in text.held and len(text.held) <= LONGEST_LINE and text.more():
             pass
         end = text.held.find("}") + 1
         if not end and len(text.held) > LONGEST_LINE:
-            raise CountFileError(f"{name} has a row of more than {LONGEST_LINE} characters, from line {text.line} on")
-        yield JsonRow(row, text.line, text.take(end or len(text.held)))
+            raise CountFileError(
+                f"{reader.source} has a row of more than {LONGEST_LINE} characters, from line {text.line} on"
+            )
+        reader.line, reader.place = text.line, f"{name}[{row}] "
+        reader.report.rows += 1
+        reader.report.values += 1
+        yield text.take(end or len(text.held))
         if not end:
             return
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return a row as an object; None if it is not one."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None

@@ -21,7 +21,7 @@ DAY = re.compile(r"(?:(\d{1,2})/(\d{1,2})/(\d{4})|(\d{4})-(\d\d)-(\d\d))(?:[ T]0
 
 
 class Occurrences(NamedTuple):
-    """Numbers of the slots that start at a local time; there is a second one in the hour that autumn repeats."""
+    """The minutes since 1970 that a local time can mean; there is a second one in the hour that autumn repeats."""
 
     first: int
     second: int | None = None
@@ -33,20 +33,20 @@ class RepeatedHours:
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, bool]] = {}
 
-    def number(self, link_id: str, starts: Occurrences) -> int:
-        """Return the number of the link's next row."""
+    def minute(self, link_id: str, starts: Occurrences) -> int:
+        """Return the minute at which the link's next row starts."""
         last, in_second = self._last.get(link_id, (starts.first, False))
-        number = starts.first
+        minute = starts.first
         if starts.second is not None:
             back = last - starts.first
             if 2 * back >= starts.second - starts.first or (in_second and back > 0):
-                number = starts.second
-        self._last[link_id] = number, number == starts.second
-        return number
+                minute = starts.second
+        self._last[link_id] = minute, minute == starts.second
+        return minute
 
 
 def day_of(text: str) -> date:
-    """Read a day, or refuse it with the rule."""
+    """Read a day; raise ``ValueError`` with the rule that it breaks."""
     match = DAY.fullmatch(text)
     if not match:
         raise ValueError(DAY_RULE)
@@ -60,9 +60,13 @@ def day_of(text: str) -> date:
     return read
 
 
-def occurrences(local: datetime, zone: ZoneInfo, grid: SlotGrid) -> Occurrences:
-    """Find the slots that start at a local time; one that the clocks skip raises ``NonexistentTime``."""
-    first, second = (grid.number(from_local(local.replace(fold=fold), zone)) for fold in (0, 1))
+def occurrences(local: datetime, zone: ZoneInfo, row_minutes: int = 1) -> Occurrences:
+    """Return the minutes that a local time can mean.
+
+    A time that the clocks skip raises ``NonexistentTime``, one off the grid of rows ``ValueError``.
+    """
+    grid = SlotGrid(row_minutes)
+    first, second = (row_minutes * grid.number(from_local(local.replace(fold=fold), zone)) for fold in (0, 1))
     return Occurrences(first, second if second != first else None)
 
 

@@ -1,6 +1,6 @@
 """PeMS station files of California: a row per station and five minutes, named by its start, without a header.
 
-A blank flow is a declared gap. A row is imputed when it was observed by less than 100 %, or does not say.
+A blank flow is a declared gap. A row is imputed when it was observed by less than 100 %, or gives no percentage.
 Times are local, by the rules of ``local_time``.
 """
 
@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from app.core.slots import MINUTES_A_DAY, NonexistentTime, SlotGrid, zone_named
+from app.core.slots import MINUTES_A_DAY, NonexistentTime
 from app.counts.importers.columns import fields_of, header_of
 from app.counts.importers.local_time import Occurrences, occurrences, skipped_rule
-from app.counts.importers.progress import Progress
+from app.counts.importers.reader import CountReader, Layout
 from app.counts.importers.record import (
     LARGEST_COUNT,
     LINK_ID,
@@ -25,15 +25,12 @@ from app.counts.importers.record import (
     YEARS,
     ImportedCount,
     ImportedLink,
-    Quality,
     Refused,
     whole_count,
 )
+from app.counts.tables import Quality
 
-NAME = "pems-5min"
-NEEDS = "no header, but 12 fields and 5 more a lane: MM/DD/YYYY HH:MM:SS, Station, District, Freeway, Direction, …"
 ROW_MINUTES = 5
-ROWS = SlotGrid(ROW_MINUTES)
 # So small that the sum over even a day's slot is a count.
 LARGEST_FLOW = LARGEST_COUNT // (MINUTES_A_DAY // ROW_MINUTES)
 TIME = re.compile(r"\d\d?/\d\d?/\d{4} \d\d?:\d\d:\d\d", re.ASCII)
@@ -53,34 +50,39 @@ def recognises(first_line: str) -> bool:
     return len(fields) >= FIELDS and TIME.fullmatch(fields[0]) is not None
 
 
-def read(lines: Iterator[bytes], progress: Progress) -> Iterator[ImportedCount]:
+def read(reader: CountReader, lines: Iterator[bytes]) -> Iterator[ImportedCount]:
     """Return the counts of the rows."""
-    zone = progress.zone or zone_named("America/Los_Angeles")
-    for line, text in progress.texts(lines):
-        try:
-            count = _count(progress, zone, _fields(text))
-        except Refused as refused:
-            progress.refuse(line, refused.name, refused.value, refused.rule)
-            continue
-        yield count
+    zone = reader.zone_or("America/Los_Angeles")
+
+    def count(text: str) -> ImportedCount:
+        time, link_id, _, freeway, direction, _, _, _, observed, flow, *_ = _fields(text)
+        known = link_id in reader.links
+        if not known and not LINK_ID.fullmatch(link_id):
+            raise Refused("Station", link_id, LINK_ID_RULE)
+        starts = _starts(time, zone)
+        vehicles = _vehicles(flow) if flow else None
+        imputed = vehicles is not None and _is_imputed(observed)
+        if not known:
+            reader.add_link(ImportedLink(link_id, f"Freeway {freeway} {direction}, station {link_id}", zone))
+        minute = reader.repeated_hours.minute(link_id, starts)
+        return ImportedCount(link_id, minute, vehicles, Quality.IMPUTED if imputed else Quality.OBSERVED)
+
+    return reader.counts(reader.texts(lines), count)
 
 
-def _count(progress: Progress, zone: ZoneInfo, fields: list[str]) -> ImportedCount:
-    time, link_id, _, freeway, direction, _, _, _, observed, flow, *_ = fields
-    known = link_id in progress.links
-    if not known and not LINK_ID.fullmatch(link_id):
-        raise Refused("Station", link_id, LINK_ID_RULE)
-    starts = _starts(time, zone)
-    count = _flow(flow) if flow else None
-    imputed = count is not None and _is_imputed(observed)
-    if not known:
-        progress.links[link_id] = ImportedLink(link_id, f"Freeway {freeway} {direction}, station {link_id}", zone)
-    minute = ROW_MINUTES * progress.repeated.number(link_id, starts)
-    return ImportedCount(link_id, minute, count, Quality.IMPUTED if imputed else Quality.OBSERVED)
+LAYOUTS = (
+    Layout(
+        "pems-5min",
+        "no header, but 12 fields and 5 more a lane: MM/DD/YYYY HH:MM:SS, Station, District, Freeway, Direction, …",
+        recognises,
+        read,
+        ROW_MINUTES,
+    ),
+)
 
 
 def _fields(text: str) -> list[str]:
-    """Split a row; of the many fields for its lanes only the number is of use here."""
+    """Split a row; of the many fields for its lanes only the number is of use."""
     try:
         quoted = fields_of(text, ",") if '"' in text else None
     except csv.Error:
@@ -100,14 +102,14 @@ def _starts(text: str, zone: ZoneInfo) -> Occurrences:
     if local.year not in YEARS:
         raise Refused("Timestamp", text, YEAR_RULE)
     try:
-        return occurrences(local, zone, ROWS)
+        return occurrences(local, zone, ROW_MINUTES)
     except NonexistentTime:
         raise Refused("Timestamp", text, skipped_rule(zone)) from None
     except ValueError:
         raise Refused("Timestamp", text, START_RULE) from None
 
 
-def _flow(text: str) -> int:
+def _vehicles(text: str) -> int:
     try:
         count = whole_count(text)
     except ValueError:
@@ -119,7 +121,7 @@ def _flow(text: str) -> int:
 
 def _is_imputed(observed: str) -> bool:
     if not observed:
-        return True  # nothing says that it was observed
+        return True  # without a percentage it may be an estimate
     if not PERCENTAGE.fullmatch(observed) or float(observed) > 100:
         raise Refused("% Observed", observed, OBSERVED_RULE)
     return float(observed) < 100

@@ -1,4 +1,4 @@
-"""What every layout shares: links, counts, and a report that accounts for each value read."""
+"""Shared by all layouts: links, counts, the rules they keep, and a report that accounts for each value read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
+
+from app.counts.tables import Quality
+from app.links.schemas import LINK_ID_PATTERN
 
 KEPT_REFUSALS = 100
 LARGEST_COUNT = 2**31 - 1
@@ -16,9 +18,12 @@ LARGEST_COUNT = 2**31 - 1
 YEARS = range(1970, 2100)  # in UTC
 SECONDS = range(0, int(datetime(YEARS.stop, 1, 1, tzinfo=UTC).timestamp()))  # in which a slot may start
 
-LINK_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+LINK_ID = re.compile(LINK_ID_PATTERN)
 LINK_ID_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
 COUNT_RULE = f"must be a whole number from 0 to {LARGEST_COUNT}, in digits"
+QUALITY_RULE = f"must be one of {', '.join(Quality)}"
+SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00"
+OFFSET_RULE = "must carry an offset, such as Z or +10:00"
 YEAR_RULE = f"must lie in the years {YEARS[0]} to {YEARS[-1]}, in UTC"
 
 
@@ -32,14 +37,6 @@ class Refused(ValueError):
     def __init__(self, name: str, value: object, rule: str) -> None:
         super().__init__(rule)
         self.name, self.value, self.rule = name, value, rule
-
-
-class Quality(StrEnum):
-    """How a count came about."""
-
-    OBSERVED = "observed"
-    IMPUTED = "imputed"
-    SUSPECT = "suspect"
 
 
 class ImportedLink(NamedTuple):
@@ -81,7 +78,7 @@ class Refusal(NamedTuple):
 
 @dataclass
 class ImportReport:
-    """What an import did. Once its rows are summed into slots, values = counts + gaps + refused.
+    """The account of an import. Once its rows are summed into slots, values = counts + gaps + refused.
 
     The first 100 refusals are kept in detail; ``reasons`` counts the refused values by rule, and
     ``suspects`` the counts marked suspect, which may be so for several reasons at once. ``notes`` are
@@ -117,7 +114,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def whole_count(text: str) -> int:
-    """Read a count such as 12 or 12.0, or raise the rule that it breaks."""
+    """Read a count such as 12 or 12.0; raise ``ValueError`` with the rule that it breaks."""
     whole, _, decimals = text.partition(".")
     # Ten digits hold the largest count; more would only make int() work hard before the refusal.
     if whole.isascii() and whole.isdigit() and len(whole) <= 10 and not decimals.strip("0"):

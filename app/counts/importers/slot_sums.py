@@ -1,26 +1,26 @@
-"""The length of a file's slots, and sums of its rows over the longer slots of links.
+"""The length of a file's rows, and sums of rows over the longer slots of a link.
 
 The length is the shortest step between slot starts of the file that makes up a tenth of all steps or more: gaps make
-steps longer, and a few rows off the grid do not make it shorter. A single step that is longer than usual slots may be
-a gap and tells nothing. Rows shorter than a slot are summed. A slot that
-lacks a row, or has one without a count, is a gap: a sum of the others would be too small. Rows longer than a slot
-cannot be split, and rows off the grid belong to no slot: such a file is refused whole.
+steps longer, and a few rows off the grid do not make it shorter. A single step that is longer than the slots of new
+links may be a gap and shows nothing. Rows shorter than a slot are summed. A slot that lacks a row, or has one without
+a count, is a gap: a sum of the others would be too small. Rows longer than a slot cannot be split, and rows off the
+grid belong to no slot: such a file is refused whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.slots import EPOCH, MINUTES_A_DAY
+from app.core.slots import MINUTES_A_DAY
+from app.core.times import instant_of
 from app.counts.importers.record import LARGEST_COUNT, CountFileError
 
+# In a file and packed, as ``struct`` writes them: the link and the part by number, the start in Unix seconds.
 ROW = np.dtype([("link", "<i4"), ("part", "<i2"), ("start", "<i8"), ("count", "<i4"), ("quality", "i1")])
 NO_COUNT = -1
 LEAST_SHARE = 0.1  # of all steps, for one to be the length
@@ -39,12 +39,12 @@ class SlotStarts:
         day, of_day = divmod(minute, MINUTES_A_DAY)
         self._days[day] = self._days.get(day, 0) | 1 << of_day
 
-    def length(self, usual: int) -> int | None:
-        """Return the length of the slots in minutes; None where the starts do not show it."""
+    def length(self, slot_minutes: int) -> int | None:
+        """Return the length of the rows in minutes; None where the starts do not show it."""
         steps = self._steps()
         frequent = [step for step, n in steps.items() if n >= LEAST_SHARE * steps.total()]
         length = min(frequent or steps, default=0)
-        certain = length and MINUTES_A_DAY % length == 0 and (length <= usual or steps.total() > 1)
+        certain = length and MINUTES_A_DAY % length == 0 and (length <= slot_minutes or steps.total() > 1)
         return length if certain else None
 
     def _steps(self) -> Counter[int]:
@@ -68,7 +68,7 @@ class ReadPart:
 
 
 class Sums(NamedTuple):
-    """The counts of one link by slot, the slots that are gaps, and how many rows gave way to a later one.
+    """The counts of one link by slot, the slots that are gaps, and how many rows a later one replaced.
 
     ``too_large`` has the starts and the sums of slots whose sum is no count any more.
     """
@@ -80,29 +80,17 @@ class Sums(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """How many slots there are, with a count or not."""
+        """Return how many slots have a count, a gap or a sum that is too large."""
         return len(self.rows) + self.gaps + len(self.too_large)
 
 
-def sum_link(link_id: str, rows: Rows, parts: Sequence[ReadPart], slot_minutes: int) -> dict[int, Sums]:
-    """Sum the rows of a link, which are in the order of time, over its slots; by the length of the rows.
-
-    Raise ``CountFileError`` where rows cannot be summed.
-    """
-    lengths = np.array([part.row_minutes or slot_minutes for part in parts], dtype=np.int64)[rows["part"]]
-    sums = {}
-    for length in np.unique(lengths).tolist():
-        chosen = rows[lengths == length]
-        _check(link_id, chosen, parts, length, slot_minutes)
-        sums[length] = _summed(chosen, 60 * slot_minutes, slot_minutes // length)
-    return sums
-
-
-def _summed(rows: Rows, slot_seconds: int, rows_a_slot: int) -> Sums:
+def sum_rows(rows: Rows, row_minutes: int, slot_minutes: int) -> Sums:
+    """Sum the rows of a link, which are in the order of time, over its slots."""
+    rows_a_slot, slot_seconds = slot_minutes // row_minutes, 60 * slot_minutes
     if rows_a_slot == 1:
         counted = rows[rows["count"] != NO_COUNT]
         return Sums(counted, len(rows) - len(counted))
-    latest = rows[np.diff(rows["start"], append=-1) != 0]  # of several for one time the last
+    latest = latest_rows(rows)
     slots = latest["start"] // slot_seconds
     first = np.flatnonzero(np.diff(slots, prepend=-1))
     n_counted = np.add.reduceat((latest["count"] != NO_COUNT).astype(np.int64), first)
@@ -117,26 +105,31 @@ def _summed(rows: Rows, slot_seconds: int, rows_a_slot: int) -> Sums:
     return Sums(sums[whole & fits], int((~whole).sum()), len(rows) - len(latest), too_large)
 
 
-def _check(link_id: str, rows: Rows, parts: Sequence[ReadPart], length: int, slot_minutes: int) -> None:
+def latest_rows(rows: Rows) -> Rows:
+    """Return the last one of several rows for one time; the rows are in the order of time."""
+    latest: Rows = rows[np.diff(rows["start"], append=-1) != 0]
+    return latest
+
+
+def check_length(rows: Rows, part: str, link_id: str, row_minutes: int, slot_minutes: int) -> None:
     """Raise ``CountFileError`` if rows of a length do not fit the slots of a link."""
-    name = parts[int(rows["part"][0])].name
-    if length > slot_minutes:
+    if row_minutes > slot_minutes:
         raise CountFileError(
-            f"{name} has slots of {length} minutes, and link {link_id} has slots of {slot_minutes}: counts cannot be "
-            f"split, so nothing of the file is taken. Import it into links whose slot_minutes is {length}, which the "
-            "option slot-minutes gives to new ones. If its counts are shorter and only far apart, add a row with an "
-            "empty count for a slot between two of them"
+            f"{part} has slots of {row_minutes} minutes, and link {link_id} has slots of {slot_minutes}: counts cannot "
+            f"be split, so nothing of the file is taken. Import it into links whose slot_minutes is {row_minutes}, "
+            "which the option slot-minutes gives to new ones. If its counts are shorter and only far apart, add a row "
+            "with an empty count for a slot between two of them"
         )
-    if slot_minutes % length:
+    if slot_minutes % row_minutes:
         raise CountFileError(
-            f"{name} has slots of {length} minutes, which do not add up to the {slot_minutes} minutes of link {link_id}"
-            "'s slots, so nothing of the file is taken; a slot must be a whole number of the file's"
+            f"{part} has slots of {row_minutes} minutes, which do not add up to the {slot_minutes} minutes of link "
+            f"{link_id}'s slots, so nothing of the file is taken; a slot must be a whole number of the file's"
         )
-    off = rows["start"][rows["start"] % (60 * length) != 0]
+    off = rows["start"][rows["start"] % (60 * row_minutes) != 0]
     if len(off):
-        start = EPOCH + timedelta(seconds=int(off[0]))
+        start = instant_of(int(off[0]))
         raise CountFileError(
-            f"{name} is off the grid of {length}-minute slots: one of link {link_id} starts at "
+            f"{part} is off the grid of {row_minutes}-minute slots: one of link {link_id} starts at "
             f"{start:%Y-%m-%dT%H:%MZ}, so nothing of the file is taken. Slots are named by their start and begin at "
-            f"midnight UTC; correct the times or the zone, or remove such rows"
+            "midnight UTC; correct the times or the zone, or remove such rows"
         )

@@ -1,11 +1,11 @@
-"""Bounds on what a packed file may unpack to, held while it is unpacked: archives say little, and may lie."""
+"""Bounds on what a packed file may unpack to, kept while it is unpacked: what an archive states may be wrong."""
 
 from __future__ import annotations
 
 import io
 import stat
 import zipfile
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from app.counts.importers.record import CountFileError, shortened
 
@@ -15,52 +15,46 @@ LONGEST_DIRECTORY = MEGABYTE  # bytes of an archive's list of members; a thousan
 # A day of zeros packs 100 to 1; gzip and zip reach 1000 to 1 on what means nothing.
 LARGEST_RATIO = 250
 UNSUSPICIOUS = 64 * MEGABYTE  # unpacked bytes up to which any ratio will do
+BUFFER = 65_536  # bytes unpacked at a time
+Packed = IO[bytes] | io.BufferedIOBase  # whose read() unpacks
 PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others unpack any amount at once, past every bound
 
 
 class Budget:
-    """What one source may still unpack to, all of its parts together."""
+    """What one source may still unpack to, all of its parts together; ``packed`` is its size, where that is known."""
 
-    def __init__(self, most: int | None) -> None:
-        self._most = most
+    def __init__(self, most: int | None, packed: int | None) -> None:
+        self._most, self._packed = most, packed
         self._unpacked = 0
 
-    def spend(self, size: int, name: str, packed: int | None) -> None:
-        """Account for unpacked bytes; ``packed`` is the size of the packed source, where it is known."""
+    def unpack(self, stream: Packed, name: str) -> io.BufferedReader:
+        """Return the unpacked bytes of a stream, which are accounted for as they are read."""
+        return io.BufferedReader(_Unpacked(stream, self, name), BUFFER)
+
+    def spend(self, size: int, name: str) -> None:
+        """Account for unpacked bytes; raise ``CountFileError`` for too many."""
         self._unpacked += size
         if self._most is None:
             return
         if self._unpacked > self._most:
             most = f"{self._most // MEGABYTE} MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
             raise CountFileError(f"{name} unpacks to more than the {most}")
-        if packed is not None and self._unpacked > max(UNSUSPICIOUS, LARGEST_RATIO * packed):
+        if self._packed is not None and self._unpacked > max(UNSUSPICIOUS, LARGEST_RATIO * self._packed):
             raise CountFileError(f"{name} unpacks to more than {LARGEST_RATIO} times its size; no file of counts does")
 
 
-class Readable(Protocol):
-    """What gives unpacked bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return so many, or fewer at the end."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes on their way, counted."""
-
-    def __init__(self, stream: Readable, budget: Budget, name: str, packed: int | None) -> None:
-        self._stream, self._budget, self._name, self._packed = stream, budget, name, packed
+class _Unpacked(io.RawIOBase):
+    def __init__(self, stream: Packed, budget: Budget, name: str) -> None:
+        self._stream, self._budget, self._name = stream, budget, name
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
         """Read some bytes and account for them."""
         data = self._stream.read(len(buffer))
-        self._budget.spend(len(data), self._name, self._packed)
+        self._budget.spend(len(data), self._name)
         buffer[: len(data)] = data
         return len(data)
 
@@ -72,30 +66,23 @@ class Unpacked(io.RawIOBase):
 
 
 class _Archived:
-    """An archive's bytes as zipfile reads them: its list of members at once, where each will take a kB of memory."""
+    """An archive's bytes as zipfile reads them: its list of members at once, of which each takes a kB of memory."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+    def __init__(self, name: str, stream: IO[bytes]) -> None:
+        self._name, self._stream = name, stream
         self.seek, self.tell, self.seekable = stream.seek, stream.tell, stream.seekable
 
     def read(self, size: int = -1) -> bytes:
         """Read, but never much at once."""
         data = self._stream.read(size if 0 <= size <= LONGEST_DIRECTORY else LONGEST_DIRECTORY + 1)
         if len(data) > LONGEST_DIRECTORY:
-            raise _TooLong
+            raise _too_many_members(self._name)
         return data
-
-
-class _TooLong(Exception):
-    """A list of members that would fill the memory."""
 
 
 def open_archive(name: str, stream: IO[bytes]) -> zipfile.ZipFile:
     """Open an archive, unless its list of members is too long to be read."""
-    try:
-        return zipfile.ZipFile(cast("IO[bytes]", _Archived(stream)))
-    except _TooLong:
-        raise too_many_members(name) from None
+    return zipfile.ZipFile(cast("IO[bytes]", _Archived(name, stream)))
 
 
 def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.ZipInfo]]:
@@ -104,7 +91,7 @@ def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.Z
     if not found:
         raise CountFileError(f"{name} is an archive without members")
     if len(found) > MOST_MEMBERS:
-        raise too_many_members(name)
+        raise _too_many_members(name)
     members = [(f"{name}/{printable(info.filename)}", info) for info in found]
     for where, info in members:
         if stat.S_ISLNK(info.external_attr >> 16):
@@ -114,11 +101,10 @@ def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.Z
     return members
 
 
-def too_many_members(name: str) -> CountFileError:
-    """Refuse an archive with more members than anybody's counts need."""
+def _too_many_members(name: str) -> CountFileError:
     return CountFileError(f"{name} has more than {MOST_MEMBERS} members, the most that are taken")
 
 
 def printable(name: str) -> str:
-    """Return a name that a stranger chose without what a terminal or a log would act upon."""
+    """Return a name of unknown origin without the characters that a terminal or a log would act upon."""
     return shortened("".join(letter if letter.isprintable() else "\ufffd" for letter in name), 200)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.commands import import_counts
-from app.counts import import_spool
+from app.counts.importers import spool
 from app.settings import settings_from_environment
 from tests.support.count_files import (
     SIGNALS_HEADER,
@@ -295,8 +295,7 @@ class TestLongFiles:
 
     def test_memory_does_not_grow_with_the_file(self, tmp_path, monkeypatch):
         """But with the rows of a link, of which all must be there to be summed."""
-        monkeypatch.setattr(import_spool, "WRITTEN_AT_ONCE", 500)
-        monkeypatch.setattr(import_spool.Spool.groups, "__defaults__", (1000,))
+        monkeypatch.setattr(spool, "MOST_IN_A_GROUP", 1000)
         peaks = []
         for n in (2, 12):
             file = tmp_path / f"{n}.csv"

@@ -7,11 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.core.clock import FeedClock
 from app.core.database import open_database, reading, writing
 from app.core.schema import upgrade_schema
-from app.counts.import_file import import_file
-from app.counts.importers import open_counts
 from app.demo.city import sample_city, write_csv
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
@@ -20,6 +17,7 @@ from app.registry.queries import read_versions
 from app.settings import settings_from_environment
 from model.artifacts.network_models import load_network
 from tests.support.artifacts import city_series, retold, trained
+from tests.support.count_files import import_counts
 
 LINKS = ("Ba", "Cf")
 
@@ -176,8 +174,7 @@ class TestTrainRegister:
         assert shelf(engine) == {"Ba": [], "Cf": []}
 
     def test_from_the_database(self, engine, counts, tmp_path):
-        with open_counts(counts) as reader:
-            import_file(engine, reader, FeedClock(lambda: None, lambda: 0))
+        import_counts(engine, counts)
         options = ("--from-database", "--register", "--links", "Ba", "--days", 12, "--json", *self.QUICK)
         done = run("train", *options, "--output", tmp_path / "kept")
         assert done.exit_code == 0, done.stderr
@@ -190,8 +187,7 @@ class TestTrainRegister:
 
     @pytest.mark.journey
     def test_a_network_is_learnt_from_all_links_and_shelved_for_those_asked_for(self, engine, counts, tmp_path):
-        with open_counts(counts) as reader:
-            import_file(engine, reader, FeedClock(lambda: None, lambda: 0))
+        import_counts(engine, counts)
         how = ("--algorithm", "NETWORK", "--held-out-days", 3, "--jobs", 1, "--days", 12)
         options = ("--from-database", "--register", "--activate", "--links", "Ba", "--json", *how)
         done = run("train", *options, "--output", tmp_path / "kept")

@@ -28,9 +28,7 @@ from app.core.partitions import (
     months_of,
 )
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
-from app.counts.import_file import import_file
-from app.counts.importers import open_counts
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots, stored_span
 from app.counts.tables import Count
 from app.events.webhook_queries import latest_forecasts
@@ -39,6 +37,7 @@ from app.forecasts.tables import Forecast
 from app.links.queries import all_links
 from app.links.tables import Link
 from app.settings import Settings
+from tests.support.count_files import import_counts
 from tests.support.databases import on_postgresql
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import put_rows
@@ -75,8 +74,8 @@ def forecast(link_key: int, slot: int, horizon: int = 1) -> dict[str, Any]:
 
 def store(session: Session, link_id: str, slots: list[int]) -> None:
     [link] = [one for one in all_links(session) if one.link_id == link_id]
-    whole = np.array(slots, dtype=np.int64)
-    store_counts(session, Checked([link], np.zeros_like(whole), whole, whole % 100, np.zeros_like(whole)))
+    rows = np.array([(link.link_key, slot, slot % 100, 0) for slot in slots], dtype=np.int64)
+    store_counts(session, [link], rows)
 
 
 def stored_slots(engine: Engine, link_key: int) -> list[int]:
@@ -166,14 +165,15 @@ class TestMigration:
 WRITE = """
 import sys
 import numpy as np
-from app.counts.ingest import Checked, store_counts
+from app.counts.ingest import store_counts
 from app.core.database import open_database, writing
 from app.links.queries import link_or_404
 from app.settings import Settings
 slots = np.arange(0, 3 * 365 * 86_400, 86_400)
 with writing(open_database(Settings().database_url)) as session:
     link = link_or_404(session, sys.argv[1])
-    store_counts(session, Checked([link], 0 * slots, slots, slots % 100, 0 * slots))
+    keys = np.full_like(slots, link.link_key)
+    store_counts(session, [link], np.column_stack([keys, slots, slots % 100, 0 * slots]))
 """
 
 
@@ -275,9 +275,9 @@ class TestFewMonths:
     def test_future_counts_of_a_file_make_none(self, engine):
         put_links(engine)
         this_month = month_of(int(time.time()))
-        with open_counts(io.BytesIO(self.file("L1", range(this_month, 1560)).encode())) as reader:
-            told = import_file(engine, reader, WallClock()).told
-        assert (told.stored, told.refused) == (1, 1560 - this_month - 1)
+        file = io.BytesIO(self.file("L1", range(this_month, 1560)).encode())
+        report = import_counts(engine, file, clock=WallClock())
+        assert (report.stored, report.refused) == (1, 1560 - this_month - 1)
         assert months_of_counts(engine) == {month_name(this_month)}
 
     @pytest.mark.parametrize(("path", "most"), [("/v1/counts", 60), ("/v1/import", 240)])

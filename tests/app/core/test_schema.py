@@ -7,15 +7,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from app.core.database import open_database
-from app.core.schema import (
-    MIGRATIONS,
-    NEWEST_STEP,
-    check_schema,
-    downgrade_schema,
-    schema_step,
-    upgrade_schema,
-)
-from app.maintenance.all_tables import Table
+from app.core.schema import MIGRATIONS, NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
+from app.maintenance.tables import Table
 from tests.support.waiting import WAIT_SECONDS
 
 

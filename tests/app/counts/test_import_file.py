@@ -8,20 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from app.core.clock import FeedClock, WallClock
+from app.core.clock import WallClock
 from app.core.database import reading, writing
 from app.core.slots import SlotGrid, zone_named
-from app.counts import import_spool
-from app.counts.import_batches import as_link
-from app.counts.import_file import import_file
-from app.counts.importers import CountFileError, ImportedLink, open_counts
+from app.counts.import_file import as_link
+from app.counts.importers import spool
+from app.counts.importers.record import CountFileError, ImportedLink
 from app.counts.queries import counts_between
 from app.counts.tables import CountCorrection
 from app.links.queries import all_links, links_by_id
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.links.tables import Link
-from tests.support.count_files import SURVEY_HEADER, survey_row
+from tests.support.count_files import SURVEY_HEADER, import_counts, survey_row
 from tests.support.databases import on_sqlite
 
 HEADER = "link_id,slot_start,count,quality\n"
@@ -37,23 +36,21 @@ def add_links(engine, *link_ids, **fields):
         store_links(session, [LinkIn(link_id=link_id, **{"zone": "UTC"} | fields) for link_id in link_ids])
 
 
-def run(engine, text, clock=None, grid=None, **options):
-    body = text.encode() if isinstance(text, str) else text
-    with open_counts(io.BytesIO(body), grid=grid or SlotGrid()) as reader:
-        return import_file(engine, reader, clock or FeedClock(lambda: None, lambda: 0), **options)
+def run(engine, text, **options):
+    return import_counts(engine, io.BytesIO(text.encode() if isinstance(text, str) else text), **options)
 
 
 def stored(engine, link_id="A"):
-    """Give the stored counts of a link by slot of the first day."""
+    """Return the stored counts of a link by slot of the first day."""
     with reading(engine) as session:
         key = links_by_id(session, [link_id])[link_id].link_key
         rows = counts_between(session, [key], 0, 2**33)
     return {(int(slot) - int(MIDNIGHT.timestamp())) // 900: int(count) for _, slot, count, _ in rows}
 
 
-def adds_up(told):
-    taken = told.stored + told.replaced + told.unchanged + told.repeated
-    return told.values == taken + told.gaps + told.refused
+def adds_up(report):
+    taken = report.stored + report.replaced + report.unchanged + report.repeated
+    return report.values == taken + report.gaps + report.refused
 
 
 @pytest.fixture
@@ -65,84 +62,83 @@ class TestStoring:
     def test_every_value_is_accounted_for(self, engine):
         add_links(engine, "A", "B")
         text = HEADER + row() + row(slot=1, count="") + row(slot=2, count="-1") + row("B", 0, "7", "suspect")
-        done = run(engine, text + row("B", 1, "8", "imputed"))
-        told = done.told
-        assert (told.rows, told.values, told.stored, told.gaps, told.refused) == (5, 5, 3, 1, 1)
-        assert (told.suspect, told.imputed, told.links) == (1, 1, 2)
-        assert (told.refusals[0].line, told.refusals[0].field, told.refusals[0].value) == (4, "count", "-1")
-        assert sum(told.reasons.values()) == 1
-        assert adds_up(told)
-        assert sorted(link.link_id for link in done.moved) == ["A", "B"]
+        moved = []
+        report = run(engine, text + row("B", 1, "8", "imputed"), moved=moved)
+        assert (report.rows, report.values, report.stored, report.gaps, report.refused) == (5, 5, 3, 1, 1)
+        assert (report.suspect, report.imputed, report.links) == (1, 1, 2)
+        assert (report.refusals[0].line, report.refusals[0].field, report.refusals[0].value) == (4, "count", "-1")
+        assert sum(report.reasons.values()) == 1
+        assert adds_up(report)
+        assert sorted(link.link_id for link in moved) == ["A", "B"]
         assert stored(engine) == {0: 4}
         assert stored(engine, "B") == {0: 7, 1: 8}
-        assert (told.first_slot, told.last_slot) == (MIDNIGHT, MIDNIGHT + timedelta(minutes=15))
+        assert (report.first_slot, report.last_slot) == (MIDNIGHT, MIDNIGHT + timedelta(minutes=15))
 
     def test_the_same_file_twice_changes_nothing(self, engine):
         add_links(engine, "A")
         text = HEADER + row() + row(slot=1)
         run(engine, text)
-        done = run(engine, text)
-        assert (done.told.stored, done.told.replaced, done.told.unchanged, done.moved) == (0, 0, 2, [])
+        report = run(engine, text)
+        assert (report.stored, report.replaced, report.unchanged, report.forecasts_issued) == (0, 0, 2, 0)
 
     def test_a_correction_replaces_and_is_kept_in_history(self, engine):
         add_links(engine, "A")
         run(engine, HEADER + row(count="4"))
-        done = run(engine, HEADER + row(count="5"))
-        assert (done.told.replaced, done.moved) == (1, [])
+        report = run(engine, HEADER + row(count="5"))
+        assert (report.replaced, report.forecasts_issued) == (1, 0)
         with reading(engine) as session:
             assert [old.count for old in session.scalars(select(CountCorrection))] == [4]
 
     def test_of_several_for_one_slot_the_last_one_is_kept(self, engine):
         add_links(engine, "A")
-        done = run(engine, HEADER + row(count="9") + row(slot=1) + row(count="5") + row(count="6"))
+        report = run(engine, HEADER + row(count="9") + row(slot=1) + row(count="5") + row(count="6"))
         assert stored(engine) == {0: 6, 1: 4}
-        assert (done.told.stored, done.told.repeated) == (2, 2)
-        assert adds_up(done.told)
+        assert (report.stored, report.repeated) == (2, 2)
+        assert adds_up(report)
         with reading(engine) as session:
             assert not session.scalars(select(CountCorrection)).all()
 
     def test_many_links_come_in_groups_that_change_nothing_of_it(self, engine, monkeypatch):
-        monkeypatch.setattr(import_spool, "WRITTEN_AT_ONCE", 7)
-        monkeypatch.setattr(import_spool.Spool.groups, "__defaults__", (10,))
+        monkeypatch.setattr(spool, "MOST_IN_A_GROUP", 10)
         links = [f"L{i}" for i in range(9)]
         add_links(engine, *links)
-        notes: list[tuple[int, int]] = []
+        notes: list[str] = []
         text = "".join(row(link, slot, str(slot)) for slot in (3, 1, 0, 2, 1) for link in links)
-        done = run(engine, HEADER + text, note=lambda *told: notes.append(told))
-        assert (done.told.stored, done.told.repeated) == (36, 9)
+        report = run(engine, HEADER + text, note=notes.append)
+        assert (report.stored, report.repeated) == (36, 9)
         assert all(stored(engine, link) == {0: 0, 1: 1, 2: 2, 3: 3} for link in links)
         assert len(notes) > 1
-        assert notes[-1] == (45, 45)
-        assert len(done.moved) == 9
+        assert notes[-1] == "45 of 45 counts stored"
+        assert report.forecasts_issued == 9
 
     def test_a_file_without_a_single_count(self, engine):
         add_links(engine, "A")
-        done = run(engine, HEADER + row(count=""))
-        assert (done.told.stored, done.told.gaps, done.told.first_slot) == (0, 1, None)
+        report = run(engine, HEADER + row(count=""))
+        assert (report.stored, report.gaps, report.first_slot) == (0, 1, None)
 
 
 class TestRefused:
     def test_unknown_links_by_name(self, engine):
         add_links(engine, "A")
-        told = run(engine, HEADER + row() + row("X") + row("X", 1) + row("Y")).told
-        assert (told.stored, told.refused, told.unknown_links) == (1, 3, ["X", "Y"])
-        assert told.reasons == {"must name a link that exists": 3}
-        assert [(one.field, one.value, one.line, one.values) for one in told.refusals] == [
+        report = run(engine, HEADER + row() + row("X") + row("X", 1) + row("Y"))
+        assert (report.stored, report.refused, report.unknown_links) == (1, 3, ["X", "Y"])
+        assert report.reasons == {"must name a link that exists": 3}
+        assert [(one.field, one.value, one.line, one.values) for one in report.refusals] == [
             ("link_id", "X", None, 2),
             ("link_id", "Y", None, 1),
         ]
-        assert adds_up(told)
+        assert adds_up(report)
 
     def test_future_slots_by_name(self, engine):
         add_links(engine, "A")
         now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         past, future = now - timedelta(hours=1), now + timedelta(hours=2)
         text = HEADER + f"A,{past.isoformat()},1,\nA,{future.isoformat()},2,\nA,{future.isoformat()},3,\n"
-        told = run(engine, text, WallClock()).told
-        assert (told.stored, told.refused) == (1, 2)
-        assert told.reasons == {"must not lie in the future": 2}
-        assert told.refusals[0].value == f"{future:%Y-%m-%dT%H:%M:%SZ} of A"
-        assert adds_up(told)
+        report = run(engine, text, clock=WallClock())
+        assert (report.stored, report.refused) == (1, 2)
+        assert report.reasons == {"must not lie in the future": 2}
+        assert report.refusals[0].value == f"{future:%Y-%m-%dT%H:%M:%SZ} of A"
+        assert adds_up(report)
 
     def test_longer_slots_than_the_links_refuse_the_file(self, engine):
         add_links(engine, "A", slot_minutes=5, zone="UTC")
@@ -161,26 +157,25 @@ class TestRefused:
 
 
 class TestDryRun:
-    def test_tells_the_same_and_stores_nothing(self, engine):
+    def test_reports_the_same_and_stores_nothing(self, engine):
         add_links(engine, "A")
         run(engine, HEADER + row(count="3"))
         text = HEADER + row() + row(slot=1) + row("New", 0)
-        dry = run(engine, text, create_links=True, dry_run=True, default_zone="UTC").told
+        dry = run(engine, text, create_links=True, dry_run=True, default_zone="UTC")
         assert dry.dry_run
         assert stored(engine) == {0: 3}
         with reading(engine) as session:
             assert [link.link_id for link in all_links(session)] == ["A"]
-        assert run(engine, text, create_links=True, default_zone="UTC").told == dry.model_copy(
-            update={"dry_run": False}
-        )
+        real = run(engine, text, create_links=True, default_zone="UTC")
+        assert real == dry.model_copy(update={"dry_run": False, "forecasts_issued": 2})
         assert (dry.stored, dry.replaced, dry.links_created) == (2, 1, 1)
 
 
 class TestCreateLinks:
     def test_links_are_as_the_file_describes_them(self, engine):
         text = SURVEY_HEADER + "\n" + survey_row("2006-10-02", [4] * 96)
-        done = run(engine, text, create_links=True)
-        assert (done.told.links_created, done.told.stored) == (1, 96)
+        report = run(engine, text, create_links=True)
+        assert (report.links_created, report.stored) == (1, 96)
         with reading(engine) as session:
             [link] = session.scalars(select(Link)).all()
         assert link.zone == "Australia/Melbourne"
@@ -188,10 +183,10 @@ class TestCreateLinks:
         assert link.geometry["type"] == "Point"
         assert link.slot_minutes == 15
 
-    def test_links_that_are_there_stay_as_they_are(self, engine):
+    def test_existing_links_stay_as_they_are(self, engine):
         add_links(engine, "A", name="Main St", zone="Europe/Berlin")
-        done = run(engine, HEADER + row() + row("B"), create_links=True, default_zone="UTC")
-        assert done.told.links_created == 1
+        report = run(engine, HEADER + row() + row("B"), create_links=True, default_zone="UTC")
+        assert report.links_created == 1
         with reading(engine) as session:
             assert {link.link_id: link.name for link in all_links(session)} == {"A": "Main St", "B": "B"}
 
@@ -229,13 +224,13 @@ class TestPostImport:
 
     def test_a_dry_run_issues_nothing(self, client, put_link):
         put_link("A")
-        told = client.post("/v1/import?dry_run=true", content=HEADER + row()).json()
-        assert (told["dry_run"], told["stored"], told["forecasts_issued"]) == (True, 1, 0)
+        report = client.post("/v1/import?dry_run=true", content=HEADER + row()).json()
+        assert (report["dry_run"], report["stored"], report["forecasts_issued"]) == (True, 1, 0)
         assert client.get("/v1/links/A/counts").json()["counts"] == []
 
     def test_links_are_created_when_asked_for(self, client):
-        told = client.post("/v1/import?create_links=true&zone=UTC", content=HEADER + row("New")).json()
-        assert (told["links_created"], told["stored"]) == (1, 1)
+        report = client.post("/v1/import?create_links=true&zone=UTC", content=HEADER + row("New")).json()
+        assert (report["links_created"], report["stored"]) == (1, 1)
         assert client.get("/v1/links/New").status_code == 200
 
     @pytest.mark.parametrize("dry_run", [False, True])
@@ -295,32 +290,31 @@ class TestSlotLength:
         add_links(engine, "B", zone="UTC", slot_minutes=30)
         add_links(engine, "C", zone="UTC", slot_minutes=5)
         text = "".join(five_minutes(1, 2, 3, 4, 5, 6, 7, link_id=link) for link in "ABC")
-        told = run(engine, HEADER + text).told
+        report = run(engine, HEADER + text)
         assert stored(engine, "A") == {0: 6, 1: 15}
         assert stored(engine, "B") == {0: 21}
         with reading(engine) as session:
             key = links_by_id(session, ["C"])["C"].link_key
             assert counts_between(session, [key], 0, 2**33)[:, 2].tolist() == [1, 2, 3, 4, 5, 6, 7]
-        assert (told.rows, told.stored, told.gaps) == (21, 10, 2)
-        assert adds_up(told)
-        assert told.notes[0] == (
+        assert (report.rows, report.stored, report.gaps) == (21, 10, 2)
+        assert adds_up(report)
+        assert report.notes[0] == (
             "rows of 5 minutes are summed into 3 slots of 15 minutes; 1 of them lack a row or its count and are gaps"
         )
 
     def test_a_link_that_is_created_gets_the_slot_length_and_zone_asked_for(self, engine):
         text = HEADER + five_minutes(*[1] * 12)
-        with open_counts(io.BytesIO(text.encode()), grid=SlotGrid(60), zone="Europe/Berlin") as reader:
-            told = import_file(engine, reader, FeedClock(lambda: None, lambda: 0), create_links=True).told
+        report = run(engine, text, grid=SlotGrid(60), zone="Europe/Berlin", create_links=True)
         with reading(engine) as session:
             [link] = all_links(session)
-        assert (link.slot_minutes, link.zone_name, told.stored) == (60, "Europe/Berlin", 1)
+        assert (link.slot_minutes, link.zone_name, report.stored) == (60, "Europe/Berlin", 1)
 
     def test_an_incomplete_slot_leaves_a_stored_count_alone(self, engine):
         add_links(engine, "A", zone="UTC")
         run(engine, HEADER + five_minutes(1, 2, 3))
-        told = run(engine, HEADER + five_minutes(9, 9, first=5)).told
+        report = run(engine, HEADER + five_minutes(9, 9, first=5))
         assert stored(engine) == {0: 6}
-        assert (told.stored, told.replaced, told.gaps) == (0, 0, 1)
+        assert (report.stored, report.replaced, report.gaps) == (0, 0, 1)
 
     @pytest.mark.parametrize("off", ["00:07", "00:15:30"])
     def test_a_file_off_the_grid_stores_nothing(self, engine, off):
@@ -344,8 +338,8 @@ class TestPostedFiles:
         put_link("A7", zone="Europe/Berlin")
         text = "Time;Vol\n" + "".join(f"2025-09-01 02:{minute:02};{minute}\n" for minute in range(0, 60, 5))
         query = {"map": "slot_start=Time,count=Vol", "link": "A7", "zone": "Europe/Berlin"}
-        told = client.post("/v1/import", params=query, content=text).json()
-        assert (told["stored"], told["refused"]) == (4, 0)
+        report = client.post("/v1/import", params=query, content=text).json()
+        assert (report["stored"], report["refused"]) == (4, 0)
         assert stored_over_rest(client, "A7") == [15, 60, 105, 150]
 
     @on_sqlite
@@ -370,8 +364,8 @@ class TestPostedFiles:
         put_link("A", zone="UTC")
         rows = [{"link_id": "A", "slot_start": int(MIDNIGHT.timestamp()) + 900 * i, "count": 4.0} for i in range(3)]
         for document in (rows, {"counts": rows}):
-            told = client.post("/v1/import", json=document).json()
-            assert (told["stored"] + told["unchanged"], told["refused"]) == (3, 0)
+            report = client.post("/v1/import", json=document).json()
+            assert (report["stored"] + report["unchanged"], report["refused"]) == (3, 0)
 
 
 def stored_over_rest(client, link_id):
@@ -394,8 +388,8 @@ class TestForms:
     def test_a_large_file_goes_to_disk(self, client, put_link):
         put_link("A", zone="UTC")
         text = HEADER + row() + row(slot=1) * 60_000
-        told = client.post("/v1/import", files={"upload": ("counts.csv", text.encode())}).json()
-        assert (told["stored"], told["repeated"]) == (2, 59_999)
+        report = client.post("/v1/import", files={"upload": ("counts.csv", text.encode())}).json()
+        assert (report["stored"], report["repeated"]) == (2, 59_999)
 
     @pytest.mark.parametrize(
         "form",

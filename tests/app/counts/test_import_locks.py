@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import IO, Any, cast
 
 import pytest
 from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
-from app.core.clock import FeedClock
 from app.core.database import open_database, reading, writing
 from app.core.errors import Conflict
-from app.counts import import_spool
-from app.counts.import_file import Imported, import_file
-from app.counts.importers import open_counts
+from app.counts.importers import spool
+from app.counts.schemas import ImportedFile
 from app.counts.tables import Count
 from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.main import create_app
 from app.maintenance.prune import all_keys, remove_slots
+from tests.support.count_files import Pipe, import_counts
 from tests.support.databases import on_postgresql
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.stored import select_rows
@@ -42,9 +41,8 @@ def file_of(*rows: tuple[str, int, int]) -> str:
     return "\n".join(["link_id,slot_start,count", *lines, ""])
 
 
-def run(engine: Engine, file: str, **options: Any) -> Imported:
-    with open_counts(io.BytesIO(file.encode())) as reader:
-        return import_file(engine, reader, FeedClock(lambda: None, lambda: 0), **options)
+def run(engine: Engine, file: str, **options: Any) -> ImportedFile:
+    return import_counts(engine, io.BytesIO(file.encode()), **options)
 
 
 def stored(engine: Engine) -> dict[tuple[str, int], int]:
@@ -136,31 +134,25 @@ class TestPosts:
 class TestImport:
     def test_locks_nothing_before_all_is_read_and_checked(self, engine, start):
         add_links(engine, "A", "B")
-        at_the_last_row, go_on = threading.Event(), threading.Event()
+        at_the_end, go_on = threading.Event(), threading.Event()
 
-        def slow(source: Any) -> Any:
-            yield from source
-            at_the_last_row.set()
-            assert go_on.wait(WAIT_SECONDS)
+        class Slow(Pipe):
+            def readinto(self, buffer: Any) -> int:
+                n = super().readinto(buffer)
+                if not n:
+                    at_the_end.set()
+                    assert go_on.wait(WAIT_SECONDS)
+                return n
 
-        class Slow:
-            def __init__(self, reader: Any) -> None:
-                self.grid, self.links, self.report, self.parts = reader.grid, reader.links, reader.report, reader.parts
-                self._reader = reader
-
-            def __iter__(self) -> Any:
-                return slow(self._reader)
-
-        def import_slowly() -> Imported:
-            with open_counts(io.BytesIO(file_of(("A", 0, 7), ("B", 0, 8)).encode())) as reader:
-                return import_file(engine, Slow(reader), FeedClock(lambda: None, lambda: 0))
+        def import_slowly() -> ImportedFile:
+            return import_counts(engine, cast(IO[bytes], Slow(file_of(("A", 0, 7), ("B", 0, 8)).encode())))
 
         imported = start(import_slowly)
-        assert at_the_last_row.wait(WAIT_SECONDS)
-        assert run(engine, file_of(("A", 0, 5))).told.stored == 1
+        assert at_the_end.wait(WAIT_SECONDS)
+        assert run(engine, file_of(("A", 0, 5))).stored == 1
         go_on.set()
-        told = imported.result(WAIT_SECONDS).told
-        assert (told.stored, told.replaced) == (1, 1)
+        report = imported.result(WAIT_SECONDS)
+        assert (report.stored, report.replaced) == (1, 1)
         assert stored(engine) == {("A", 0): 7, ("B", 0): 8}
 
     @on_postgresql
@@ -170,23 +162,23 @@ class TestImport:
             dry = start(
                 run, engine, file_of(("A", 0, 7), ("New", 0, 1)), create_links=True, dry_run=True, default_zone="UTC"
             )
-            told = dry.result(WAIT_SECONDS).told
-        assert (told.stored, told.links_created) == (2, 1)
+            report = dry.result(WAIT_SECONDS)
+        assert (report.stored, report.links_created) == (2, 1)
         assert select_rows(engine, "SELECT inhrelid FROM pg_inherits WHERE inhparent = 'counts'::regclass") == []
 
     @on_postgresql
     def test_two_with_the_same_links_in_another_order_both_store_all(self, engine, monkeypatch, start):
-        monkeypatch.setattr(import_spool.Spool.groups, "__defaults__", (1,))  # a link at a time
+        monkeypatch.setattr(spool, "MOST_IN_A_GROUP", 1)  # a link at a time
         add_links(engine, "A", "B")
-        others: list[Future[Imported]] = []
+        others: list[Future[ImportedFile]] = []
 
-        def after_a_link(_done: int, _of: int) -> None:
+        def after_a_link(_note: str) -> None:
             if not others:
                 others.append(start(run, engine, file_of(("B", 1, 2), ("A", 1, 2))))
                 wait_until(lambda: waiting(engine) == 1)
 
-        assert run(engine, file_of(("A", 0, 1), ("B", 0, 1)), note=after_a_link).told.stored == 2
-        assert others[0].result(WAIT_SECONDS).told.stored == 2
+        assert run(engine, file_of(("A", 0, 1), ("B", 0, 1)), note=after_a_link).stored == 2
+        assert others[0].result(WAIT_SECONDS).stored == 2
         assert stored(engine) == {("A", 0): 1, ("A", 1): 2, ("B", 0): 1, ("B", 1): 2}
 
     @on_postgresql

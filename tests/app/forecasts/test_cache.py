@@ -5,7 +5,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.core.database import Change, open_database, record_change, writing
-from app.counts.ingest import Batch, check_batch, store_counts
+from app.counts.ingest import check_counts, store_counts
 from app.main import create_app
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
 from tests.support.databases import on_postgresql
@@ -90,8 +90,8 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     row = rows(city, NOW, NOW + 1, [link_id])[0]
     engine = open_database(settings.database_url)
     with writing(engine) as session:  # and then the process that did this is killed
-        clock = client.app.state.clock
-        stored = store_counts(session, check_batch(session, Batch([link_id], [row["slot_start"]], [7], [0]), clock))
+        links, counts, _ = check_counts(session, {0: row | {"count": 7}}, client.app.state.clock)
+        stored = store_counts(session, links, counts)
         record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     engine.dispose()
     assert [link.link_id for link in stored.moved] == [link_id]
@@ -104,11 +104,11 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
     wait_until_following(client)
     batch = rows(city, NOW, NOW + 1, links)
     with writing(runtime.engine) as session:  # between this and its forecasts ...
-        taken = Batch(links, [row["slot_start"] for row in batch], [row["count"] for row in batch], [0] * len(links))
-        stored = store_counts(session, check_batch(session, taken, runtime.clock))
+        posted_links, counts, _ = check_counts(session, dict(enumerate(batch)), runtime.clock)
+        stored = store_counts(session, posted_links, counts)
         record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
-    assert runtime.forecast_cache.issue(stored.moved, stored.rows) == len(links)
+    assert runtime.forecast_cache.issue(list(stored.moved), stored.rows) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
     assert {said.slots()[0] for said in ready.values()} == {first.slots()[0]}
     assert ready[links[1]] == first

@@ -24,7 +24,8 @@ from app.links.tables import folder_name
 from app.main import create_app
 from app.registry.cleanup import sweep_store
 from app.registry.folder_store import FolderStore
-from app.training.link_training import data_fingerprint, train_link
+from app.training.link_training import LinkTraining, data_fingerprint
+from app.training.train_links import train_link
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network, save_network_model
 from model.network_model.network import NetworkModel, source_of
@@ -256,7 +257,7 @@ class TestForecasts:
         link_id = list(city.counts)[3]
         lags = tmp_path / "lags"
         lags.mkdir()
-        assert train_link(_link_series(city, link_id), lags, PLAN, resume=False).state == "trained"
+        assert train_link(LinkTraining(_link_series(city, link_id), PLAN), lags).state == "trained"
         assert shelve_models(client, lags, [link_id]) == [2]
         assert post(client, rows(city, NOW, NOW + 1))["forecasts_issued"] == len(city.counts)
         said = {one["link_id"]: one["forecasts"][0] for one in client.get("/v1/forecasts").json()["links"]}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.core.database import reading
-from app.counts.stored_series import stored_series
+from app.counts.series import stored_series
 from app.links.queries import link_or_404
 from app.training.aligned_counts import examined
 from tests.support.databases import on_sqlite

@@ -17,7 +17,7 @@ from app.core.database import reading, writing
 from app.core.schema import upgrade_schema
 from app.counts.tables import Count
 from app.links.tables import Link
-from app.maintenance.all_tables import CountCorrection, RetrainRun
+from app.maintenance.tables import CountCorrection, RetrainRun
 from app.settings import settings_from_environment
 from tests.support.databases import create_database
 from tests.support.every_table import AT, contents, engine_of, fill
@@ -141,21 +141,21 @@ class TestRefusals:
         assert "hidden" not in failed.output
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "message"),
         [
             ("UPDATE counts SET count = 3000000000 WHERE link_key = 1 AND slot_start = 900", "3000000000"),
             ("UPDATE links SET name = 'a' || char(0) || 'b' WHERE link_key = 1", "table links"),
             ("UPDATE trained_models SET fingerprint = fingerprint || 'f'", "table trained_models"),
         ],
     )
-    def test_what_postgresql_cannot_hold_is_said_and_nothing_stays(self, filled_database, new_database, change, said):
+    def test_what_postgresql_cannot_hold_is_named(self, filled_database, new_database, change, message):
         source, target = filled_database("sqlite"), new_database("postgresql")
         with sqlite3.connect(source.removeprefix("sqlite:///")) as connection:
             connection.execute(change)
         connection.close()
         refused = copy(source, target)
         assert refused.exit_code == 2
-        assert said in refused.stderr
+        assert message in refused.stderr
         assert len(refused.stderr.strip().splitlines()) == 1
         assert not any(contents(target).values())
 
@@ -189,14 +189,14 @@ def test_a_row_that_arrives_changed_or_gets_lost_is_named(filled_database, new_d
     source, target = filled_database("sqlite"), new_database(kind)
     engine = engine_of(target)
     upgrade_schema(engine)
-    for harm, said in ((SPOILERS, "count differs"), (LOSERS, "missing in the target")):
+    for harm, message in ((SPOILERS, "count differs"), (LOSERS, "missing in the target")):
         with engine.begin() as connection:
             for statement in harm[kind]:
                 connection.exec_driver_sql(statement)
         engine.dispose()
         failed = copy(source, target)
         assert failed.exit_code == 1
-        assert f"table counts, link_key=7, slot_start=1800: {said}" in failed.stderr
+        assert f"table counts, link_key=7, slot_start=1800: {message}" in failed.stderr
         assert not any(contents(target).values())  # nothing is kept
 
 

@@ -18,7 +18,7 @@ from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.maintenance import prune as pruning
-from app.maintenance.all_tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
+from app.maintenance.tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
 from app.settings import Settings, settings_from_environment
 from tests.support.databases import on_postgresql
 from tests.support.services import FLOWCAST
@@ -53,7 +53,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["db", "prune", *arguments])
 
 
-def told(done: Result) -> dict[str, int]:
+def printed(done: Result) -> dict[str, int]:
     assert done.exit_code == 0, done.output
     return {name: int(n.replace(",", "")) for name, n in re.findall(r"│ (\w+)\s+│\s+([\d,]+) │", done.stdout)}
 
@@ -96,14 +96,14 @@ def test_old_slots_go_and_newer_ones_stay(engine):
     old = {table: left(engine, table, table.slot_start < cutoff) for table in before}
     assert all(old.values())
     expected = {table.__tablename__: n for table, n in old.items()}
-    assert told(run("--older-than", "60", "--dry-run")) == expected
+    assert printed(run("--older-than", "60", "--dry-run")) == expected
     assert {table: left(engine, table) for table in before} == before  # it only looked
-    assert told(run("--older-than", "60")) == expected
+    assert printed(run("--older-than", "60")) == expected
     for table, n in before.items():
         assert left(engine, table) == n - old[table]
         assert left(engine, table, table.slot_start < cutoff) == 0
     assert left(engine, Count, Count.link_key == 3) == 0  # silent for longer than that
-    assert told(run("--older-than", "60")) == dict.fromkeys(expected, 0)
+    assert printed(run("--older-than", "60")) == dict.fromkeys(expected, 0)
 
 
 def test_a_part_at_a_time_removes_the_same(engine, monkeypatch):
@@ -113,11 +113,11 @@ def test_a_part_at_a_time_removes_the_same(engine, monkeypatch):
     cutoff = NEWEST + 900 - 60 * DAY
     old = left(engine, Forecast, Forecast.slot_start < cutoff)
     stays = left(engine, Forecast) - old
-    assert told(run("--older-than", "60"))["forecasts"] == old
+    assert printed(run("--older-than", "60"))["forecasts"] == old
     assert (left(engine, Forecast), left(engine, Forecast, Forecast.slot_start < cutoff)) == (stays, 0)
 
 
-def test_by_the_wall_clock_days_are_reckoned_from_now(engine, monkeypatch):
+def test_by_the_wall_clock_days_are_counted_from_now(engine, monkeypatch):
     monkeypatch.setenv("FLOWCAST_CLOCK", "wall")
     settings_from_environment.cache_clear()
     now = int(NOW.timestamp()) // 900 * 900
@@ -125,7 +125,7 @@ def test_by_the_wall_clock_days_are_reckoned_from_now(engine, monkeypatch):
         put_link(session, 1)
         days = (1, 59, 61, 90)
         put_rows(session, Count, [{"link_key": 1, "slot_start": now - d * DAY, "count": 1, "quality": 0} for d in days])
-    assert told(run("--older-than", "60"))["counts"] == 2
+    assert printed(run("--older-than", "60"))["counts"] == 2
     assert left(engine, Count) == 2
 
 
@@ -156,7 +156,7 @@ class TestRefusals:
         settings_from_environment.cache_clear()
         assert "--records-older-than=9 is refused; it must be at least 10" in run("--records-older-than", "9").stderr
 
-    def test_nothing_asked_for(self):
+    def test_no_days_given(self):
         refused = run()
         assert refused.exit_code == 2
         assert "--older-than DAYS" in refused.stderr
@@ -178,7 +178,7 @@ def put_run(session: Any, run_id: int, state: str, finished_at: datetime | None,
     session.execute(insert(RetrainRun).values(row | more))
 
 
-def test_old_records_go_but_what_the_schedule_and_the_shelf_go_by_stays(engine):
+def test_old_records_go_except_those_that_the_schedule_needs(engine):
     fill(engine, days=2)
     with writing(engine) as session:
         for run_id in range(1, 31):  # more than go at once
@@ -198,8 +198,8 @@ def test_old_records_go_but_what_the_schedule_and_the_shelf_go_by_stays(engine):
             session.execute(insert(AuditEntry).values(at=at, client="c", **entry))
         session.execute(insert(Activation).values(link_key=1, version=1, activated_at=LONG_AGO, activated_by="x"))
     expected = {"audit": 2, "retrain_runs": 31, "retrain_links": 2}
-    assert told(run("--records-older-than", "365", "--dry-run")) == expected
-    assert told(run("--records-older-than", "365")) == expected
+    assert printed(run("--records-older-than", "365", "--dry-run")) == expected
+    assert printed(run("--records-older-than", "365")) == expected
     with reading(engine) as session:
         assert set(session.scalars(select(RetrainRun.id))) == {32, 33, 34, 35, 36}
         assert sorted(session.scalars(select(RetrainLink.run_id))) == [32, 34, 36]
@@ -213,15 +213,15 @@ def test_empty_months_are_counted_and_go(engine):
     fill(engine)
     with writing(engine) as session:
         ensure_months(session, "counts", [0, 40 * DAY])
-    assert told(run("--older-than", "400", "--dry-run"))["empty_months"] == 2
-    assert told(run("--older-than", "400"))["empty_months"] == 2
-    assert "empty_months" not in told(run("--older-than", "400"))
+    assert printed(run("--older-than", "400", "--dry-run"))["empty_months"] == 2
+    assert printed(run("--older-than", "400"))["empty_months"] == 2
+    assert "empty_months" not in printed(run("--older-than", "400"))
 
 
 SILENT = "L6"  # which had its last count long ago
 
 
-def test_a_service_goes_on_during_a_prune_and_notices_a_link_without_counts(client, engine):
+def test_a_service_goes_on_during_a_prune_and_finds_a_link_without_counts(client, engine):
     n = 10_000
     with writing(engine) as session:
         for key in range(1, 7):

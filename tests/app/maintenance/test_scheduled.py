@@ -57,8 +57,8 @@ def fill(engine: Engine, months: int = 12) -> None:
         counts = [{"link_key": k, "slot_start": s, "count": 1, "quality": 0} for k in (1, 2) for s in slots]
         put_rows(session, Count, counts)
         session.execute(insert(CountCorrection), [one | {"replaced_at": NOW} for one in counts[:5]])
-        said = {"model_version": 0, "expected": 1.0, "level": 0.9, "method": 4, "filled_lags": 0, "issued_at": 0}
-        rows = [{"link_key": 1, "slot_start": s, "horizon": h, **said} for s in slots for h in (1, 2)]
+        given = {"model_version": 0, "expected": 1.0, "level": 0.9, "method": 4, "filled_lags": 0, "issued_at": 0}
+        rows = [{"link_key": 1, "slot_start": s, "horizon": h, **given} for s in slots for h in (1, 2)]
         put_rows(session, Forecast, rows)
 
 
@@ -74,19 +74,19 @@ def months(engine: Engine, table: str = "counts") -> set[int]:
 
 @ONLY_POSTGRESQL
 class TestDropping:
-    def test_old_months_go_as_a_whole_and_the_one_that_is_partly_old_row_by_row(self, engine):
+    def test_old_months_go_as_a_whole_and_a_partly_old_one_row_by_row(self, engine):
         fill(engine)
         cutoff = month_begin(THIS_MONTH - 5) + 4 * 900  # four of that month's ten slots are old
         old = {table: rows_of(engine, table, table.slot_start < cutoff) for table in (Count, Forecast)}
         assert old == {Count: 2 * 64, Forecast: 2 * 64}
         before = {table: rows_of(engine, table) for table in old}
-        told: list[tuple[str, int]] = []
-        prune(engine, Old(cutoff, None), lambda table, n: told.append((table, n)))
+        reported: list[tuple[str, int]] = []
+        prune(engine, Old(cutoff, None), lambda table, n: reported.append((table, n)))
         assert {table: rows_of(engine, table) for table in old} == {table: before[table] - old[table] for table in old}
         assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
-        assert sum(n for table, n in told if table == "counts") == old[Count]
+        assert sum(n for table, n in reported if table == "counts") == old[Count]
         assert months(engine) == months(engine, "forecasts") == set(range(THIS_MONTH - 5, THIS_MONTH + 1))
-        assert [n for table, n in told if table == "counts"][:6] == [20] * 6  # a month each
+        assert [n for table, n in reported if table == "counts"][:6] == [20] * 6  # a month each
         with writing(engine) as session:  # late counts of a month that went bring it back
             put_rows(session, Count, [{"link_key": 1, "slot_start": cutoff - 90 * DAY, "count": 1, "quality": 0}])
         assert month_of(cutoff - 90 * DAY) in months(engine)
@@ -175,7 +175,7 @@ class TestSchedule:
         assert row.figures["counts_removed"] == before - rows_of(engine, Count) > 0
 
     @on_sqlite
-    def test_days_that_something_needs_are_kept_and_the_refusal_is_told(self, engine, database_url, caplog):
+    def test_days_that_something_needs_are_kept_and_the_refusal_is_stored(self, engine, database_url, caplog):
         fill(engine)
         put_upkeep(engine)
         with writing(engine) as session:
@@ -237,8 +237,8 @@ def test_the_worker_prunes_by_schedule_once_of_two_and_makes_months_ahead(engine
         running_worker(database_url, tmp_path, **settings),
     ):
         wait_until(is_done, explain=(tmp_path / "worker.log").read_text)
-    said = [json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines()]
-    pruned = [line for line in said if line["message"] == "pruned"]
+    lines = [json.loads(line) for line in (tmp_path / "worker.log").read_text().splitlines()]
+    pruned = [line for line in lines if line["message"] == "pruned"]
     assert [line["counts_removed"] for line in pruned] == [before - rows_of(engine, Count)]
     assert rows_of(engine, Count, Count.slot_start < NOW.timestamp() - 60 * DAY) == 0
     assert rows_of(engine, Count, Count.slot_start > time.time() - 60 * DAY) == newer

@@ -26,8 +26,8 @@ from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import ArtifactRef
 from app.registry.register import register_model
 from app.registry.store import ArtifactAway, StoreAway
-from app.training.network_options import NetworkTraining
-from app.training.network_training import train_networks
+from app.training.network_stage import NetworkTraining
+from app.training.train_links import train_links
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST
 from model.artifacts.link_models import load_model
@@ -296,7 +296,7 @@ class TestNetworks:
         folder = tmp_path / "network"
         how = NetworkTraining.of("NETWORK", {"held_out_days": 4, "max_iter": 1, "mu": (1e-3,)})
         series = city_series(2)
-        outcomes = list(train_networks(series, folder, how, {}, jobs=1))
+        outcomes = list(train_links(series, folder, how, jobs=1))
         assert {outcome.state for outcome in outcomes} == {"trained"}, outcomes
         return [folder / one.link_id for one in series]
 

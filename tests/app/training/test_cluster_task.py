@@ -12,14 +12,15 @@ from app.demo.city import sample_city
 from app.training.cluster import code_facts, difference
 from app.training.cluster_task import (
     MAX_NETWORKS,
-    LinkTraining,
+    ClusterTask,
     NetworkFiles,
     TrainedLink,
     store_artifact,
     train_in_workspace,
 )
-from app.training.link_training import ActiveModel, train_link
-from app.training.prepare import Prepared
+from app.training.link_training import LinkTraining
+from app.training.network_stage import ActiveModel
+from app.training.train_links import train_link
 from model.artifacts.artifact import read_artifact
 from model.artifacts.folder import MANIFEST
 from model.artifacts.link_models import load_model
@@ -38,17 +39,17 @@ def series() -> LinkSeries:
 
 @pytest.fixture(scope="module")
 def returned(series: LinkSeries, tmp_path_factory: pytest.TempPathFactory) -> TrainedLink:
-    return train_in_workspace(training_of(series), None, tmp_path_factory.mktemp("there") / "room")
+    return train_in_workspace(task_of(series), None, tmp_path_factory.mktemp("there") / "room")
 
 
-def training_of(series: LinkSeries, active: ActiveModel | None = None, plan: TrainingPlan = PLAN) -> LinkTraining:
-    return LinkTraining.of(Prepared(series, None, active, None), plan)
+def task_of(series: LinkSeries, active: ActiveModel | None = None, plan: TrainingPlan = PLAN) -> ClusterTask:
+    return ClusterTask.of(LinkTraining(series, plan, active=active))
 
 
 def test_what_comes_back_is_what_would_have_been_trained_here(series, returned, tmp_path):
-    here = train_link(series, tmp_path, PLAN, False)
+    here = train_link(LinkTraining(series, PLAN), tmp_path)
     active = ActiveModel(tmp_path / series.link_id, read_artifact(tmp_path / series.link_id).fingerprint)
-    there = train_in_workspace(training_of(series, active), None, tmp_path / "room")
+    there = train_in_workspace(task_of(series, active), None, tmp_path / "room")
     assert list((tmp_path / "room").iterdir()) == []  # nothing is left behind
     assert "active" in there.outcome.about["held_out"]
     assert returned.outcome.about == here.about
@@ -77,7 +78,7 @@ def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, 
 
 def test_a_link_that_cannot_be_trained_brings_the_reason_and_no_files(series, tmp_path):
     short = replace(series, counts=series.counts[:50], suspect=series.suspect[:50])
-    came = train_in_workspace(training_of(short), None, tmp_path)
+    came = train_in_workspace(task_of(short), None, tmp_path)
     assert (came.outcome.state, came.files) == ("failed", {})
     assert store_artifact(came, tmp_path) == came.outcome
     assert came.outcome.reason
@@ -91,7 +92,7 @@ def test_a_cancelled_training_ends_and_leaves_no_file(series, tmp_path):
         raise CancelledError
 
     plan = replace(PLAN, algorithm="KR_SML")
-    came = train_in_workspace(training_of(series, plan=plan), None, tmp_path, cancel)
+    came = train_in_workspace(task_of(series, plan=plan), None, tmp_path, cancel)
     assert (len(evaluations), came.outcome.state, came.files) == (1, "failed", {})
     assert list(tmp_path.iterdir()) == []
 
@@ -101,7 +102,7 @@ def test_a_dask_worker_keeps_few_networks_and_writes_each_once(series, tmp_path)
 
     def send(number: int) -> Path:
         network = NetworkFiles(f"{number:064x}", {MANIFEST: b"{}"})
-        train_in_workspace(training_of(series), network, tmp_path)
+        train_in_workspace(task_of(series), network, tmp_path)
         return kept / network.fingerprint
 
     first = send(1)
@@ -115,7 +116,7 @@ def test_a_dask_worker_keeps_few_networks_and_writes_each_once(series, tmp_path)
     assert not first.exists()
 
 
-def test_other_code_is_told_with_both_values():
+def test_other_code_is_named_with_both_values():
     assert difference(code_facts()) == ""
     assert (
         difference(code_facts() | {"flowcast": "0.0.9"})

@@ -8,7 +8,7 @@ def figures(**errors):
 
 
 @pytest.mark.parametrize(
-    ("errors", "activated", "said"),
+    ("errors", "activated", "reason"),
     [
         ({"candidate": 9.0, "active": 10.0, "profile": 10.0}, True, "more than 1.0%"),
         ({"candidate": 9.95, "active": 10.0, "profile": 12.0}, False, "the active model"),
@@ -19,10 +19,10 @@ def figures(**errors):
         ({"candidate": 9.9, "active": 10.0, "profile": 10.0}, False, "9.9"),  # exactly the margin is not below it
     ],
 )
-def test_if_better_needs_both_beaten_by_the_margin(errors, activated, said):
+def test_if_better_needs_both_beaten_by_the_margin(errors, activated, reason):
     decision = decide(figures(**errors), "if_better", 0.01)
     assert decision.activate is activated
-    assert said in decision.reason
+    assert reason in decision.reason
 
 
 def test_the_profile_wins_where_it_alone_is_not_beaten():

@@ -1,15 +1,19 @@
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 from sqlalchemy import text
 
 from app.core.database import database_now, writing
 from app.training import execute_run as execute_run
-from app.training import prepare as prepare_links
+from app.training.network_stage import NetworkTraining
 from app.training.queries import claim_run, renew_lease, waiting_links
-from app.training.work import Work
+from app.training.run_context import RunContext
+from app.training.schemas import ContextPart
+from app.training.train_run import prepare_links
 from app.worker.worker import Worker
+from model.network_model.context import ContextParts
 from tests.support.city import PLAN
 from tests.support.databases import on_postgresql, on_sqlite
 
@@ -22,6 +26,12 @@ def retrain(client, status=202, **body):
     answer = client.post("/v1/admin/retrain", json={"links": "all", "algorithm": "KR", "parameters": KR} | body)
     assert answer.status_code == status, answer.text
     return answer
+
+
+def queue(client, status=202, **body):
+    answer = client.post("/v1/admin/retrain", json={"links": "all", **body})
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 @pytest.fixture
@@ -80,7 +90,7 @@ class TestRetrain:
     def test_what_cannot_be_is_refused(self, client, city, body, status):
         retrain(client, status, **body)
 
-    def test_of_requests_at_once_one_gets_each_link_and_the_others_are_told_so(self, client, city):
+    def test_of_requests_at_once_one_gets_each_link_and_the_others_a_conflict(self, client, city):
         start, answers = threading.Barrier(6), []
 
         def ask() -> None:
@@ -105,9 +115,45 @@ class TestRetrain:
         assert client.delete("/v1/admin/retrain/999").status_code == 404
 
 
+class TestNetworkRequests:
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            ({"algorithm": "NETWORK", "parameters": {"lags": 12}}, "parameters.lags='12' is refused"),
+            ({"algorithm": "NETWORK", "parameters": {"bandwidth": 2.0}}, "parameters.bandwidth='2.0' is refused"),
+            (
+                {"algorithm": "KR", "parameters": {"context": ["lags"]}},
+                "it must be left out: it concerns NETWORK and best alone",
+            ),
+            ({"algorithm": "best", "parameters": {"context": ["rain"]}}, "parameters.context.0='rain' is refused"),
+            ({"algorithm": "best", "parameters": {"context": []}}, "parameters.context='[]' is refused"),
+            ({"refresh": True}, "refresh='true' is refused; it needs the algorithm NETWORK"),
+            ({"algorithm": "best", "refresh": True}, "refresh='true' is refused"),
+            (
+                {"algorithm": "NETWORK", "refresh": True, "parameters": {"mu": [1.0]}},
+                "parameters.mu='[1.0]' is refused; it must be left out: a refresh learns nothing anew",
+            ),
+        ],
+    )
+    @on_sqlite
+    def test_what_does_not_concern_a_network_is_refused_by_name(self, client, put_link, body, message):
+        put_link("A")
+        assert message in queue(client, 422, **body)["detail"]
+
+    def test_a_refresh_needs_a_network_model(self, client, put_link):
+        put_link("A")
+        assert "there is no active network model" in queue(client, 409, algorithm="NETWORK", refresh=True)["detail"]
+
+    def test_best_takes_the_parameters_of_both(self, client, put_link):
+        put_link("A")
+        given = {"lags": 12, "held_out_days": 4, "context": list(get_args(ContextPart))}
+        assert given["context"] == ContextParts().names
+        assert queue(client, algorithm="best", parameters=given)["parameters"] == given
+
+
 @pytest.mark.journey
 class TestWorker:
-    def test_trains_compares_and_tells(self, client, city, worker, settings):
+    def test_trains_compares_and_activates(self, client, city, worker, settings):
         run = retrain(client, activate="always", **LEARNT).json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
@@ -146,19 +192,19 @@ class TestWorker:
         assert [link["link_id"] for link in failed] == ["new"]
         assert "counts" in failed[0]["reason"]
 
-    def test_a_lost_run_is_taken_up_and_only_what_is_left_is_trained(self, client, city, worker, settings):
+    def test_a_lost_run_is_claimed_and_only_what_is_left_is_trained(self, client, city, worker, settings):
         run = retrain(client, activate="never").json()["run_id"]
         engine = client.app.state.engine
         long_ago = datetime.now(UTC) - timedelta(minutes=1)
         with writing(engine) as session:
-            assert claim_run(session, "dead", long_ago, timedelta(seconds=10)).id == run
+            assert claim_run(session, "dead", long_ago).id == run
         assert worker.work_once()
         assert client.get(f"/v1/admin/retrain/{run}").json()["state"] == "succeeded"
 
     def test_a_run_whose_worker_lives_is_left_alone(self, client, city, worker):
         retrain(client)
         with writing(client.app.state.engine) as session:
-            claim_run(session, "alive", datetime.now(UTC), timedelta(seconds=10))
+            claim_run(session, "alive", datetime.now(UTC))
         assert not worker.work_once()
 
     @on_postgresql
@@ -171,7 +217,7 @@ class TestWorker:
         run = retrain(client).json()["run_id"]
         engine = client.app.state.engine
         with writing(engine) as session:
-            claim_run(session, "alive", database_now(session), timedelta(seconds=10))
+            claim_run(session, "alive", database_now(session))
         monkeypatch.setattr("app.worker.worker.datetime", Ahead)
         monkeypatch.setattr("app.core.database.datetime", Ahead)
         assert not worker.work_once()
@@ -192,15 +238,15 @@ class TestWorker:
         run = retrain(client, **asked).json()["run_id"]
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
-        told = "the model store s3://nowhere is out of reach: EndpointConnectionError"
-        assert (shown["state"], shown["detail"], shown["links"][0]["reason"]) == ("failed", told, told)
+        reason = "the model store s3://nowhere is out of reach: EndpointConnectionError"
+        assert (shown["state"], shown["detail"], shown["links"][0]["reason"]) == ("failed", reason, reason)
         with writing(client.app.state.engine) as session:
             session.execute(text("DELETE FROM trained_models"))  # with nothing to compare with, it is trained
         run = retrain(client, **asked).json()["run_id"]
         assert worker.work_once()
         [link] = client.get(f"/v1/admin/retrain/{run}").json()["links"]
         assert link["state"] == "failed"
-        assert link["reason"] == f"it was trained and could not be registered: {told}"
+        assert link["reason"] == f"it was trained and could not be registered: {reason}"
         assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
     def test_of_workers_that_claim_at_once_one_gets_the_run(self, client, city):
@@ -209,7 +255,7 @@ class TestWorker:
 
         def claim(name: str) -> None:
             with writing(engine) as session:
-                got.append(claim_run(session, name, datetime.now(UTC), timedelta(seconds=10)))
+                got.append(claim_run(session, name, datetime.now(UTC)))
 
         threads = [threading.Thread(target=claim, args=(f"w{i}",)) for i in range(6)]
         for thread in threads:
@@ -221,13 +267,13 @@ class TestWorker:
     @on_sqlite
     def test_a_stopped_worker_releases_its_run_to_the_next(self, client, city, worker, open_worker, monkeypatch):
         run = retrain(client, activate="never").json()["run_id"]
-        settle = execute_run.settle
+        register = execute_run.register_outcome
 
-        def settle_and_stop(*given):
-            settle(*given)
+        def register_and_stop(*given):
+            register(*given)
             worker.stop()
 
-        monkeypatch.setattr(execute_run, "settle", settle_and_stop)
+        monkeypatch.setattr(execute_run, "register_outcome", register_and_stop)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert (shown["state"], shown["progress"]["done"]) == ("queued", 1)
@@ -241,23 +287,23 @@ class TestWorker:
         run = retrain(client, activate="never").json()["run_id"]
         engine = client.app.state.engine
         with writing(engine) as session:
-            lost = claim_run(session, "paused", datetime.now(UTC) - timedelta(minutes=1), timedelta(seconds=10))
+            lost = claim_run(session, "paused", datetime.now(UTC) - timedelta(minutes=1))
             links = waiting_links(session, run)
         assert worker.work_once()
-        work = Work(engine, settings, lost, "paused")
-        assert not any(prepare_links.mark_training(work, link) for link in links)
+        context = RunContext(engine, settings, lost, "paused", threading.Event())
+        assert not list(prepare_links(context, NetworkTraining(), links, {}))
         assert client.get(f"/v1/admin/retrain/{run}").json()["progress"]["done"] == len(city.counts)
 
     def test_a_link_deleted_while_it_trains_harms_no_other(self, client, city, worker, monkeypatch):
         gone, *others = sorted(city.counts)
         run = retrain(client, activate="never").json()["run_id"]
-        settle = execute_run.settle
+        register = execute_run.register_outcome
 
-        def delete_and_settle(*given):
+        def delete_and_register(*given):
             client.delete(f"/v1/links/{gone}", params={"force": True})
-            settle(*given)
+            register(*given)
 
-        monkeypatch.setattr(execute_run, "settle", delete_and_settle)
+        monkeypatch.setattr(execute_run, "register_outcome", delete_and_register)
         assert worker.work_once()
         shown = client.get(f"/v1/admin/retrain/{run}").json()
         assert shown["state"] == "succeeded"
@@ -282,7 +328,7 @@ class TestWorker:
 
 
 class TestActivate:
-    def test_activating_the_active_version_of_a_link_without_history_says_so(self, client, city):
+    def test_activating_the_active_version_works_without_history(self, client, city):
         link_id = sorted(city.counts)[0]
         with writing(client.app.state.engine) as session:
             session.execute(text("DELETE FROM activations"))

@@ -1,4 +1,4 @@
-"""Runs that nobody asked for: by the schedule, and where accuracy fell."""
+"""Runs that no person requests: by the schedules, and where accuracy fell."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from app.links.tables import Link
 from app.registry.tables import ModelVersion
 from app.settings import Settings
 from app.training.tables import RetrainLink, RetrainRun
-from app.worker.triggers import Triggers, Watch, make_due_runs
+from app.worker.triggers import Triggers
 from tests.support.stored import put_rows
 
 NIGHTLY = "0 3 * * *"
@@ -69,7 +69,7 @@ class TestSchedule:
         settings = settings.model_copy(update={"retrain_schedule": NIGHTLY})
 
         def look(clock=clock, since=None):
-            return Triggers(engine, settings, clock, Watch(since or NOW)).make_due_runs()
+            return Triggers(engine, settings, clock, since or NOW).queue_due_runs()
 
         return look
 
@@ -100,7 +100,7 @@ class TestSchedule:
         clock.moment = NOW + DAY
         watch()
         end_runs(engine, clock.moment)
-        monkeypatch.setattr("app.worker.triggers.occasion_made", lambda *_: False)  # it looked a moment too early
+        monkeypatch.setattr("app.worker.triggers.occasion_has_run", lambda *_: False)  # it looked a moment too early
         assert watch() == []
         assert len(runs(engine)) == 1
 
@@ -119,23 +119,25 @@ class TestSchedule:
 
     def test_off_by_default(self, engine, settings, clock):
         add_link(engine)
+        triggers = Triggers(engine, settings, clock)
         for day in range(3):
             clock.moment = NOW + day * DAY
-            assert make_due_runs(engine, settings, clock) == []
+            assert triggers.queue_due_runs() == []
 
     def test_a_process_remembers_since_when_it_watches(self, engine, settings, clock):
         add_link(engine)
         settings = settings.model_copy(update={"retrain_schedule": NIGHTLY})
-        assert make_due_runs(engine, settings, clock) == []
+        triggers = Triggers(engine, settings, clock)
+        assert triggers.queue_due_runs() == []
         clock.moment = NOW + DAY
-        assert len(make_due_runs(engine, settings, clock)) == 1
+        assert len(triggers.queue_due_runs()) == 1
 
 
 class TestRefresh:
     @pytest.fixture
     def watch(self, engine, settings, clock):
         settings = settings.model_copy(update={"refresh_schedule": NIGHTLY, "retrain_algorithm": "best"})
-        return lambda: Triggers(engine, settings, clock, Watch(NOW)).make_due_runs()
+        return lambda: Triggers(engine, settings, clock, NOW).queue_due_runs()
 
     def test_network_models_are_refreshed_and_links_with_counts_alone_taken_in(self, engine, clock, watch):
         put_city(engine, {"network": 0}, algorithm="NETWORK")
@@ -165,7 +167,7 @@ class TestRefresh:
         add_link(engine)
         clock.moment = NOW + DAY
         settings = settings.model_copy(update={"retrain_schedule": NIGHTLY, "retrain_algorithm": "best"})
-        Triggers(engine, settings, clock, Watch(NOW)).make_due_runs()
+        Triggers(engine, settings, clock, NOW).queue_due_runs()
         assert [run.algorithm for run in runs(engine)] == ["best"]
 
 
@@ -202,7 +204,7 @@ class TestTrigger:
 
     @pytest.fixture
     def watch(self, engine, settings, clock):
-        return lambda: Triggers(engine, settings, clock, Watch(NOW)).make_due_runs()
+        return lambda: Triggers(engine, settings, clock, NOW).queue_due_runs()
 
     def test_a_link_whose_realised_rmse_exceeds_the_held_out_one(self, engine, settings, watch):
         put_city(engine, {"bad": 14, "good": 12})
@@ -245,8 +247,8 @@ class TestTrigger:
         put_city(engine, {"B": 10})
         assert watch() == []
 
-    def test_what_another_version_said_is_not_held_against_the_active_one(self, engine, watch):
-        put_city(engine, {"A": 20}, spoken=1, active=2)
+    def test_forecasts_of_another_version_do_not_count(self, engine, watch):
+        put_city(engine, {"A": 20}, version=1, active=2)
         assert watch() == []
 
     def test_a_model_without_a_held_out_figure_promises_nothing(self, engine, watch):
@@ -254,18 +256,18 @@ class TestTrigger:
         assert watch() == []
 
     def test_measured_every_few_minutes_only(self, engine, settings, clock):
-        triggers = Triggers(engine, settings, clock, Watch(NOW))
-        assert triggers.make_due_runs() == []
+        triggers = Triggers(engine, settings, clock, NOW)
+        assert triggers.queue_due_runs() == []
         put_city(engine, {"A": 20})
-        assert triggers.make_due_runs() == []
+        assert triggers.queue_due_runs() == []
 
     def test_off_by_default(self, engine, settings, clock):
         put_city(engine, {"A": 20})
         off = settings.model_copy(update={"retrain_trigger": 0.0})
-        assert Triggers(engine, off, clock, Watch(NOW)).make_due_runs() == []
+        assert Triggers(engine, off, clock, NOW).queue_due_runs() == []
 
 
-def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_out=10.0, algorithm="KR"):
+def put_city(engine, errors, *, slots=96, until=NOW, version=1, active=1, held_out=10.0, algorithm="KR"):
     """Links whose forecasts were off by so many vehicles in every slot up to a moment."""
     last = int(until.timestamp()) // SLOT * SLOT
     starts = [last - SLOT * i for i in range(slots)]
@@ -274,7 +276,7 @@ def put_city(engine, errors, *, slots=96, until=NOW, spoken=1, active=1, held_ou
         with writing(engine) as session:
             session.add(version_row(key, active, held_out, algorithm))
             put_rows(session, Count, [{"link_key": key, "slot_start": at, "count": 50, "quality": 0} for at in starts])
-            put_rows(session, Forecast, [forecast(key, at, spoken, 50.0 + error) for at in starts])
+            put_rows(session, Forecast, [forecast(key, at, version, 50.0 + error) for at in starts])
 
 
 def forecast(key, at, version, expected):

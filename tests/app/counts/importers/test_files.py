@@ -3,7 +3,8 @@ import io
 
 import pytest
 
-from app.counts.importers import CountFileError, open_counts
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
 from tests.support.count_files import HEADER, ROW, Pipe, read_bytes, zipped
 
 BAD = b"Ba,2006-10-02T10:15:00Z,-1\n"
@@ -15,7 +16,7 @@ def test_plain_and_packed_files_read_alike_by_path_and_from_a_pipe(pack, tmp_pat
     path = tmp_path / "counts"
     path.write_bytes(pack(HEADER + ROW))
     for source in (path, str(path), Pipe(path.read_bytes())):
-        with open_counts(source) as reader:
+        with CountReader(source) as reader:
             assert [count.count for count in reader] == [12]
 
 
@@ -30,7 +31,7 @@ def test_all_members_of_an_archive_are_read_each_by_its_own_layout():
 
 def test_a_member_of_unknown_layout_is_named_before_anything_is_read():
     with pytest.raises(CountFileError, match=r"readme.txt has an unknown layout: it starts with 'Hello'"):
-        open_counts(io.BytesIO(zipped(**{"one.csv": HEADER + ROW, "readme.txt": b"Hello\n"})))
+        CountReader(io.BytesIO(zipped(**{"one.csv": HEADER + ROW, "readme.txt": b"Hello\n"})))
 
 
 def test_folders_and_resource_forks_of_an_archive_are_passed_over():
@@ -56,7 +57,7 @@ def test_a_file_that_holds_no_counts_has_a_clear_error_of_one_line(data, message
     path = tmp_path / "counts"
     path.write_bytes(data)
     with pytest.raises(CountFileError, match=message) as refused:
-        open_counts(path)
+        CountReader(path)
     assert str(refused.value).startswith(str(path))
     assert "\n" not in str(refused.value)
 
@@ -64,7 +65,7 @@ def test_a_file_that_holds_no_counts_has_a_clear_error_of_one_line(data, message
 def test_a_truncated_gzip_gives_what_it_holds_and_then_the_error():
     rows = b"".join(b"Ba,2006-10-02T10:15:00Z,%d\n" % (count * 7919 % 9973) for count in range(20_000))
     counts = []
-    with open_counts(io.BytesIO(gzip.compress(HEADER + rows)[:-2000])) as reader:  # noqa: SIM117
+    with CountReader(io.BytesIO(gzip.compress(HEADER + rows)[:-2000])) as reader:  # noqa: SIM117
         with pytest.raises(CountFileError, match="is truncated"):
             counts.extend(reader)
     assert reader.report.rows == len(counts) > 0
@@ -72,9 +73,9 @@ def test_a_truncated_gzip_gives_what_it_holds_and_then_the_error():
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
     with pytest.raises(CountFileError, match=r"absent.csv cannot be read: No such file or directory"):
-        open_counts(tmp_path / "absent.csv")
+        CountReader(tmp_path / "absent.csv")
     with pytest.raises(CountFileError, match="cannot be read: Is a directory"):
-        open_counts(tmp_path)
+        CountReader(tmp_path)
 
 
 def test_a_damaged_member_is_an_error():

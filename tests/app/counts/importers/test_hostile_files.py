@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.counts.importers import CountFileError, layouts, open_counts, progress, unpacking
+from app.counts.importers import unpacking
+from app.counts.importers.reader import CountReader, layouts
+from app.counts.importers.record import CountFileError
 from tests.support.count_files import (
     HEADER,
     ROW,
@@ -127,7 +129,7 @@ def test_rows_nested_deeply_in_a_report_are_refused():
 
 
 class Endless(io.RawIOBase):
-    """A first line, then one that never ends, as far as anybody would wait."""
+    """A first line, then one that never ends, for as long as a test could wait."""
 
     def __init__(self, first: bytes, filler: bytes, size: int) -> None:
         self._first, self._filler, self._left = first, filler, size
@@ -146,18 +148,18 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("filler", [b",", b"a,", b'"', b"1"])
 def test_a_line_without_end_takes_no_memory(filler: bytes):
     with little_memory():
-        with open_counts(Endless(HEADER, filler, 40 * MEGABYTE), layout="flowcast-csv") as reader:
+        with CountReader(Endless(HEADER, filler, 40 * MEGABYTE), layout="flowcast-csv") as reader:
             assert list(reader) == []
         assert reader.report.refused == 1
         with pytest.raises(CountFileError, match="unknown layout"):
-            open_counts(Endless(b"", filler, 40 * MEGABYTE))
+            CountReader(Endless(b"", filler, 40 * MEGABYTE))
 
 
 @pytest.mark.parametrize("layout", sorted(PLAIN))
 def test_a_file_cannot_name_links_without_end(layout, monkeypatch):
     """A gap names a link as well as a count does, and memory holds each."""
     names = ("0970", "0100", "Ba", "Cf", "1108148", "M25/4490A")
-    monkeypatch.setattr(progress, "MOST_LINKS", 3)
+    monkeypatch.setattr("app.counts.importers.reader.MOST_LINKS", 3)
     first, *rows = TEXTS[layout] if layout not in ("flowcast-jsonl", "pems-5min") else ["", *TEXTS[layout]]
     if layout == "flowcast-json":
         row = {"slot_start": "2006-10-02T10:15:00Z", "count": None}
@@ -179,15 +181,15 @@ class TestUnpacking:
     def test_gzip_that_unpacks_to_too_much_is_refused_while_it_is_unpacked(self):
         packed = gzip.compress(HEADER + bytes(40 * MEGABYTE))
         with little_memory():
-            said = read_or_refuse(packed, most_unpacked=8 * MEGABYTE)
-        assert said == "the stream unpacks to more than the 8 MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
+            reason = read_or_refuse(packed, most_unpacked=8 * MEGABYTE)
+        assert reason == "the stream unpacks to more than the 8 MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
 
     def test_so_is_an_archive_whose_members_do_so_together(self):
         member = HEADER + bytes(3 * MEGABYTE)
         packed = zipped(**{f"{i}.csv": member for i in range(4)})
         assert read_or_refuse(packed, most_unpacked=13 * MEGABYTE) is None
-        said = read_or_refuse(packed, most_unpacked=8 * MEGABYTE)
-        assert said == "the stream/2.csv unpacks to more than the 8 MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
+        reason = read_or_refuse(packed, most_unpacked=8 * MEGABYTE)
+        assert reason == "the stream/2.csv unpacks to more than the 8 MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
 
     def test_so_is_gzip_in_an_archive(self):
         packed = zipped(**{"a.csv.gz": gzip.compress(HEADER + bytes(20 * MEGABYTE))})
@@ -196,8 +198,8 @@ class TestUnpacking:
     def test_a_small_file_that_unpacks_a_thousandfold_is_refused_early(self, monkeypatch):
         monkeypatch.setattr(unpacking, "UNSUSPICIOUS", MEGABYTE)
         packed = gzip.compress(HEADER + bytes(20 * MEGABYTE))
-        said = read_or_refuse(packed, most_unpacked=4096 * MEGABYTE)
-        assert said == "the stream unpacks to more than 250 times its size; no file of counts does"
+        reason = read_or_refuse(packed, most_unpacked=4096 * MEGABYTE)
+        assert reason == "the stream unpacks to more than 250 times its size; no file of counts does"
 
     def test_files_of_counts_are_far_from_that(self):
         day = "\n".join([SURVEY_HEADER, *(survey_row(f"2006-10-{i + 1:02}", [0] * 96) for i in range(31)), ""]).encode()
@@ -209,8 +211,8 @@ class TestUnpacking:
         with zipfile.ZipFile(packed, "w", method) as archive:
             archive.writestr("a.csv", HEADER + bytes(20 * MEGABYTE))
         with little_memory():
-            said = read_or_refuse(packed.getvalue())
-        assert said == f"the stream/a.csv is packed by method {method}; it must be stored or deflated"
+            reason = read_or_refuse(packed.getvalue())
+        assert reason == f"the stream/a.csv is packed by method {method}; it must be stored or deflated"
 
     def test_an_archive_of_many_members_is_refused_before_they_are_looked_at(self):
         names = {f"{i}.csv": b"" for i in range(unpacking.MOST_MEMBERS + 1)}
@@ -226,12 +228,12 @@ class TestUnpacking:
         "inner", [zipped(a=HEADER + ROW), gzip.compress(gzip.compress(HEADER + ROW))], ids=["zip", "gzip of gzip"]
     )
     def test_archives_within_archives_are_refused(self, inner):
-        said = read_or_refuse(zipped(**{"inner": inner}))
-        assert said == "the stream/inner is an archive within an archive; unpack it first"
+        reason = read_or_refuse(zipped(**{"inner": inner}))
+        assert reason == "the stream/inner is an archive within an archive; unpack it first"
 
     def test_gzip_within_gzip_is_refused(self):
-        said = read_or_refuse(gzip.compress(gzip.compress(HEADER + ROW)))
-        assert said == "the stream is an archive within an archive; unpack it first"
+        reason = read_or_refuse(gzip.compress(gzip.compress(HEADER + ROW)))
+        assert reason == "the stream is an archive within an archive; unpack it first"
 
 
 class TestNamesInArchives:
@@ -242,7 +244,7 @@ class TestNamesInArchives:
         assert len(counts) == 1
         assert list(tmp_path.rglob("*")) == []
 
-    def test_a_name_cannot_speak_to_the_terminal_or_the_log(self):
+    def test_a_name_cannot_control_the_terminal_or_the_log(self):
         packed = zipped(**{"\x1b[2J\r\nroot: all is well": HEADER + b"?" * 9 + b"\n", "b" * 9000: HEADER + b"?\n"})
         _, reader = read_bytes(packed)
         sources = [refusal.source for refusal in reader.report.refusals]
@@ -255,13 +257,13 @@ class TestNamesInArchives:
             link = zipfile.ZipInfo("counts.csv")
             link.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(link, "/etc/passwd")
-        said = read_or_refuse(packed.getvalue())
-        assert said == "the stream/counts.csv is a symbolic link; it must be a file"
+        reason = read_or_refuse(packed.getvalue())
+        assert reason == "the stream/counts.csv is a symbolic link; it must be a file"
 
     def test_a_pipe_is_bounded_too(self):
         pipe = Pipe(gzip.compress(HEADER + bytes(9 * MEGABYTE)))
         with (
             pytest.raises(CountFileError, match="unpacks to more than"),
-            open_counts(pipe, most_unpacked=MEGABYTE) as r,
+            CountReader(pipe, most_unpacked=MEGABYTE) as r,
         ):
             list(r)

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers import CountFileError, Quality, open_counts
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
+from app.counts.tables import Quality
 from tests.support.count_files import SlotCount, pems_row, pems_times, read_all, read_bytes, refusals
 
 GRID = SlotGrid()
@@ -38,7 +40,7 @@ class TestSlots:
         link = reader.links["1108148"]
         assert (link.name, link.zone) == ("Freeway 101 N, station 1108148", LOS_ANGELES)
 
-    def test_the_caller_may_say_another_zone(self):
+    def test_the_caller_may_name_another_zone(self):
         counts, _ = read_all(*quarter(1, 2, 3), zone="UTC")
         assert GRID.start(counts[0].slot) == NOON.replace(tzinfo=UTC)
 
@@ -201,7 +203,7 @@ class TestChangingClocks:
         real = list(GRID.local_day(AUTUMN, LOS_ANGELES))
         assert [count.slot for count in counts] == real[:8] + real[12:]
 
-    def test_the_second_pass_is_told_even_when_rows_are_missing(self):
+    def test_the_second_pass_is_found_even_when_rows_are_missing(self):
         times = clock_times(AUTUMN, 300)
         kept = [*times[:21], *times[24:26], *times[34:]]  # from 1:45 on once, and from 1:10 to 1:45 again
         counts, reader = read_all(*(pems_row(time, 1) for time in kept))
@@ -236,7 +238,7 @@ class TestFiles:
             rows = "\n".join(pems_row(time, 1) for time in pems_times(NOON, 288 * days)).encode()
             stream = io.BytesIO(rows)
             tracemalloc.start()
-            with open_counts(stream) as reader:
+            with CountReader(stream) as reader:
                 assert sum(1 for _ in reader) == 288 * days
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()

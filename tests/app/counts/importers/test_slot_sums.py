@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid
-from app.counts.importers import CountFileError, Quality
+from app.counts.importers.record import CountFileError
 from app.counts.importers.slot_sums import SlotStarts
+from app.counts.tables import Quality
 from tests.support.count_files import read_all, read_bytes, zipped
 
 HEADER = "link_id,slot_start,count,quality"
@@ -41,13 +42,13 @@ class TestLength:
     def test_a_few_times_off_the_grid_do_not_shorten_it(self):
         assert length(*range(0, 1440, 5), 301) == 5
 
-    def test_starts_that_do_not_tell_it_give_none(self):
+    def test_starts_that_do_not_show_it_give_none(self):
         assert length() is None
         assert length(30) is None
         assert length(0, 180) is None  # a slot of three hours, or a gap
         assert length(0, 7, 14) is None
 
-    def test_longer_slots_are_told_by_more_than_one_step(self):
+    def test_longer_slots_are_detected_by_more_than_one_step(self):
         assert length(0, 60, 120) == 60
         assert length(600, 2040, 3480) == 1440
 

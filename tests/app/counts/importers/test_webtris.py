@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers import CountFileError, CountReader, open_counts
 from app.counts.importers.files import LONGEST_LINE
+from app.counts.importers.reader import CountReader
+from app.counts.importers.record import CountFileError
 from tests.support.count_files import (
     WEBTRIS_HEADER,
     SlotCount,
@@ -71,7 +72,7 @@ class TestRows:
         counts, _ = read([(day, "00:14", "12")])
         assert GRID.start(counts[0].slot) == datetime(2019, 7, 1, 23, tzinfo=UTC)
 
-    def test_the_caller_may_say_another_zone(self, read):
+    def test_the_caller_may_name_another_zone(self, read):
         counts, reader = read([("2019-07-02", "00:14:00", "12")], zone="UTC")
         assert GRID.start(counts[0].slot) == datetime(2019, 7, 2, tzinfo=UTC)
         assert reader.links["M25-4490A"].zone.key == "UTC"
@@ -220,7 +221,7 @@ class TestJson:
         for n in (500, 2_500):
             stream = io.BytesIO(f'{{"Rows": [{", ".join([row] * n)}]}}'.encode())
             tracemalloc.start()
-            with open_counts(stream) as reader:
+            with CountReader(stream) as reader:
                 assert sum(1 for _ in reader) == n
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()

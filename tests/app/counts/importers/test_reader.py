@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.counts import importers
-from app.counts.importers import CountFileError, layouts, open_counts
-from app.counts.importers.record import KEPT_REFUSALS
+from app.counts.importers.reader import CountReader, layouts
+from app.counts.importers.record import KEPT_REFUSALS, CountFileError
 from tests.support.count_files import read_all, read_bytes
 
 HEADER = b"link_id,slot_start,count\n"
@@ -50,12 +50,12 @@ class TestLayouts:
 
     def test_a_new_module_in_the_package_is_a_new_layout(self, tmp_path, monkeypatch):
         (tmp_path / "pulses.py").write_text(
-            "from app.counts.importers.record import ImportedCount, Quality\n"
-            "NAME, NEEDS, ROW_MINUTES = 'pulses', 'pulses', 15\n"
-            "def recognises(first_line): return first_line == 'pulses'\n"
-            "def read(lines, progress):\n"
-            "    for number, text in progress.texts(lines):\n"
-            "        yield ImportedCount('Ba', 15 * number, len(text), Quality.OBSERVED)\n"
+            "from app.counts.importers.reader import Layout\n"
+            "from app.counts.importers.record import ImportedCount\n"
+            "def read(reader, lines):\n"
+            "    for text in reader.texts(lines):\n"
+            "        yield ImportedCount('Ba', 15 * reader.line, len(text))\n"
+            "LAYOUTS = [Layout('pulses', 'pulses', lambda first_line: first_line == 'pulses', read, 15)]\n"
         )
         monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
         layouts.cache_clear()
@@ -79,19 +79,19 @@ class TestLayouts:
         with pytest.raises(CountFileError) as refused:
             read_all("time,detector,vehicles", "1,2,3")
         message = str(refused.value)
-        assert all(f"{name}: {layout.NEEDS}" in message for name, layout in layouts().items())
+        assert all(f"{name}: {layout.needs}" in message for name, layout in layouts().items())
         assert "flowcast-csv: link_id, slot_start, count and perhaps quality" in message
         assert "webtris-daily: Site Name, Report Date, Time Period Ending, Total Volume" in message
         assert "The option map reads any CSV, as in link_id=Detector,slot_start=Time,count=Vol" in message
 
     def test_an_unknown_name_of_a_layout_is_refused(self):
         with pytest.raises(CountFileError, match="layout='pems' is refused; it must be auto or one of flowcast-csv"):
-            open_counts(io.BytesIO(HEADER), layout="pems")
+            CountReader(io.BytesIO(HEADER), layout="pems")
 
 
 class TestReading:
     def test_counts_come_one_by_one(self):
-        with open_counts(Rows(ROW, 10**12)) as reader:
+        with CountReader(Rows(ROW, 10**12)) as reader:
             assert next(iter(reader)).count == 12
 
     @pytest.mark.journey
@@ -100,7 +100,7 @@ class TestReading:
         peaks = []
         for n in (2_000, 8_000):
             tracemalloc.start()
-            with open_counts(Rows(row, n)) as reader:
+            with CountReader(Rows(row, n)) as reader:
                 assert sum(1 for _ in reader) + reader.report.refused == n
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
@@ -108,7 +108,7 @@ class TestReading:
 
     def test_a_line_without_end_is_not_held_in_memory(self):
         tracemalloc.start()
-        with open_counts(Rows(b"9" * 1000, 20_000)) as reader:
+        with CountReader(Rows(b"9" * 1000, 20_000)) as reader:
             assert list(reader) == []
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -133,11 +133,11 @@ class TestReading:
 
     def test_standard_input_is_a_dash(self, monkeypatch):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(HEADER + ROW)))
-        with open_counts("-") as reader:
+        with CountReader("-") as reader:
             assert len(list(reader)) == 1
 
     def test_a_stream_that_was_handed_in_stays_open(self):
         stream = io.BytesIO(HEADER + ROW)
-        with open_counts(stream) as reader:
+        with CountReader(stream) as reader:
             list(reader)
         assert not stream.closed

@@ -17,7 +17,8 @@ from app.core.slots import SlotGrid, zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city, write_csv
 from app.links.tables import folder_name
-from app.training.link_training import LinkOutcome, train_link, train_links
+from app.training.link_training import LinkTraining
+from app.training.train_links import LinkOutcome, train_link, train_links
 from model.artifacts.link_models import load_model
 from model.link_model.training_plan import TrainingPlan
 from tests.support.waiting import WAIT_SECONDS, wait_until
@@ -50,7 +51,7 @@ def trained_together(tmp_path_factory) -> tuple[Path, dict[str, LinkOutcome]]:
 
 
 class TestTrainLinks:
-    def test_writes_one_artifact_a_link_that_says_what_it_is(self, trained_together):
+    def test_writes_one_artifact_a_link_with_what_it_is(self, trained_together):
         folder, _ = trained_together
         assert sorted(path.name for path in folder.iterdir()) == ["Ba", "Cf"]
         model, about = load_model(folder / "Ba")
@@ -65,10 +66,10 @@ class TestTrainLinks:
         assert "can be learnt from" in outcomes["Zz"].reason
         assert [outcomes[name].state for name in ("Ba", "Cf")] == ["trained", "trained"]
 
-    def test_an_error_that_nobody_foresaw_is_one_links_too(self, tmp_path):
+    def test_an_unexpected_exception_is_one_links_failure(self, tmp_path):
         link = city_links(1)[0]
         (tmp_path / link.link_id).write_text("a file where the artifact's folder should go")
-        outcome = train_link(link, tmp_path, QUICK, resume=False)
+        outcome = train_link(LinkTraining(link, QUICK), tmp_path)
         assert outcome.state == "failed"
         assert "FileExistsError" in outcome.reason
 
@@ -103,7 +104,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestTrainCommand:
     def run(self, *arguments: object) -> Result:
-        """Run the command in this process, for to start one with all it imports takes longer than the work."""
+        """Run the command in this process, because to start one takes longer than the work."""
         return CliRunner().invoke(cli, ["train", "--algorithm", "KR_SML", *map(str, arguments), "--jobs", "1"])
 
     def test_trains_a_file_and_prints_a_summary(self, counts, tmp_path):
@@ -137,7 +138,7 @@ class TestTrainCommand:
             (["{counts}", "--format", "papyrus"], "layout='papyrus' is refused"),
         ],
     )
-    def test_says_in_one_line_what_is_wrong(self, counts, tmp_path, arguments, message):
+    def test_prints_in_one_line_what_is_wrong(self, counts, tmp_path, arguments, message):
         given = [argument.format(counts=counts) for argument in arguments]
         done = CliRunner().invoke(cli, ["train", *given, "--output", str(tmp_path / "models")])
         assert done.exit_code == 2
@@ -176,9 +177,9 @@ class TestTrainCommand:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
             wait_until(lambda: list(models.glob("[A-Z]*")))
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-            _, said = process.communicate(timeout=WAIT_SECONDS)
+            _, printed = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 130
-        assert "--resume goes on from here" in said
+        assert "--resume goes on from here" in printed
         done = [folder.name for folder in models.glob("[A-Z]*")]
         assert 0 < len(done) < 6
         for name in done:

@@ -1,16 +1,18 @@
 """A profile that won on held-out days is the choice of a run, and no alarm."""
 
+import threading
+
 import pytest
 
-from app.core.database import database_now, reading, writing
+from app.core.database import database_now, writing
 from app.links.queries import link_or_404
 from app.links.tables import folder_name
 from app.registry.tables import ModelVersion
-from app.training.execute_run import settle
-from app.training.link_training import LinkOutcome
-from app.training.request import Order, refreshable, request_run
+from app.training.execute_run import register_outcome
+from app.training.request import refreshable, request_run
+from app.training.run_context import RunContext
 from app.training.tables import RetrainRun
-from app.training.work import Work
+from app.training.train_links import LinkOutcome
 from model.artifacts.link_models import load_model
 from model.network_model.network import ALGORITHM as NETWORK
 from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, rows
@@ -34,17 +36,14 @@ def settled(client, settings, trained, link_id):
         engine, folder = client.app.state.engine, trained[1]
         with writing(engine) as session:
             link = link_or_404(session, link_id)
-            order = Order(algorithm, {}, "if_better", "test")
-            run = session.get_one(RetrainRun, request_run(session, [link], order)[0].id)
+            run, _ = request_run(session, [link], algorithm, {}, activate="if_better", requested_by="test")
             run.state, run.worker, run.heartbeat_at = "running", "test", database_now(session)
             number = run.id
-        with reading(engine) as session:
-            run = session.get_one(RetrainRun, number)
-            session.expunge(run)
         _, about = load_model(folder / folder_name(link_id))
         errors = {"candidate": candidate, "profile": profile}
         about["held_out"] = {method: {"rmse": {"value": error, "n_used": 9}} for method, error in errors.items()}
-        settle(Work(engine, settings, run, "test"), link, LinkOutcome(link_id, "trained", 1.0, about=about), folder)
+        context = RunContext(engine, settings, run, "test", threading.Event())
+        register_outcome(context, link, LinkOutcome(link_id, "trained", 1.0, about=about), folder)
         with writing(engine) as session:
             session.get_one(RetrainRun, number).state = "succeeded"
         return client.get(f"/v1/admin/retrain/{number}").json()["links"][0]

@@ -1,14 +1,22 @@
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from app.core.slots import SlotGrid
-from app.counts.importers import Columns, CountFileError, Quality
+from app.counts.importers.columns import Columns
+from app.counts.importers.record import CountFileError
+from app.counts.tables import Quality
 from tests.support.count_files import SlotCount, read_all, read_bytes, refusals
 
 HEADER = "link_id,slot_start,count"
 SOUND = "Ba,2006-10-02T10:15:00+10:00,12"
 SLOT = SlotGrid().number(datetime(2006, 10, 2, 0, 15, tzinfo=UTC))
+ROWS = [{"link_id": "Ba", "slot_start": f"2006-10-02T10:{minute}:00Z", "count": 3} for minute in ("00", "15", "30")]
+
+
+def json_row(**changes):
+    return json.dumps({"link_id": "Ba", "slot_start": "2006-10-02T10:15:00+10:00", "count": 12} | changes)
 
 
 def test_a_row_is_one_count():
@@ -205,6 +213,90 @@ def test_other_slot_lengths_have_their_own_grid():
         (SOUND, "no column 'link_id'"),
     ],
 )
-def test_a_header_that_is_not_this_layouts_is_refused_when_the_layout_is_named(header, message):
+def test_another_header_is_refused_when_the_layout_is_named(header, message):
     with pytest.raises(CountFileError, match=message):
         read_all(header, SOUND, layout="flowcast-csv")
+
+
+class TestJsonLines:
+    def test_a_line_is_one_count(self):
+        counts, reader = read_all(json_row(), json_row(quality="suspect"), json_row(quality=None))
+        assert counts[0] == SlotCount("Ba", SLOT, 12, Quality.OBSERVED)
+        assert [count.quality for count in counts] == ["observed", "suspect", "observed"]
+        assert reader.report.layout == "flowcast-jsonl"
+        assert reader.report.rows == 3
+
+    def test_null_is_a_declared_gap(self):
+        counts, reader = read_all(json_row(count=None))
+        assert not counts
+        assert reader.report.gaps == 1
+
+    @pytest.mark.parametrize(
+        ("line", "field"),
+        [
+            (json_row(count=-1), "count"),
+            (json_row(count=1.5), "count"),
+            (json_row(count=float("nan")), "count"),
+            (json_row(count=True), "count"),
+            (json_row(count="12"), "count"),
+            (json_row(count=2**31), "count"),
+            (json_row(link_id=12), "link_id"),
+            (json_row(link_id="B a"), "link_id"),
+            (json_row(link_id="\ud800"), "link_id"),
+            (json_row(slot_start="2006-10-02T10:15:00"), "slot_start"),
+            (json_row(slot_start=None), "slot_start"),
+            (json_row(quality="guessed"), "quality"),
+            (json_row(qualty="suspect"), "qualty"),
+            (json_row(slot_start=20061002), "slot_start"),
+            ('{"link_id": "Ba", "count": 12}', "slot_start"),
+            ('{"link_id": "Ba"', "line"),
+            ("[1]", "line"),
+            ("[" * 60_000, "line"),
+            ('{"count": ' + "9" * 5000 + "}", "line"),
+        ],
+    )
+    def test_a_bad_line_is_refused_by_number_and_field_and_the_rest_is_read(self, line, field):
+        counts, reader = read_all(json_row(), line, json_row())
+        assert len(counts) == 2
+        [refusal] = reader.report.refusals
+        assert (refusal.line, refusal.field) == (2, field)
+
+    def test_a_first_line_cut_short_is_refused_by_number_too(self):
+        counts, reader = read_all('{"link_id": "Ba", "slot', json_row())
+        assert len(counts) == 1
+        assert reader.report.refusals[0].line == 1
+
+
+class TestJson:
+    @pytest.mark.parametrize("document", [ROWS, {"counts": ROWS}])
+    @pytest.mark.parametrize("indent", [None, 2])
+    def test_a_list_and_an_object_with_a_list_are_read_on_one_line_or_many(self, document, indent):
+        counts, reader = read_bytes(json.dumps(document, indent=indent).encode())
+        assert [count.count for count in counts] == [3, 3, 3]
+        assert (reader.report.layout, reader.report.refused) == ("flowcast-json", 0)
+
+    def test_keys_in_upper_case_and_others_make_no_difference(self):
+        rows = [{"LINK_ID": "Ba", "Slot_Start": 1159748100, "count": 12.0, "speed": 61.5}]
+        counts, reader = read_all(json.dumps(rows))
+        assert [count.count for count in counts] == [12]
+        assert reader.report.notes == ["columns that are not read: speed"]
+
+    def test_other_keys_can_be_mapped_and_the_link_named(self):
+        rows = [{"at": row["slot_start"], "n": row["count"]} for row in ROWS]
+        columns = Columns.parse("slot_start=at,count=n", "A7")
+        for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
+            counts, _ = read_all(text, columns=columns)
+            assert [(count.link_id, count.count) for count in counts] == [("A7", 3)] * 3
+
+    def test_a_bad_row_is_refused_by_its_place_and_the_rest_is_read(self):
+        rows = [ROWS[0], ROWS[1] | {"count": -1}, ROWS[2]]
+        counts, reader = read_all(json.dumps(rows, indent=2))
+        assert len(counts) == 2
+        assert refusals(reader) == [(7, "counts[1] count", "-1")]
+
+    def test_an_empty_list_has_no_counts(self):
+        assert read_all("[]")[0] == []
+
+    def test_a_document_without_the_list_is_refused(self):
+        with pytest.raises(CountFileError, match="has no list of counts: it must be a JSON list or"):
+            read_all('{"counts": 7}')

@@ -1,4 +1,4 @@
-"""A run tells how far its stage is, also while links learn together."""
+"""A run shows how far its stage is, also while links learn together."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.core.database import writing
-from app.training.heartbeat import Heartbeat
 from app.training.queries import claim_run
+from app.training.run_context import RunContext
 from app.training.tables import RetrainRun
 from tests.support.waiting import wait_until
 
@@ -39,14 +39,14 @@ def test_the_default_is_best_and_a_queued_run_has_no_stage(client, run_id):
 
 
 @pytest.mark.journey
-def test_a_heartbeat_stores_the_stage_and_its_share(client, run_id):
+def test_a_heartbeat_stores_the_stage_and_its_share(client, settings, run_id):
     engine = client.app.state.engine
     with writing(engine) as session:
-        claim_run(session, "worker", datetime.now(UTC), timedelta(seconds=10))
-    with Heartbeat(engine, run_id, "worker", threading.Event()) as heartbeat:
-        heartbeat.enter_stage("network", lambda: 0.25)
+        run = claim_run(session, "worker", datetime.now(UTC))
+    with RunContext(engine, settings, run, "worker", threading.Event()) as context:
+        context.enter_stage("network", lambda: 0.25)
         wait_until(lambda: stage_of(client, run_id) == ("network", 0.25))
-        heartbeat.enter_stage("links")
+        context.enter_stage("links")
         wait_until(lambda: stage_of(client, run_id) == ("links", 0.0))
     with writing(engine) as session:
         session.get_one(RetrainRun, run_id).state = "succeeded"
