@@ -68,7 +68,7 @@ def test_every_link_leads_somewhere(page):
 
 def test_pages_and_links_are_found_at_all():
     assert ROOT / "README.md" in pages()
-    assert "docs/service.md" in set(links(prose(ROOT / "README.md")))
+    assert "docs/api.md" in set(links(prose(ROOT / "README.md")))
 
 
 @pytest.mark.parametrize(
