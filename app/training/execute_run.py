@@ -74,7 +74,8 @@ def _register(
         decision = decide_refreshed(about, run.activate)
     else:
         young = bool(about.get("young")) and not served
-        decision = decide(about["held_out"], run.activate, context.settings.retrain_margin, young=young)
+        margin = context.settings.retrain_margin
+        decision = decide(about["held_out"], run.activate, margin, served=served, young=young)
     version = register_model(session, context.store, link, folder / folder_name(link.link_id)).version
     outcome = "refused"
     if decision.activate:
