@@ -6,7 +6,7 @@
 # make bench  accuracy, the speed ratios, load, history and the paper's table (an hour)
 # make screenshots  pictures of the operators' page, from a demo of its own (some minutes; needs Chromium)
 # make setup  the environment alone, with everything for working on it
-# make clean  forget the environments, the demo and caches
+# make clean  remove the environments, the demo and caches
 
 PYTHON ?= python3
 BIN := .venv/bin

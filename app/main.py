@@ -1,27 +1,20 @@
-"""The service: what it is made of, and how it starts and ends."""
+"""The service: its routers, its middleware, and what it opens."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import logging
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
-from time import monotonic
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
-from sqlalchemy.exc import SQLAlchemyError
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from threadpoolctl import threadpool_limits
 
 from app.accuracy import routes as accuracy_routes
-from app.core import metrics
-from app.core.database import reading
 from app.counts import import_routes
 from app.counts import routes as counts_routes
 from app.counts.ingest import IngestContext
@@ -30,15 +23,13 @@ from app.events import routes as events_routes
 from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
 from app.health import routes as health_routes
-from app.http.problem_handlers import add_problem_handlers
-from app.http.route_paths import MethodsByPath
+from app.http.problems import add_problem_handlers
 from app.http.shedding import Shedding
 from app.http.sse import streams_end_on_signals
 from app.keys import routes as keys_routes
 from app.keys.authentication import AuthenticationMiddleware
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
-from app.registry.queries import active_models
 from app.server import routes as operations
 from app.server.bodies import BodyLimitMiddleware
 from app.server.database_metrics import DatabaseMetrics
@@ -46,15 +37,12 @@ from app.server.documentation import DESCRIPTION, TAGS, document
 from app.server.logs import flush_request_log
 from app.server.middleware import RequestMiddleware
 from app.server.readiness import Readiness
-from app.server.resources import Resources, open_resources
+from app.server.resources import running_resources
 from app.settings import Settings, settings_from_environment
 from app.training import routes as retrain_routes
 
-log = logging.getLogger("flowcast.main")
-VERSION = version("flowcast")
-
 ROUTERS = (
-    forecasts_routes.router,  # first: routes are tried in turn, and a forecast is what is asked for most
+    forecasts_routes.router,  # first: routes are tried in turn, and forecasts are read most often
     links_routes.router,
     counts_routes.router,
     import_routes.router,
@@ -74,9 +62,6 @@ ROUTERS = (
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 LEAST_GZIP_BYTES, GZIP_LEVEL = 1024, 4  # level 4 takes half the time of 6, for a twentieth more bytes
 GC_THRESHOLD = 20_000  # new objects before the collector looks at them; 700 by default
-UPKEEP_SECONDS = 5.0
-REFRESH_SECONDS = 15.0  # between two refreshes of the forecast cache
-AHEAD_SECONDS = 1.0  # that an end waits for a model that is being loaded; a bucket may take longer, and is left to it
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -84,34 +69,27 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or settings_from_environment()
     shedding = Shedding(settings)
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        resources = await run_in_threadpool(open_resources, settings)
-        for name, value in vars(resources).items():
-            setattr(app.state, name, value)
-        app.state.ingest_context = IngestContext(
-            settings, resources.engine, resources.clock, resources.forecast_cache.issue
-        )
-        app.state.readiness = Readiness(resources)
-        app.state.database_metrics = DatabaseMetrics(resources, app.state.readiness, app.version)
-        over = asyncio.Event()
-        upkeep, watch = asyncio.create_task(_upkeep(resources, over)), asyncio.create_task(shedding.watch())
-        ahead = threading.Thread(target=_load_ahead, args=(resources, over.is_set), name="ahead", daemon=True)
-        ahead.start()
-        try:
-            with streams_end_on_signals():
-                yield
-        finally:
-            watch.cancel()
-            over.set()
-            await upkeep  # not cancelled: a thread of it would go on at a database that is closed
-            ahead.join(timeout=AHEAD_SECONDS)
-            await run_in_threadpool(_close, resources)
-            flush_request_log()
+        async with running_resources(settings) as resources:
+            for name, value in vars(resources).items():
+                setattr(app.state, name, value)
+            app.state.ingest_context = IngestContext(
+                settings, resources.engine, resources.clock, resources.forecast_cache.issue
+            )
+            app.state.readiness = Readiness(resources)
+            app.state.database_metrics = DatabaseMetrics(resources, app.state.readiness, app.version)
+            watch = asyncio.create_task(shedding.watch())
+            try:
+                with streams_end_on_signals():
+                    yield
+            finally:
+                watch.cancel()
+        flush_request_log()
 
     app = FastAPI(
         title="Flowcast",
-        version=VERSION,
+        version=version("flowcast"),
         description=DESCRIPTION,
         openapi_tags=TAGS,
         license_info={"name": "MIT"},
@@ -121,9 +99,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,  # one address for one thing
         telemetry=NO_TELEMETRY,
     )
-    # The routers' own routes: include_router would make every route anew, when it is first asked for.
+    # The routers' own routes: include_router would make every route anew, when it is first used.
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)
-    app.state.methods, app.state.shedding = MethodsByPath(ROUTERS), shedding
+    app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
     # From the innermost to the outermost: a body is read by the routes, after the key was checked.
@@ -152,57 +130,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def create_service() -> FastAPI:
     """Make the service for a process that does nothing else."""
     app = create_app()
-    # What was made so far stays for good. Left to the collector, every batch of ten thousand counts would
-    # have it look through all of it: 100 ms for nothing.
+    # What was made so far stays. Left to the collector, it would be searched during every batch of ten thousand counts:
+    # 100 ms for nothing.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)  # models are loaded later; to look through a thousand of them takes 70 ms
-    threadpool_limits(limits=1)  # matrices are small here, and threads that wait for each other lose their turn
+    gc.set_threshold(GC_THRESHOLD)  # models are loaded later; searching a thousand of them takes 70 ms
+    threadpool_limits(limits=1)  # matrices are small, and threads would only wait for each other
     return app
-
-
-async def _upkeep(resources: Resources, over: asyncio.Event) -> None:
-    """Do what no request should wait for, until it is over."""
-    refresh_at = 0.0
-    while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(over.wait(), UPKEEP_SECONDS)
-            return
-        metrics.models_loaded(len(resources.loaded_models))
-        if resources.api_keys.has_news:
-            await run_in_threadpool(_save_last_use, resources)
-        if monotonic() >= refresh_at and not resources.change_feed.away:
-            refresh_at = monotonic() + REFRESH_SECONDS
-            await run_in_threadpool(_refresh_forecasts, resources)
-
-
-def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
-    """Load the active models and learn the profiles of other links; otherwise the first counts would wait for them."""
-    try:
-        with reading(resources.engine) as session:
-            places = active_models(session).values()
-        resources.loaded_models.load_ahead(places, over)
-        resources.forecast_cache.forecaster.usual.learn_ahead(resources.engine, over)
-    except Exception as problem:  # both are done when they are needed
-        log.warning("models and profiles were not loaded ahead", exc_info=problem)
-
-
-def _save_last_use(resources: Resources) -> None:
-    try:
-        resources.api_keys.save_last_use()
-    except SQLAlchemyError as problem:  # not worth stopping for; the next use is noted again
-        log.warning("last use of keys was not saved", exc_info=problem)
-
-
-def _refresh_forecasts(resources: Resources) -> None:
-    try:
-        resources.forecast_cache.refresh()
-        log.debug("forecasts remembered", extra={"links": len(resources.forecast_cache.known() or ())})
-    except SQLAlchemyError as problem:  # what is remembered stays
-        log.warning("the forecast cache was not refreshed", extra={"reason": type(problem).__name__})
-
-
-def _close(resources: Resources) -> None:
-    _save_last_use(resources)
-    metrics.process_ends()
-    resources.close()

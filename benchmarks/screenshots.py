@@ -1,4 +1,4 @@
-"""Pictures of the operators' page for the README, taken from a running demo: ``make screenshots``."""
+"""Pictures of the operators' page for the docs, taken from a running demo: ``make screenshots``."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def key_check(engine: Engine) -> dict[str, Any]:
     async def check() -> float:
         started = time.perf_counter()
         for _ in range(n):
-            (await ring.identify(KEY, "127.0.0.1")).may("read")
+            (await ring.identify(KEY, "127.0.0.1")).require_scope("read")
         return (time.perf_counter() - started) / n
 
     return {"microseconds": 1e6 * asyncio.run(check())}

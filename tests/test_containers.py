@@ -78,6 +78,8 @@ class TestDockerfile:
         arguments = dict(rest.split("=") for name, rest in final_stage() if name == "ARG")
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         assert arguments == {"VERSION": project["version"], "REVISION": "unknown"}
+        assert f"VERSION: ${{FLOWCAST_VERSION:-{project['version']}}}" in COMPOSE
+        assert f"#FLOWCAST_VERSION={project['version']}\n" in EXAMPLE
         [labels] = [rest for name, rest in final_stage() if name == "LABEL"]
         assert 'image.version="${VERSION}"' in labels
         assert 'image.revision="${REVISION}"' in labels

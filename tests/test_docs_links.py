@@ -1,4 +1,4 @@
-"""Links in the documentation: files and headings that are there, outside addresses that can be ones."""
+"""Links in the documentation lead to files and headings, and decision records have their form."""
 
 import re
 from collections.abc import Iterator
@@ -66,9 +66,17 @@ def test_every_link_leads_somewhere(page):
     assert not [f"{link} {wrong}" for link, wrong in found if wrong]
 
 
+@pytest.mark.parametrize("record", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda record: record.stem)
+def test_a_decision_record_has_three_parts_on_one_page(record):
+    text = record.read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text.splitlines()) <= 60
+    assert f"({record.name})" in (record.parent / "README.md").read_text()
+
+
 def test_pages_and_links_are_found_at_all():
     assert ROOT / "README.md" in pages()
-    assert "docs/service.md" in set(links(prose(ROOT / "README.md")))
+    assert "docs/api.md" in set(links(prose(ROOT / "README.md")))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The README's examples, run as written: curl and Python against a real service, backups with the real tools."""
+"""Examples of the README and of docs/, run as written: curl and Python against a service, backups with real tools."""
 
 import json
 import os
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.journey
 
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-ESTIMATORS = (ROOT / "docs" / "estimators.md").read_text()
-ADDRESS = "localhost:8000"
-TRAINED_SLOTS = 25 * 96  # of the sample city; the rest of the morning comes after training
+WITH_SERVICE = ("README.md", "docs/api.md")  # in this order
+WITHOUT_SERVICE = ("docs/artifact.md", "docs/model-for-data-scientists.md", "docs/sample-city.md")
+ELSEWHERE = ("docs/getting-started.md",)  # tests/journeys/test_getting_started.py runs it
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+FIRST_SLOT, TRAINED_SLOTS = 11 * 96, 25 * 96  # of the sample city; the rest of the morning comes after training
 STORED_SLOTS = TRAINED_SLOTS + 33
-DEMO_PARTS = ("# Flowcast", "## All calls")
 TOOLS = Path(sys.executable).parent
 
 
@@ -41,15 +41,11 @@ class Example(NamedTuple):
     line: int
     language: str
     code: str
-    shown: str | None  # what the README says it prints
-
-
-def part_of(text: str, begin: str, end: str) -> str:
-    return text[text.index(begin) : text.index(end, text.index(begin) + 1)]
+    shown: str | None  # what the page says it prints
 
 
 def examples(text: str, *languages: str) -> list[Example]:
-    """Give the fenced blocks in these languages, each with the JSON or text that follows it."""
+    """Return the fenced blocks in these languages, each with the JSON or text that follows it."""
     found: list[Example] = []
     fences = list(re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     for i, fence in enumerate(fences):
@@ -85,10 +81,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("readme")
     url = f"sqlite:///{folder}/flowcast.db"
     city = sample_city(links=3, days=28)
-    with running_service(url, folder) as running:
+    with running_service(url, folder, FLOWCAST_WEBHOOK_HOSTS="control.example.org") as running:
         status, answer = running.ask("POST", "/v1/links", links_geojson(city))
         assert status in (200, 201), answer
-        post_slots(running, city, 0, TRAINED_SLOTS)
+        post_slots(running, city, FIRST_SLOT, TRAINED_SLOTS)
         small = ("--lags", "8", "--held-out-days", "4", "--days", "14", "--jobs", "1")
         train = ("train", "--from-database", "--links", "Ba", "--algorithm", "KR_SML", "--register", "--activate")
         with pytest.MonkeyPatch.context() as patched:
@@ -102,16 +98,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def run_example(example: Example, service: Service) -> subprocess.CompletedProcess[str]:
-    code = example.code.replace(ADDRESS, f"127.0.0.1:{service.port}")
-    variables = os.environ | {"KEY": ADMIN_KEY}
+def run_example(example: Example, service: Service, folder: Path) -> subprocess.CompletedProcess[str]:
+    variables = os.environ | {"KEY": ADMIN_KEY, "URL": service.url, "DEMO_PORT": str(service.port)}
     if example.language == "python":
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, "-c", example.code]
     else:
         # As written, but that an answer of 400 and above makes it fail.
         strict = 'set -euo pipefail\ncurl() { command curl --fail-with-body "$@" && echo; }\n'
-        command = ["bash", "-c", strict + code]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=2 * WAIT_SECONDS, cwd=ROOT)
+        command = ["bash", "-c", strict + example.code]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=2 * WAIT_SECONDS, cwd=folder)
 
 
 def same_kind(shown: Any, came: Any, at: str = "answer") -> None:
@@ -149,14 +144,16 @@ def is_time(text: str) -> bool:
         return False
 
 
-def test_the_examples_work_as_written_and_print_what_is_shown(service):
+def test_the_examples_work_as_written_and_print_what_is_shown(service, tmp_path):
     need("curl")
-    todo = examples(part_of(README, *DEMO_PARTS), "sh", "python")
-    assert {"sh", "python"} == {example.language for example in todo}
-    assert sum(example.shown is not None for example in todo) >= 4
-    for example in todo:
-        where = f"README.md:{example.line}"
-        done = run_example(example, service)
+    todo = [(page, example) for page in WITH_SERVICE for example in examples((ROOT / page).read_text(), "sh", "python")]
+    assert {("README.md", "sh"), ("docs/api.md", "sh"), ("docs/api.md", "python")} == {
+        (page, example.language) for page, example in todo
+    }
+    assert sum(example.shown is not None for _, example in todo) >= 7
+    for page, example in todo:
+        where = f"{page}:{example.line}"
+        done = run_example(example, service, tmp_path)
         shown = example.shown
         if shown is not None and '"title"' in shown:  # a refusal, which is what the example is about
             assert done.returncode == 22, f"{where}: {done.stdout} {done.stderr}"
@@ -168,22 +165,45 @@ def test_the_examples_work_as_written_and_print_what_is_shown(service):
             same_kind(json.loads(shown), json.loads(done.stdout), where)
 
 
-def test_examples_that_need_no_service_run():
-    blocks = examples(part_of(README, "## The model", "## Benchmarks"), "python") + examples(ESTIMATORS, "python")
-    assert len(blocks) >= 2
-    for code in {block.code for block in blocks}:  # once where both pages show the same
-        exec(compile(code, "README.md", "exec"), {})
+def test_every_call_of_the_api_has_an_example(openapi_document):
+    code = "".join(example.code for example in examples((ROOT / "docs" / "api.md").read_text(), "sh", ""))
+    called = set()
+    for command in code.split("curl ")[1:]:
+        method = re.search(r"-X (\w+)", command)
+        sends = re.search(r"(-d|--data-binary|--form) ", command)
+        called.add((method[1] if method else "POST" if sends else "GET", command.split("$URL")[1].split('"')[0]))
+    without = [
+        f"{method.upper()} {path}"
+        for path, methods in openapi_document["paths"].items()
+        for method in methods
+        if not any(
+            method.upper() == verb and re.fullmatch(re.sub(r"{\w+}", "[^/?]+", path), address.split("?")[0])
+            for verb, address in called
+        )
+    ]
+    assert not without
 
 
-def test_every_python_block_is_among_the_examples():
-    named = examples(part_of(README, *DEMO_PARTS), "python", "sh")
-    named += examples(part_of(README, "## The model", "## Benchmarks"), "python")
-    assert len(named) == len(examples(README, "python", "sh"))
+@pytest.mark.parametrize("page", WITHOUT_SERVICE)
+def test_examples_that_need_no_service_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = examples((ROOT / page).read_text(), "python")
+    assert blocks
+    for block in blocks:
+        exec(compile(block.code, page, "exec"), {})
 
 
-def operations(heading: str, end: str) -> list[str]:
-    """Give the blocks of commands below a heading."""
-    return [example.code for example in examples(part_of(README, heading, end), "")]
+def test_every_block_of_sh_and_python_is_run():
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    with_code = {str(page.relative_to(ROOT)) for page in pages if examples(page.read_text(), "python", "sh")}
+    assert with_code == {*WITH_SERVICE, *WITHOUT_SERVICE, *ELSEWHERE}
+    assert not [page for page in WITHOUT_SERVICE if examples((ROOT / page).read_text(), "sh")]
+
+
+def operations(heading: str) -> list[str]:
+    """Return the blocks of commands below a heading, up to the next one."""
+    section = re.split(r"^#{2,3} ", OPERATIONS.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return [example.code for example in examples(section, "")]
 
 
 def run_operations(code: str, folder: Path, path: str, **variables: str) -> str:
@@ -202,22 +222,31 @@ def put_artifact(folder: Path) -> Path:
     return artifact
 
 
+NEWEST = "here=$(ls -d backup/* | tail -1)\n"
+
+
+def at(time_of_day: str) -> str:
+    """Return the shell's definition of a day on which it is this time."""
+    return f"date() {{ command date --date='2026-11-18 {time_of_day}' \"$@\"; }}\n"
+
+
 class TestBackups:
-    def test_sqlite_backed_up_in_both_ways_and_restored(self, tmp_path):
+    def test_sqlite_backed_up_twice_a_day_in_both_ways_and_restored(self, tmp_path):
         need("sqlite3")
-        back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[:2]
+        back_up, restore = operations("SQLite")
         own = re.search(r"or (sqlite3 .*)$", back_up, re.MULTILINE)
         assert own
         url = f"sqlite:///{tmp_path}/flowcast.db"
         fill(url)
         artifact, before = put_artifact(tmp_path), contents(url)
-        code = f"{back_up}\nhere=own && mkdir -p own\n{own[1]}"
+        earlier = f"({at('08:00')}flowcast() {{ :; }}\n{back_up})"  # whose folder is what matters
+        code = f"{earlier}\n{at('20:00')}{back_up}\nhere=own && mkdir -p own\n{own[1]}"
         run_operations(code, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+        assert len(list((tmp_path / "backup").iterdir())) == 2
         shutil.rmtree(tmp_path / "models")
         (tmp_path / "flowcast.db").write_bytes(b"spoilt")
-        where = f"here=$(echo backup/*)\n{restore}"
-        said = run_operations(where, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
-        assert "as it should be" in said
+        shown = run_operations(NEWEST + restore, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+        assert "as it should be" in shown
         assert contents(url) == before
         assert artifact.read_text() == "{}"
         # SQLite's own backup is restored by the same commands, which copy whatever file is there.
@@ -225,7 +254,7 @@ class TestBackups:
 
     def test_postgresql_dumped_and_restored(self, tmp_path, new_database):
         tools = programs()
-        back_up, restore = operations("### Back up and restore", "### Upgrade and roll back")[2:4]
+        back_up, restore = operations("PostgreSQL")
         url = new_database("postgresql")
         fill(url)
         artifact, before = put_artifact(tmp_path), contents(url)
@@ -235,15 +264,16 @@ class TestBackups:
         other = new_database("postgresql")  # an empty one, and then the one that is in use
         for target in (other, url):
             variables = {"FLOWCAST_DATABASE_URL": target, "DATABASE": target}
-            run_operations(f"here=$(echo backup/*)\n{restore}", tmp_path, f"{tools}:{TOOLS}", **variables)
+            run_operations(NEWEST + restore, tmp_path, f"{tools}:{TOOLS}", **variables)
             assert contents(target) == before
         assert artifact.exists()
 
     def test_nothing_is_lost_where_a_backup_cannot_be_read(self, tmp_path, new_database):
-        tools, blocks = programs(), operations("### Back up and restore", "### Upgrade and roll back")
-        urls = {"sqlite": f"sqlite:///{tmp_path}/flowcast.db", "postgresql": new_database("postgresql")}
+        tools = programs()
+        urls = {"SQLite": f"sqlite:///{tmp_path}/flowcast.db", "PostgreSQL": new_database("postgresql")}
         artifact = put_artifact(tmp_path)
-        for url, back_up, restore in zip(urls.values(), blocks[0:4:2], blocks[1:4:2], strict=True):
+        for heading, url in urls.items():
+            back_up, restore = operations(heading)
             fill(url)
             before = contents(url)
             variables = {"FLOWCAST_DATABASE_URL": url, "DATABASE": url}
@@ -255,7 +285,7 @@ class TestBackups:
                     elif file.suffix != ".db":
                         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
                 # As a shell takes it that goes on after what failed.
-                code = f"set +euo pipefail\nhere=$(echo backup/*)\n{restore}"
+                code = f"set +euo pipefail\n{NEWEST}{restore}"
                 with pytest.raises(AssertionError):
                     run_operations(code, tmp_path, f"{tools}:{TOOLS}", **variables)
                 assert contents(url) == before, how
@@ -263,8 +293,8 @@ class TestBackups:
             shutil.rmtree(tmp_path / "backup")
 
     def test_sqlite_moved_to_postgresql_and_pruned(self, tmp_path, new_database):
-        (move,) = operations("### From SQLite to PostgreSQL", "### Let go of what is old")
-        (prune,) = operations("### Let go of what is old", "### TLS behind a reverse proxy")
+        (move,) = operations("From SQLite to PostgreSQL")
+        (prune,) = operations("Retention")
         fill(f"sqlite:///{tmp_path}/flowcast.db")
         target = new_database("postgresql")
         named = "postgresql://flowcast@localhost/flowcast"
@@ -274,12 +304,12 @@ class TestBackups:
         code = "\n".join(rest).replace(named, f"'{target}'")
         assert "rows copied and compared" in run_operations(code, tmp_path, str(TOOLS))
         assert contents(target) == contents(f"sqlite:///{tmp_path}/flowcast.db")
-        said = run_operations(prune, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=target)
-        assert said.count("counts") >= 2
+        shown = run_operations(prune, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=target)
+        assert shown.count("counts") >= 2
         assert len(contents(target)["counts"]) == 1  # of the year 2096
 
     def test_the_step_to_go_back_to_exists(self, tmp_path, sqlite_template):
-        (back,) = operations("### Upgrade and roll back", "### From SQLite to PostgreSQL")
+        (back,) = operations("Upgrade and roll back")
         shutil.copy(sqlite_template, tmp_path / "flowcast.db")  # of the newest step
         url, code = f"sqlite:///{tmp_path}/flowcast.db", back.replace("      #", " --yes  #")
         assert "step 0001" in run_operations(code, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)

@@ -74,6 +74,6 @@ def test_conditions_are_waited_for_and_no_time_is_measured():
 
 
 def test_tests_run_on_the_postgresql_that_compose_ships():
-    assert f"supports PostgreSQL {VERSION} to {NEWEST_VERSION}" in (ROOT / "README.md").read_text()
+    assert f"supports PostgreSQL {VERSION} to {NEWEST_VERSION}" in (ROOT / "docs" / "operations.md").read_text()
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     assert services["database"]["image"] == f"postgres:{VERSION}"

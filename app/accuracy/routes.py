@@ -10,12 +10,10 @@ from app.accuracy.link_accuracy import Question, link_accuracy
 from app.accuracy.network_accuracy import CURSOR_PATTERN, Ranking, network_accuracy
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
 from app.accuracy.window import LINK_WINDOW, NETWORK_WINDOW
-from app.http.csv_answers import CsvResponse, csv_answer
+from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, SettingsDep
-from app.http.media_types import CSV, JSON, chosen_type
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
-from app.http.query_types import From, To
+from app.http.requests import JSON, From, To, chosen_type, next_page
 from app.keys.authentication import ReadKey
 from app.links.schemas import LinkPath
 
@@ -32,7 +30,7 @@ WINDOW = "How far back from the newest count, in minutes, hours or days: `90m`, 
     "/links/{link_id}/accuracy",
     response_model=LinkAccuracy,
     summary="Accuracy of a link",
-    responses={200: {"content": csv_answer(LINK_COLUMNS)}, **problem_responses(404)},
+    responses={200: {"content": csv_content(LINK_COLUMNS)}, **problem_responses(404)},
 )
 def get_link_accuracy(
     _key: ReadKey,
@@ -69,7 +67,7 @@ def get_link_accuracy(
     "/accuracy",
     response_model=NetworkAccuracy,
     summary="Accuracy of all links",
-    responses={200: {"content": csv_answer(RANKED_COLUMNS)}},
+    responses={200: {"content": csv_content(RANKED_COLUMNS)}},
 )
 def get_accuracy(
     _key: ReadKey,

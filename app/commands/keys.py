@@ -11,10 +11,10 @@ from rich.table import Table
 from app.commands.console import AsJson, notes, out, refuse
 from app.commands.database import read_settings, service_database
 from app.core.database import reading, writing
-from app.keys.caller import Scope
 from app.keys.issue import OVERLAP_HOURS, issue_key, revoke_key
 from app.keys.queries import all_keys
 from app.keys.schemas import MOST_DAYS, IssuedKeyOut, KeyList, KeyOut
+from app.keys.tables import Scope
 
 keys = typer.Typer(help="API keys; also to get back in after the admin key was lost.", no_args_is_help=True)
 
@@ -51,7 +51,7 @@ def create_command(
             environment_key=settings.admin_key is not None,
         )
         session.flush()
-        shown = IssuedKeyOut.issued(issued)
+        shown = IssuedKeyOut.of(issued.row, key=issued.key)
     if as_json:
         typer.echo(shown.model_dump_json(indent=2))
         return

@@ -25,8 +25,8 @@ from app.core.errors import no_link
 from app.counts.importers.record import CountFileError
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries, stored_series
-from app.links.folders import folder_name
 from app.links.queries import LinkInfo, all_links, links_by_id
+from app.links.tables import folder_name
 from app.registry.open_store import open_store
 from app.registry.register import mismatch
 from app.training.aligned_counts import LinkTopology, read_topology

@@ -1,21 +1,45 @@
-"""The database: its engine, its sessions, and what all tables share."""
+"""The database: its engine, its sessions and their notices, and what all tables and queries share."""
 
 from __future__ import annotations
 
 import math
+import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from sqlalchemy import DateTime, Dialect, Engine, MetaData, create_engine, event, exc, text
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Dialect,
+    Engine,
+    MetaData,
+    String,
+    bindparam,
+    create_engine,
+    event,
+    exc,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeDecorator
-
-from app.core.pg_notify import Kind, sender, written
 
 CONSTRAINT_NAMES = {
     "ix": "%(table_name)s_%(column_0_N_name)s_idx",
@@ -25,8 +49,8 @@ CONSTRAINT_NAMES = {
     "pk": "%(table_name)s_pkey",
 }
 BUSY_SECONDS = 30
-POOL_SECONDS = 10  # that a request waits for its turn at one of the connections
-# A server, or the way to it, may be gone without a word. In seconds, but for the last.
+POOL_SECONDS = 10  # that a request waits for a connection
+# A server, or the network on the way to it, may fail silently. In seconds, except the last, which is in milliseconds.
 CONNECTING: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -34,14 +58,13 @@ CONNECTING: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # what a database that cannot be used fails with
-READ_ONLY = "25006"  # PostgreSQL's code for a write that it does not take, as from a standby
-CHANNEL = "flowcast_changes"  # on which PostgreSQL notifies listeners that something was written
+UNREACHABLE = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError)  # raised while the database cannot be used
+CHANNEL = "flowcast_changes"  # of notices between processes
+MOST_KEYS = 700  # in one notice, of ten digits each: PostgreSQL limits notices to 8,000 bytes
+PROCESS = secrets.token_hex(6)
+READ_ONLY = "25006"  # PostgreSQL's code for a write to a server that is read-only, such as a standby
 
-_CONCERNS = "flowcast.concerns"  # where a session stores which links its changes concern
-
-_writes = 0  # of what is served
-_broad_writes = 0  # those of them that did not say which links they concern
+_RECORDED = "flowcast.changes"  # where a session keeps what it changes
 
 
 class Table(DeclarativeBase):
@@ -51,7 +74,7 @@ class Table(DeclarativeBase):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: TIMESTAMP WITH TIME ZONE where there is one, UTC without an offset in SQLite."""
+    """An instant: TIMESTAMP WITH TIME ZONE in PostgreSQL, UTC without an offset in SQLite."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -65,7 +88,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return back in UTC."""
+        """Return in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -74,25 +97,17 @@ class UtcDateTime(TypeDecorator[datetime]):
 def open_database(url: str, *, pool_size: int = 10) -> Engine:
     """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
     parts = make_url(url)
+    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": 20}
     if parts.get_backend_name() != "sqlite":
-        wanted = {name: value for name, value in CONNECTING.items() if name not in parts.query}
-        engine = create_engine(
-            parts,
-            pool_size=pool_size,
-            max_overflow=20,
-            pool_pre_ping=True,
-            pool_timeout=POOL_SECONDS,
-            connect_args=wanted,
-        )
+        arguments = {name: value for name, value in CONNECTING.items() if name not in parts.query}
+        pool |= {"pool_pre_ping": True, "pool_timeout": POOL_SECONDS}
+        engine = create_engine(parts, connect_args=arguments, **pool)
         event.listen(engine, "connect", _prepare_postgresql)
         event.listen(engine, "handle_error", _on_read_only)
         return engine
     if parts.database:
         Path(parts.database).parent.mkdir(parents=True, exist_ok=True)
-    # autocommit=True hands BEGIN to us: a transaction that will write must say so when it begins.
-    engine = create_engine(
-        parts, pool_size=pool_size, max_overflow=20, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}
-    )
+    engine = create_engine(parts, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, **pool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -111,8 +126,8 @@ def _on_read_only(context: ExceptionContext) -> exc.OperationalError | None:
 
 
 def _prepare_postgresql(connection: Any, _record: Any) -> None:
-    # A plan for whatever slots may be asked for would lock every month of a table, each time it is used.
-    # Compiling a query to machine code, on servers that can, takes longer than any of these queries.
+    # A generic plan, for any slots, would lock every month of a table each time it is used.
+    # Compiling a query to machine code takes longer than any of these queries.
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_custom_plan")
         cursor.execute("SET jit = off")
@@ -140,7 +155,7 @@ def _sqrt(value: float | None) -> float | None:
 
 def _begin_sqlite(connection: Any) -> None:
     # A transaction that reads first and then writes cannot be made to wait: it fails at once when
-    # another wrote in between. So writers take their turn at the start.
+    # another wrote in between. So writers wait for each other at the start.
     options = connection.get_execution_options()
     if options.get("writes"):
         connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if options.get('derived') else 'FULL'}")
@@ -149,7 +164,7 @@ def _begin_sqlite(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN DEFERRED")
 
 
-def read_session(engine: Engine) -> Session:
+def reading(engine: Engine) -> Session:
     """Return a session that stores nothing and sees one state of the database, however many queries it makes."""
     if not is_sqlite(engine):  # SQLite's transactions always do
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -157,69 +172,125 @@ def read_session(engine: Engine) -> Session:
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Session]:
-    """Open a session that stores nothing and sees one state of the database."""
-    with read_session(engine) as session:
-        yield session
-
-
-@contextmanager
 def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> Iterator[Session]:
-    """Return a session whose changes are committed at the end, or not at all.
+    """Open a session whose changes are committed at the end, or not at all.
 
-    Processes that serve from memory are notified.
-
-    What is committed survives a power cut. ``derived`` data need not: it can be made again from
-    what does, and is spared the wait for the disk. ``served`` states whether a forecast may change by
-    it; the progress of a run, for one, changes none.
+    Processes that serve from memory are notified. What is committed survives a power cut. ``derived`` data need not: it
+    can be computed again from what does, and does not wait for the disk. ``served`` states whether the changes may
+    change a forecast; the progress of a run, for example, changes none.
     """
-    global _writes, _broad_writes
     options = {"writes": True, "derived": derived}
     with Session(engine.execution_options(**options), expire_on_commit=False) as session, session.begin():
         if derived and not is_sqlite(engine):
             session.execute(text("SET LOCAL synchronous_commit = off"))
         yield session
-        told = session.info.get(_CONCERNS, [(Kind.SERVED if served else Kind.OTHER, (), 0)])
-        if not is_sqlite(engine):
-            for kind, link_keys, as_of in told:
-                for notice in written(kind, sender(engine), link_keys, as_of):
-                    session.execute(text("SELECT pg_notify(:channel, :notice)"), {"channel": CHANNEL, "notice": notice})
-    _writes += any(kind not in (Kind.OTHER, Kind.NOTHING) for kind, _, _ in told)
-    _broad_writes += any(kind is Kind.SERVED for kind, _, _ in told)
+        changes = _publish_changes(session, Change.SERVED if served else Change.OTHER)
+    own_writes.update(changes)
 
 
-def concerns(session: Session, kind: Kind, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
+class Change(StrEnum):
+    """What a transaction wrote."""
+
+    SERVED = "served"  # something that any forecast may change by
+    OTHER = "other"  # something that no forecast changes by
+    COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
+    FORECASTS = "forecasts"  # forecasts of links
+    NOTHING = "nothing"  # no process is notified
+
+
+own_writes: Counter[Change] = Counter()  # transactions of this process, by what they wrote
+
+
+def record_change(session: Session, change: Change, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
     """Record that a session's writes change the forecasts of these links alone, if any; calls add up."""
-    session.info.setdefault(_CONCERNS, []).append((kind, link_keys, as_of))
+    session.info.setdefault(_RECORDED, []).append((change, link_keys, as_of))
+
+
+def _publish_changes(session: Session, default: Change) -> list[Change]:
+    """Notify other processes, at the commit, of the recorded changes, or else of the default; return them."""
+    recorded: list[tuple[Change, Sequence[int], int]] = session.info.get(_RECORDED, [(default, (), 0)])
+    if not is_sqlite(session):
+        sender = sender_name(session.get_bind().engine)
+        for change, link_keys, as_of in recorded:
+            for notice in format_notices(change, sender, link_keys, as_of):
+                session.execute(select(func.pg_notify(CHANNEL, notice)))
+    return [change for change, _, _ in recorded if change is not Change.NOTHING]
+
+
+def sender_name(engine: Engine) -> str:
+    """Return the name of an engine as a sender of notices; a change feed of the engine ignores its own."""
+    return f"{PROCESS}{id(engine.dialect):x}"
+
+
+def format_notices(change: Change, sender: str, link_keys: Sequence[int], as_of: int = 0) -> Iterator[str]:
+    """Yield the notices of a change.
+
+    A notice is one word, or word, sender, newest slot and link keys: ``forecasts 5f0c2a 1757894400 17,18,19``.
+    """
+    if change in (Change.SERVED, Change.OTHER):
+        yield change.value
+        return
+    for begin in range(0, len(link_keys), MOST_KEYS):
+        keys = ",".join(str(key) for key in link_keys[begin : begin + MOST_KEYS])
+        yield f"{change.value} {sender} {as_of} {keys}"
 
 
 def database_now(session: Session) -> datetime:
     """Return the time of the one clock that all hosts on a database share; for SQLite that is this machine's."""
-    if session.get_bind().dialect.name == "sqlite":
+    if is_sqlite(session):
         return datetime.now(UTC)
     now: datetime = session.execute(text("SELECT clock_timestamp()")).scalar_one()
     return now.astimezone(UTC)
 
 
-def writes_here() -> int:
-    """Count the write transactions of this process that may have changed a forecast."""
-    return _writes
-
-
-def broad_writes_here() -> int:
-    """Count those that did not say which links they concern."""
-    return _broad_writes
-
-
 def takes_writes(session: Session) -> bool:
-    """Return whether the database takes writes; a PostgreSQL that stands by, or was set to read-only, does not."""
-    if session.get_bind().dialect.name == "sqlite":
+    """Return whether the database takes writes; a standby, or a PostgreSQL that was set to read-only, does not."""
+    if is_sqlite(session):
         return True
     # Not transaction_read_only: a transaction may be so by its own choice.
-    question = "SELECT NOT (pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean)"
-    return bool(session.execute(text(question)).scalar_one())
+    query = "SELECT NOT (pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean)"
+    return bool(session.execute(text(query)).scalar_one())
 
 
-def is_sqlite(engine: Engine) -> bool:
+def is_sqlite(database: Engine | Connection | Session) -> bool:
     """Return whether the database is SQLite."""
-    return engine.dialect.name == "sqlite"
+    bind = database.get_bind() if isinstance(database, Session) else database
+    return bind.dialect.name == "sqlite"
+
+
+def in_values(
+    column: InstrumentedAttribute[int] | InstrumentedAttribute[str], values: Collection[int] | Collection[str]
+) -> ColumnElement[bool]:
+    """Return the condition that a column has one of these values, which are sent as one parameter.
+
+    SQLAlchemy's ``in_`` sends a parameter for each value, and databases limit how many.
+    """
+    item = String() if isinstance(column.type, String) else BigInteger()
+    many = ARRAY(item).with_variant(JSON(), "sqlite")
+    return _InValues(column, bindparam(None, list(values), type_=many, unique=True))
+
+
+class _InValues(FunctionElement[bool]):
+    type = Boolean()
+    inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> Self:
+        """Return itself: SQLAlchemy would compare a function with 1 on SQLite, which then uses no index."""
+        return self
+
+
+@compiles(_InValues)
+def _in_array(element: _InValues, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} = ANY ({values})"
+
+
+@compiles(_InValues, "sqlite")
+def _in_json(element: _InValues, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({values}))"  # nosec B608 # a parameter, as SQLAlchemy writes it
+
+
+def array_text(column: Sequence[float | None]) -> str:
+    """Return numbers as the text of a PostgreSQL array."""
+    return "{" + ",".join("NULL" if value is None else str(value) for value in column) + "}"

@@ -1,26 +1,34 @@
-"""What can go wrong on a request: one tree, each with its status, rendered as RFC 9457 problems.
+"""Every error of a request: one tree, each with its status, rendered as RFC 9457 problems.
 
 ::
 
     Problem
-     ├─ Invalid            422  a value that breaks a rule, by name
-     ├─ NotFound           404  what does not exist
-     ├─ NotYet             409  what cannot be done in the present state
-     ├─ Unauthorized       401  no key, or a wrong one
-     ├─ Forbidden          403  a key without the scope
-     ├─ NotAcceptable      406  an answer in none of the media types that the caller accepts
-     ├─ TooLarge           413  a body or a batch past its limit
-     ├─ Unsupported        415  a body in a language that is not spoken here
-     ├─ TooMany            429  more requests than the limit
-     └─ Unavailable        503  the database is unreachable, or (Overloaded) more is asked than can be answered
+     ├─ Unauthorized          401  no key, or a wrong one
+     ├─ Forbidden             403  a key without the scope
+     ├─ NotFound              404  something that does not exist
+     ├─ MethodNotAllowed      405  a method that the path does not have
+     ├─ NotAcceptable         406  an answer in none of the media types that the caller accepts
+     ├─ Conflict              409  something that is not possible in the present state
+     ├─ TooLarge              413  a body or a batch past its limit
+     ├─ UnsupportedMediaType  415  a body of a media type that is not supported
+     ├─ Invalid               422  a value that breaks a rule, by name
+     ├─ TooManyRequests       429  more requests than the limit
+     └─ Unavailable           503  the database is unreachable, or (Overloaded) more requests than can be answered
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
 MOST_ERRORS = 100
+LONGEST_VALUE = 100
+
+
+def shortened(text: str) -> str:
+    """Return a text that a caller sent as a problem shows it."""
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 class FieldError(NamedTuple):
@@ -32,11 +40,11 @@ class FieldError(NamedTuple):
 
 
 class Problem(Exception):
-    """Something the caller should know."""
+    """An error that is reported to the caller."""
 
     status = 500
     title = "Something went wrong"
-    slug = ""  # of its type, where the status alone does not say it
+    slug = ""  # the end of its type; empty for that of its status
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -44,33 +52,12 @@ class Problem(Exception):
         self.errors = list(errors)
         self.headers = headers or {}
 
-
-class Invalid(Problem):
-    """A value that breaks a rule."""
-
-    status = 422
-    title = "A value breaks a rule"
-
     @classmethod
-    def field(cls, name: str, value: object, rule: str) -> Invalid:
-        """Refuse one field by name, value and rule."""
-        shown = str(value)
-        shown = shown if len(shown) <= 100 else shown[:99] + "…"
-        return cls(f"{name}={shown!r} is refused; it {rule}", [FieldError(name, shown, rule)])
-
-
-class NotFound(Problem):
-    """What does not exist."""
-
-    status = 404
-    title = "Not found"
-
-
-class NotYet(Problem):
-    """What cannot be done in the present state."""
-
-    status = 409
-    title = "Not possible in the present state"
+    def with_status(cls, status: int, detail: str, headers: dict[str, str] | None = None) -> Problem:
+        """Return a problem with a status that has no class of its own."""
+        problem = cls(detail, headers=headers)
+        problem.status, problem.title = status, HTTPStatus(status).phrase
+        return problem
 
 
 class Unauthorized(Problem):
@@ -87,11 +74,32 @@ class Forbidden(Problem):
     title = "The key may not do this"
 
 
+class NotFound(Problem):
+    """Something that does not exist."""
+
+    status = 404
+    title = "Not found"
+
+
+class MethodNotAllowed(Problem):
+    """A method that the path does not have."""
+
+    status = 405
+    title = "Method not allowed"
+
+
 class NotAcceptable(Problem):
     """An answer in none of the media types that the caller accepts."""
 
     status = 406
     title = "Not acceptable"
+
+
+class Conflict(Problem):
+    """Something that is not possible in the present state."""
+
+    status = 409
+    title = "Not possible in the present state"
 
 
 class TooLarge(Problem):
@@ -101,14 +109,27 @@ class TooLarge(Problem):
     title = "Too large"
 
 
-class Unsupported(Problem):
+class UnsupportedMediaType(Problem):
     """A body of a media type that is not supported."""
 
     status = 415
-    title = "Unsupported media type"
+    title = "UnsupportedMediaType media type"
 
 
-class TooMany(Problem):
+class Invalid(Problem):
+    """A value that breaks a rule."""
+
+    status = 422
+    title = "A value breaks a rule"
+
+    @classmethod
+    def field(cls, name: str, value: object, rule: str) -> Invalid:
+        """Refuse one field by name, value and rule."""
+        shown = shortened(str(value))
+        return cls(f"{name}={shown!r} is refused; it {rule}", [FieldError(name, shown, rule)])
+
+
+class TooManyRequests(Problem):
     """More requests than the limit."""
 
     status = 429
@@ -116,14 +137,14 @@ class TooMany(Problem):
 
 
 class Unavailable(Problem):
-    """A part that is needed is unreachable."""
+    """The database or another part is unreachable."""
 
     status = 503
     title = "Unavailable for now"
 
 
 def no_link(link_id: str) -> NotFound:
-    """Return the problem that a link does not exist."""
+    """Return the error that a link does not exist."""
     return NotFound(
         f"link {link_id!r} does not exist", [FieldError("link_id", link_id, "must name a link that exists")]
     )

@@ -22,7 +22,7 @@ AUTO, OFF = "auto", "off"
 def network_calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str) -> NetworkCalendar:
     """Return the calendar of n slots from number ``first`` on; a public holiday counts as a Sunday.
 
-    ``holidays`` is what `holidays_of` gave: a country, a country and its part, or nothing.
+    ``holidays`` is what `holidays_of` returned: a country, a country and its part, or nothing.
     """
     calendar = grid.calendar(first, n, zone)
     weekday = calendar.weekday.copy()
@@ -34,7 +34,7 @@ def network_calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holiday
 
 
 def holidays_of(zone_name: str, setting: str = AUTO) -> str:
-    """Return whose public holidays count: those set, or those of the zone's country; none where it is unknown.
+    """Return the country whose public holidays count: the one set, or the zone's; none where that is unknown.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def holidays_of(zone_name: str, setting: str = AUTO) -> str:
     """
     if setting == OFF:
         return ""
-    code = country_of(zone_name) if setting == AUTO else setting.upper()
+    code = _countries().get(zone_name, "") if setting == AUTO else setting.upper()
     try:
         _holidays(code)
     except (NotImplementedError, KeyError):
@@ -55,13 +55,9 @@ def holidays_of(zone_name: str, setting: str = AUTO) -> str:
     return code
 
 
-def country_of(zone_name: str) -> str:
-    """Return the two letters of a time zone's country; nothing for a zone of no country, such as UTC."""
-    return _countries().get(zone_name, "")
-
-
 @lru_cache
 def _countries() -> dict[str, str]:
+    """Return the two letters of the country of each time zone that lies in one."""
     lines = (files("tzdata") / "zoneinfo" / "zone.tab").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return {row[2]: row[0] for row in rows}
@@ -69,7 +65,7 @@ def _countries() -> dict[str, str]:
 
 @lru_cache
 def _holidays(code: str) -> HolidayBase:
-    from holidays import country_holidays  # here, for it takes 50 ms and only networks need it
+    from holidays import country_holidays  # takes 50 ms, and only networks need it
 
     country, _, part = code.partition("-")
     return country_holidays(country, subdiv=part or None)

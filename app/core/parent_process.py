@@ -1,4 +1,4 @@
-"""End with the process one was started by, however that ended."""
+"""Ends a process with the process that started it, however that ended."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import threading
 from collections.abc import Callable
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 _watched: set[int] = set()
 
 
 def end_with(parent: int, end: Callable[[], object]) -> None:
-    """Call ``end`` once the parent is gone; asked again about the same parent, do nothing."""
+    """Call ``end`` once the parent has ended; a second call for the same parent does nothing."""
     if parent in _watched:
         return
     _watched.add(parent)
@@ -20,8 +20,8 @@ def end_with(parent: int, end: Callable[[], object]) -> None:
 
 
 def _watch(parent: int, end: Callable[[], object]) -> None:
-    # A process killed with -9 notifies nobody; its children find themselves with another parent.
-    look = threading.Event()
+    # A process killed with -9 notifies no other; its children get another parent.
+    never = threading.Event()
     while os.getppid() == parent:
-        look.wait(LOOK_SECONDS)
+        never.wait(POLL_SECONDS)
     end()

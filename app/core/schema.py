@@ -1,11 +1,12 @@
-"""The state of the database's schema: which step it is at, and how to bring it up to date.
+"""The schema of the database: which step of the migrations it is at, and how to bring it up to date.
 
-Alembic is loaded when a step is taken: a process that serves only needs to know where it stands.
+Alembic is loaded when a step is taken: a process that serves needs the number of the step only.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
-NEWEST_STEP = "0005"  # of the migrations; a test holds it to them
+NEWEST_STEP = "0005"  # of the migrations, as a test checks
 
 _alone = threading.Lock()
 
@@ -49,7 +50,7 @@ def downgrade_schema(engine: Engine, to: str) -> None:
 
 
 def check_schema(engine: Engine) -> None:
-    """Fail when the tables in the code and the migrations differ."""
+    """Raise an error if the tables in the code and the migrations differ."""
     from alembic import command
 
     config = _config()
@@ -59,16 +60,11 @@ def check_schema(engine: Engine) -> None:
 
 
 def schema_step(engine: Engine) -> str | None:
-    """Which step the database is at; None before the first."""
+    """Return the step the database is at; None before the first."""
     with engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):
             return None
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-
-
-def newest_step() -> str:
-    """Which step the code expects."""
-    return NEWEST_STEP
 
 
 def _config() -> Config:
@@ -79,10 +75,9 @@ def _config() -> Config:
     return config
 
 
-def _run(engine: Engine, move: object, to: str) -> None:
-    assert callable(move)
+def _run(engine: Engine, move: Callable[[Config, str], None], to: str) -> None:
     config = _config()
-    # Alembic keeps what it is at in a module of its own: one at a time in a process.
+    # Alembic keeps its state in a module: one at a time in a process.
     with _alone, engine.execution_options(writes=True).begin() as connection:
         config.attributes["connection"] = connection
         move(config, to)

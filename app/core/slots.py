@@ -7,6 +7,7 @@ minutes, and no slot is ever missing or doubled.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MINUTES_A_DAY = 1440
+MINUTE = timedelta(minutes=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,12 +49,12 @@ class SlotGrid:
 
     @property
     def slots_per_day(self) -> int:
-        """How many slots an ordinary day has."""
+        """Return how many slots an ordinary day has."""
         return MINUTES_A_DAY // self.slot_minutes
 
     @property
     def length(self) -> timedelta:
-        """Length of a slot."""
+        """Return the length of a slot."""
         return timedelta(minutes=self.slot_minutes)
 
     def number(self, slot_start: datetime) -> int:
@@ -72,24 +74,24 @@ class SlotGrid:
         return (instant - EPOCH) // self.length
 
     def start(self, number: int) -> datetime:
-        """Start of a slot, in UTC."""
+        """Return the start of a slot, in UTC."""
         return EPOCH + number * self.length
 
     def calendar(self, first: int, n: int, zone: ZoneInfo) -> Calendar:
-        """Local weekday and slot of the day of n slots from number ``first`` on."""
+        """Return local weekday, slot of the day and day of n slots from number ``first`` on."""
         minutes = (first + np.arange(n, dtype=np.int64)) * self.slot_minutes + self._offsets(first, n, zone)
         days, of_day = np.divmod(minutes, MINUTES_A_DAY)
         return Calendar((days + 3) % 7, of_day // self.slot_minutes, days)  # 1970-01-01 was a Thursday
 
     def local_day(self, day: date, zone: ZoneInfo) -> range:
-        """Numbers of the slots that start on a local day: 92, 96 or 100 of them at 15 minutes."""
+        """Return the numbers of the slots that start on a local day: 92, 96 or 100 of them at 15 minutes."""
         ends = (day, day + timedelta(days=1))
         midnights = [from_local(datetime(d.year, d.month, d.day), zone, or_next=True) for d in ends]
         first, last = (-((EPOCH - midnight) // self.length) for midnight in midnights)
         return range(first, last)
 
     def _offsets(self, first: int, n: int, zone: ZoneInfo) -> NDArray[np.int64]:
-        """Minutes that local time is ahead of UTC at each slot; looked up where they change."""
+        """Return the minutes that local time is ahead of UTC at each slot; looked up where they change."""
         offsets = np.empty(n, dtype=np.int64)
         step = max(1, 720 // self.slot_minutes)  # no zone changes its clocks twice in half a day
         begin = 0
@@ -122,15 +124,15 @@ def zone_named(name: str) -> ZoneInfo:
 
 @cache
 def _zone_names() -> set[str]:
-    # Both are files of the zone database, but no place's zone.
+    # Both are files of the zone database, but not the zone of any place.
     return available_timezones() - {"localtime", "Factory"}
 
 
 def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> datetime:
     """Return the UTC instant of a local time.
 
-    A time that comes twice in autumn is its first occurrence, unless ``fold`` says the second. A
-    time that spring skips is refused, or with ``or_next`` becomes the instant the clocks jumped.
+    A time that comes twice in autumn is its first occurrence, or the second with ``fold=1``. A time that
+    spring skips is refused, or with ``or_next`` becomes the instant of the jump.
     """
     instant = local.replace(tzinfo=zone).astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == local:
@@ -138,13 +140,9 @@ def from_local(local: datetime, zone: ZoneInfo, *, or_next: bool = False) -> dat
     if not or_next:
         raise NonexistentTime(f"local time {local.isoformat()} does not exist in {zone.key}: the clocks skip it")
     # With fold=1 the offset after the jump applies, which puts the instant before it by the gap.
-    later = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    before = later.astimezone(zone).utcoffset()
-    low, high = later, instant
-    while high - low > timedelta(minutes=1):
-        middle = low + (high - low) // 2
-        if middle.astimezone(zone).utcoffset() == before:
-            low = middle
-        else:
-            high = middle
-    return high.replace(second=0, microsecond=0)
+    before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    offset, gap = before.astimezone(zone).utcoffset(), (instant - before) // MINUTE
+    jump = bisect_left(
+        range(gap), True, key=lambda minute: (before + minute * MINUTE).astimezone(zone).utcoffset() != offset
+    )
+    return (before + jump * MINUTE).replace(second=0, microsecond=0)

@@ -1,22 +1,26 @@
-"""Times as text, which are RFC 3339, and spans of time."""
+"""Times as text, which are RFC 3339, spans of time, and schedules in cron syntax."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, NamedTuple
 
+from cronsim import CronSim, CronSimError
 from pydantic import BeforeValidator
 
 from app.core.errors import Invalid
 from app.core.slots import EPOCH
 
-RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:00:00Z or 2025-09-01T10:00:00+02:00"
+INSTANT_RULE = "must be an RFC 3339 time with an offset, such as 2025-09-01T08:00:00Z or 2025-09-01T10:00:00+02:00"
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 # In a query string a plus sign that was not escaped arrives as a space.
 LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)")
-# Counts lie in these years; what a caller asks for beyond them is empty.
+# Counts lie in these years; spans beyond them are empty.
 FIRST_SECOND, LAST_SECOND = 0, 4_102_444_800
+SECONDS_A_DAY = 86_400
+CRON_FIELDS = 5
+CRON_RULE = "it must be five fields of cron syntax, such as 0 3 * * 1 for Mondays at three, in UTC"
 
 
 def parse_rfc_3339(text: str) -> datetime | None:
@@ -35,11 +39,11 @@ def read_instant(value: object) -> datetime:
         text = value.isoformat()
     else:
         text = str(value)
-        if len(text) > 16:  # a space that stands for the T comes before the sixteenth character
+        if len(text) > 16:  # a space in place of the T comes before the sixteenth character
             text = text[:16] + LOST_PLUS.sub("+", text[16:])
     instant = parse_rfc_3339(text)
     if instant is None or instant.tzinfo is None:
-        raise ValueError(f"it {RULE}")
+        raise ValueError(f"it {INSTANT_RULE}")
     return instant
 
 
@@ -58,9 +62,6 @@ def instant_of(seconds: int) -> datetime:
 Instant = Annotated[datetime, BeforeValidator(read_instant)]
 
 
-SECONDS_A_DAY = 86_400
-
-
 class Span(NamedTuple):
     """From a second to another, the last one excluded, in Unix seconds."""
 
@@ -74,15 +75,15 @@ class Span(NamedTuple):
 
 
 def check_order(begin: datetime | None, end: datetime | None) -> None:
-    """Refuse a span that ends before it begins."""
+    """Raise ``Invalid`` if a span ends before it begins."""
     if begin is not None and end is not None and begin >= end:
         raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
 
 
 def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
-    """Fill in what was left out: the end is that of the newest count, the start lies ``length`` seconds before.
+    """Return a span whose end is the newest count's by default, and whose start lies ``length`` seconds before.
 
-    None where nothing was given and there is no count to go by.
+    None where neither end was given and there is no count.
     """
     check_order(begin, end)
     last = newest_end if end is None else unix_seconds(end)
@@ -91,3 +92,21 @@ def read_span(begin: datetime | None, end: datetime | None, newest_end: int | No
             return None
         last = unix_seconds(begin)
     return Span(max(0, last - length) if begin is None else unix_seconds(begin), last)
+
+
+def check_cron(expression: str) -> None:
+    """Raise ``ValueError`` if a text is no cron expression, or names no time that ever comes."""
+    if len(expression.split()) != CRON_FIELDS:  # CronSim would accept a sixth field, for seconds
+        raise ValueError(CRON_RULE)
+    try:
+        next(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)))
+    except CronSimError as problem:
+        raise ValueError(f"{CRON_RULE}: {problem}") from None
+    except StopIteration:
+        raise ValueError(f"{CRON_RULE}: it names no moment that ever comes") from None
+
+
+def last_cron_time(expression: str, now: datetime) -> datetime:
+    """Return the latest time that a cron expression names, not later than now."""
+    after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)  # CronSim looks strictly before
+    return next(CronSim(expression, after, reverse=True))

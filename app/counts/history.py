@@ -17,8 +17,7 @@ from app.counts.queries import corrections_between, lock_links, newest_slots, nu
 from app.counts.schemas import CorrectedCount, CountPage, DeletedCounts, ReplacedCount, SlotCount
 from app.counts.tables import QUALITIES, Count, CountCorrection
 from app.counts.verdicts import judge
-from app.links.queries import LinkInfo, link_or_404, stored_link
-from app.links.queries import lock_links as lock_link_table
+from app.links.queries import LinkInfo, link_or_404, lock_link_table, stored_link
 from app.links.schemas import NO_NUL
 
 HEADER = "slot_start,count,quality,verdict\n"

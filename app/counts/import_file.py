@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app.core import metrics
 from app.core.clock import FUTURE_RULE
 from app.core.database import reading, writing
-from app.core.errors import Invalid, NotYet
+from app.core.errors import Conflict, Invalid
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of, months_of
 from app.core.slots import SlotGrid
 from app.core.times import instant_of
@@ -67,7 +67,7 @@ def import_file(
                     note(f"{stored:,} of {len(spool):,} counts stored")
     report = job.report(dry_run)
     if not dry_run:
-        metrics.counts_stored(report.stored + report.replaced)
+        metrics.COUNTS_STORED.inc(report.stored + report.replaced)
         report.forecasts_issued = issue_forecasts(context, job.moved)
     return report
 
@@ -123,7 +123,7 @@ class _Import:
     def prepare(self, session: Session) -> None:
         """Create the months and the links that are missing, and lock those that exist.
 
-        Raise ``NotYet`` if a link was created, deleted or given another slot length since it was looked up.
+        Raise ``Conflict`` if a link was created, deleted or given another slot length since it was looked up.
         """
         if not self._months and not self._new:
             return
@@ -211,5 +211,5 @@ def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkI
     return LinkIn.model_validate(values)
 
 
-def _changed(how: str) -> NotYet:
-    return NotYet(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
+def _changed(how: str) -> Conflict:
+    return Conflict(f"a link of the file was {how} while the file was read; nothing was stored; import it again")

@@ -26,7 +26,7 @@ from app.counts.schemas import ImportedFile
 from app.http.problems import problem_responses
 from app.http.shedding import Shedding
 from app.keys.authentication import IngestKey
-from app.keys.caller import Scope
+from app.keys.tables import Scope
 from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
 
 router = APIRouter(prefix="/v1", tags=["counts"])
@@ -139,7 +139,7 @@ async def post_import(
     grid is refused whole.
     """
     if create_links:
-        caller.may(Scope.ADMIN)
+        caller.require_scope(Scope.ADMIN)
     try:
         columns = Columns.parse(column_map, link)
     except ValueError:  # each alone was checked above

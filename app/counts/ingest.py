@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 
 from app.core import metrics
 from app.core.clock import Clock
-from app.core.database import concerns, writing
+from app.core.database import Change, record_change, writing
 from app.core.partitions import ensure_months
-from app.core.pg_notify import Kind
 from app.core.slots import EPOCH
 from app.core.times import parse_rfc_3339
 from app.counts.importers.record import OFFSET_RULE, SECONDS, SLOT_RULE, YEAR_RULE
@@ -82,12 +81,13 @@ def ingest_counts(
         if broken and not partial:
             raise refused_batch(broken, len(counts))
         stored = store_counts(session, links, rows, wait=False)
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     now = time()
     lags = [max(0.0, now - slot - link.slot_seconds) for link, slot in stored.moved.items()]
-    metrics.counts_stored(stored.new + stored.replaced)
+    metrics.COUNTS_STORED.inc(stored.new + stored.replaced)
     if context.settings.clock is ClockKind.WALL:  # a replay makes its own time, in which nothing is late
-        metrics.counts_arrived(lags)
+        for lag in lags:
+            metrics.INGEST_LAG_SECONDS.observe(lag)
     return IngestReport(
         received=len(counts) + len(refused),
         stored=stored.new,
@@ -111,10 +111,10 @@ def issue_forecasts(
         issued = context.issue_forecasts(moved, stored)
     except Exception:
         log.exception("forecasts were not issued")
-        metrics.forecasts_failed()
+        metrics.FAILED_ISSUES.inc()
         return 0
     if arrived is not None:
-        metrics.forecasts_stored(perf_counter() - arrived)
+        metrics.ISSUE_SECONDS.observe(perf_counter() - arrived)
     return issued
 
 

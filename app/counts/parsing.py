@@ -12,8 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
-from app.core.csv_cells import from_cell
-from app.core.errors import FieldError, Invalid, TooLarge, Unsupported
+from app.core.errors import FieldError, Invalid, TooLarge, UnsupportedMediaType
 from app.counts.importers.record import (
     COUNT_RULE,
     LARGEST_COUNT,
@@ -23,8 +22,8 @@ from app.counts.importers.record import (
     shortened,
 )
 from app.counts.schemas import RefusedCount
-from app.http.media_types import CSV, JSON
-from app.http.query_types import WHOLE
+from app.http.csv import CSV, from_cell
+from app.http.requests import JSON, WHOLE
 from app.links.schemas import LINK_ID_PATTERN
 
 JSON_LINES = "application/x-ndjson"
@@ -72,7 +71,7 @@ def parse_counts(
     """
     language = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
     if language is None:
-        raise Unsupported(
+        raise UnsupportedMediaType(
             f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
         )
     if body.count(b",") > MOST_COMMAS * (most + 1):  # whatever else they separate, each takes a hundred bytes when read

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, String, and_, cast, func, insert, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.core.in_values import array_text, in_values
-from app.core.partitions import month_begin, month_of, months_there
+from app.core.database import array_text, in_values
+from app.core.partitions import existing_months, month_begin, month_of
 from app.core.times import Span
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
@@ -86,7 +86,7 @@ def _oldest_slot(session: Session, link_key: int) -> int | None:
     if session.get_bind().dialect.name != "postgresql":
         return session.execute(oldest).scalar()
     # PostgreSQL reads the first month, the next two, the next four: most links are there from the beginning.
-    months = sorted(months_there(session.connection(), Count.__tablename__))
+    months = sorted(existing_months(session.connection(), Count.__tablename__))
     place, n = 0, 1
     while place < len(months):
         part = months[place : place + n]

@@ -14,11 +14,10 @@ from app.counts.history import Reason, as_csv, count_history, delete_counts
 from app.counts.ingest import IngestContext, ingest_counts
 from app.counts.parsing import JSON_LINES, batch_schema, parse_counts
 from app.counts.schemas import CountPage, DeletedCounts, IngestReport
+from app.http.csv import CSV
 from app.http.dependencies import ReadSession, WriteSession
-from app.http.media_types import CSV, JSON, chosen_type
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
-from app.http.query_types import From, RequiredFrom, RequiredTo, To
+from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, IngestKey, ReadKey
 from app.links.schemas import LinkPath

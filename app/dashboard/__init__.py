@@ -1,1 +1,1 @@
-"""The operators' page: what the service knows, to look at and to act on."""
+"""The operators' page."""

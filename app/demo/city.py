@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.csv_cells import as_cell
 from app.core.slots import SlotGrid
 from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
 from app.demo.events import CAPACITY_LEFT, DIVERTED, KINDS, Event, apply_detector_faults, plan_events
 from app.demo.network import SPACING_M, CityLink, Network, build_network
+from app.http.csv import as_cell
 
 STRAIGHT_ON, TURNING = 0.55, 0.20  # share of a link's traffic that goes on into the next one
 FED_AT_MOST = 0.72  # of a link's usual traffic; the rest enters along it

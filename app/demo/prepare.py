@@ -26,13 +26,14 @@ from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries
 from app.demo.city import MONDAY, City, links_geojson, sample_city
-from app.keys.caller import ALL_SCOPES
-from app.keys.issue import hashed, issue_key, key_id_in, write_secret
+from app.keys.cache import hashed, key_id_in
+from app.keys.issue import issue_key, write_secret
 from app.keys.queries import key_with_id
-from app.links.folders import folder_name
+from app.keys.tables import ALL_SCOPES
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store import store_links
+from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.queries import active_models

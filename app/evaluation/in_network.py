@@ -15,8 +15,8 @@ from app.counts.series import LinkSeries
 from app.evaluation.days import Span, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import MethodRun, SlotForecasts, one_ahead
-from app.links.folders import folder_name
-from app.settings.retraining import RetrainSettings
+from app.links.tables import folder_name
+from app.settings import Settings
 from app.training.aligned_counts import LinkTopology, by_network
 from app.training.compare import decide
 from app.training.link_training import LinkTraining
@@ -28,7 +28,7 @@ from model.network_model.network import NetworkModel, source_of
 
 Array = NDArray[np.float64]
 Report = Callable[[str, int, int], object]
-MARGIN = float(RetrainSettings.model_fields["retrain_margin"].default)
+MARGIN = float(Settings.model_fields["retrain_margin"].default)
 
 
 class LinkNetwork(NamedTuple):

@@ -8,10 +8,10 @@ import json
 from html import escape
 from typing import Any, NamedTuple
 
-from app.core.csv_cells import as_cell
 from app.evaluation.measures import GEOMETRIC, JUDGED, Part, best_of, figures
 from app.evaluation.plan import COMPARED
 from app.evaluation.report import Report
+from app.http.csv import as_cell
 from model.error_measures import GEH_LIMIT
 
 COUNT, VEHICLES, SHARE, RATIO, LEVEL = "count", "vehicles", "share", "ratio", "level"

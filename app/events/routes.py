@@ -19,7 +19,7 @@ from app.forecasts.dependencies import ForecastCacheDep
 from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.responses import encode, identity
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
-from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
+from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream, Frame
 from app.keys.authentication import ReadKey
 from app.registry.tables import Activation, activations_after, newest_activation
 
@@ -64,7 +64,7 @@ async def get_events(
     that changed since comes first; what was issued up to a minute before may come twice.
     """
     listener = Listener(engine, changes, forecasts, None if last_event_id is None else int(last_event_id))
-    return stream(request, listener.version, listener.look, settings.stream_seconds)
+    return EventStream(request, listener.version, listener.look, settings.stream_seconds)
 
 
 class Listener:

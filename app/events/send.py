@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from standardwebhooks import Webhook
 
-from app.core.errors import FieldError, NotYet
+from app.core.errors import Conflict, FieldError
 
 # Host and port, path and query; neither user info nor a fragment fits in.
 URL_PATTERN = (
@@ -58,7 +58,7 @@ def require_allowed(url: str, hosts: Collection[str]) -> None:
         allowed = False
     if not allowed:
         rule = "must point to a host, and port, that FLOWCAST_WEBHOOK_HOSTS allows"
-        raise NotYet(f"url={url[:100]!r} is refused; it {rule}", [FieldError("body.url", url[:100], rule)])
+        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("body.url", url[:100], rule)])
 
 
 TIMEOUT_SECONDS = 5.0

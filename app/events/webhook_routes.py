@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Response
 from sqlalchemy.orm import Session
 
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.events.send import SECRET_PREFIX, require_allowed
 from app.events.tables import Webhook
 from app.events.webhook_queries import all_webhooks, webhook_or_404
@@ -27,7 +27,7 @@ def register_webhook(session: Session, wanted: NewWebhook, hosts: Collection[str
     """Store a webhook that is sent activations from now on, and forecasts from the latest on."""
     require_allowed(wanted.url, hosts)
     if len(all_webhooks(session)) >= MOST_WEBHOOKS:
-        raise NotYet(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
+        raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
     row = Webhook(
         url=wanted.url,
         events=",".join(kind for kind in EventKind if kind in wanted.events),

@@ -22,10 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.core import metrics
-from app.core.change_feed import ChangeFeed
+from app.core.change_feed import ChangeFeed, Notice
 from app.core.clock import Clock
-from app.core.database import AWAY, concerns, reading, writing
-from app.core.pg_notify import Kind, Notice
+from app.core.database import UNREACHABLE, Change, reading, record_change, writing
 from app.counts.queries import Rows, newest_slots
 from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import WITHOUT_MODEL, IssuedForecast
@@ -144,7 +143,7 @@ class ForecastCache:
         wanted = None if link_ids is None else list(link_ids)
         try:
             return Latest(self.look_up(wanted), stale=False)
-        except AWAY:
+        except UNREACHABLE:
             if (known := self.known(wanted)) is None:
                 raise
             return Latest({link_id: self._with_fallback_in_memory(entry) for link_id, entry in known.items()}, True)
@@ -269,7 +268,7 @@ class ForecastCache:
                 stored = stored_forecasts(session, [one.link for one in forecasts], as_of)
                 forecasts = [stored.get((one.link.link_key, one.model_version), one) for one in forecasts]
         for method, n in Counter(one.method for one in forecasts).items():
-            metrics.forecasts_issued(method, n)
+            metrics.FORECASTS_ISSUED.labels(method).inc(n)
         _count_degraded(forecasts)
         return forecasts
 
@@ -315,7 +314,7 @@ class ForecastCache:
     def _on_notice(self, notice: Notice) -> None:
         """Evict links that another process wrote: at once, or where only counts are stored, after a moment's grace."""
         now = monotonic()
-        due = now if notice.kind is Kind.FORECASTS else now + GRACE_SECONDS
+        due = now if notice.change is Change.FORECASTS else now + GRACE_SECONDS
         with self._lock:
             for key in notice.link_keys:
                 earlier = self._noticed.get(key)
@@ -344,9 +343,9 @@ def _notify(session: Session, forecasts: Sequence[IssuedForecast]) -> None:
         by_slot.setdefault(one.as_of, []).append(one.link.link_key)
     if len(by_slot) <= MOST_SLOTS:
         for as_of, link_keys in by_slot.items():
-            concerns(session, Kind.FORECASTS, link_keys, as_of)
+            record_change(session, Change.FORECASTS, link_keys, as_of)
 
 
 def _count_degraded(forecasts: Sequence[IssuedForecast]) -> None:
     for kind, n in Counter(one.degradation for one in forecasts if one.degradation is not None).items():
-        metrics.forecasts_degraded(kind, n)
+        metrics.FORECASTS_DEGRADED.labels(kind).inc(n)

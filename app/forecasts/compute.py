@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.counts.queries import Rows
 from app.counts.series import LinkSeries
 from app.forecasts.issued_forecast import (
@@ -179,7 +179,7 @@ class Forecaster:
                 key = one.link.link_key
                 try:
                     computed[key] = self._from_profile(one, known[key], reasons[key])
-                except NotYet:
+                except Conflict:
                     raise
                 except Exception:  # one bad link must not spoil the response for the others
                     log.exception("a link's forecast failed", extra={"link": one.link.link_id})

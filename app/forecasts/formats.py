@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from app.core.database import reading
 from app.forecasts.responses import Document
 from app.forecasts.schemas import ForecastOut, PastForecastOut, PastForecasts
-from app.http.csv_answers import CsvResponse, csv_answer
-from app.links.geojson import GEOJSON
+from app.http.csv import CsvResponse, csv_content
 from app.links.queries import stored_links
+from app.links.schemas import GEOJSON
 
 LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
 NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]
@@ -42,7 +42,7 @@ FEATURE_COLLECTION = {
         },
     },
 }
-NETWORK_CONTENT = csv_answer(NETWORK_COLUMNS) | {GEOJSON: {"schema": FEATURE_COLLECTION}}
+NETWORK_CONTENT = csv_content(NETWORK_COLUMNS) | {GEOJSON: {"schema": FEATURE_COLLECTION}}
 Geometries = Mapping[str, dict[str, Any] | None]
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
@@ -157,7 +157,9 @@ def last_count(series: LinkSeries, newest: int, n: int) -> ForecastValues:
     counts = series.counts
     known = counts[~np.isnan(counts)]
     if not len(known):  # asked as of a slot that no count came near
-        raise NotYet(f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(newest).isoformat()}")
+        raise Conflict(
+            f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(newest).isoformat()}"
+        )
     expected = np.full(n, known[-1])
     came = np.full((len(counts), n), np.nan)
     for horizon in range(1, n + 1):

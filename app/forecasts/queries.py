@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.core.in_values import array_text
+from app.core.database import array_text
 from app.core.partitions import ensure_months
 from app.core.times import Span
 from app.counts.queries import newest_by_link

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from app.core.database import reading
-from app.core.errors import Invalid, NotYet, Problem, Unavailable, no_link
+from app.core.errors import Conflict, Invalid, Problem, Unavailable, no_link
 from app.core.times import unix_seconds
 from app.forecasts.cache import CacheEntry, ForecastCache, Latest
 from app.forecasts.explain import explain as explain_forecast
@@ -96,7 +96,7 @@ def _missing(entry: CacheEntry, *, stale: bool = False) -> Problem:
     """Return why a link has no forecast."""
     link_id = entry.key.link.link_id
     if entry.key.as_of is None:
-        return NotYet(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+        return Conflict(f"link {link_id!r} has no counts yet; post some to /v1/counts")
     if stale and entry.issued is not None:
         missing = "the database is unreachable and its profile is not in memory"
         return Unavailable(f"there is no forecast of link {link_id!r} from now on: {missing}")
@@ -134,9 +134,9 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
             "as_of", as_of.isoformat(), f"must lie on the link's grid of {link.slot_minutes}-minute slots"
         )
     if newest is None:
-        raise NotYet(f"link {link.link_id!r} has no counts yet; post some to /v1/counts")
+        raise Conflict(f"link {link.link_id!r} has no counts yet; post some to /v1/counts")
     if slot > newest:
-        raise NotYet(f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}")
+        raise Conflict(f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}")
     return slot
 
 

@@ -25,16 +25,13 @@ from app.forecasts.history import CURSOR, read_history
 from app.forecasts.lag_windows import HORIZONS
 from app.forecasts.responses import Document, ForecastList, encode, explained, link_forecast, wanted_links
 from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
-from app.http.csv_answers import csv_answer
+from app.http.csv import CSV, csv_content
 from app.http.dependencies import EngineDep, ReadSession
-from app.http.media_types import CSV, JSON, chosen_type
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
-from app.http.query_types import From, To
+from app.http.requests import JSON, From, To, chosen_type, is_unchanged, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import ReadKey
-from app.links.geojson import GEOJSON
-from app.links.schemas import LINK_ID_PATTERN, LinkPath
+from app.links.schemas import GEOJSON, LINK_ID_PATTERN, LinkPath
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
@@ -51,7 +48,7 @@ STALE = {
 @router.get(
     "/links/{link_id}/forecast",
     responses={
-        200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": csv_answer(LINK_COLUMNS)},
+        200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": csv_content(LINK_COLUMNS)},
         **problem_responses(404, 409),
     },
 )
@@ -141,8 +138,7 @@ async def get_forecasts(
         places = read_geometries(engine, found.entries) if media_type == GEOJSON else {}
         tag = listed.tag(media_type, sorted(places.items()))
         headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
-        known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
-        if tag.removeprefix("W/") in known or known == ["*"]:  # RFC 9110 compares weakly here
+        if is_unchanged(request, tag):
             return Response(status_code=304, headers=headers)
         if media_type == CSV:
             return network_csv(listed.document(), headers)
@@ -157,7 +153,7 @@ async def get_forecasts(
 @router.get(
     "/links/{link_id}/forecasts",
     response_model=PastForecasts,
-    responses={200: {"content": csv_answer(PAST_COLUMNS)}, **problem_responses(404)},
+    responses={200: {"content": csv_content(PAST_COLUMNS)}, **problem_responses(404)},
 )
 def get_past_forecasts(
     link_id: LinkPath,

@@ -16,7 +16,7 @@ from app.health.examine import MOST_DAYS, Now, in_doubt, link_health
 from app.health.schemas import FeedTotals, LinkHealth, LinkState, NetworkHealth, State, VerdictName
 from app.http.dependencies import ClockDep, ReadSession, SettingsDep
 from app.http.problems import problem_responses
-from app.http.query_types import From, To
+from app.http.requests import From, To
 from app.keys.authentication import ReadKey
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LINK_ID_PATTERN, LinkPath

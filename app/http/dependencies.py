@@ -1,19 +1,19 @@
-"""What routes of every package ask for, named once as types."""
+"""Dependencies that routes of every package share, named once as types."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from fastapi import Depends, Request
+from fastapi.concurrency import contextmanager_in_threadpool
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.change_feed import ChangeFeed
 from app.core.clock import Clock
-from app.core.database import read_session, writing
+from app.core.database import reading, writing
+from app.http.shedding import Shedding
 from app.settings import Settings
 
 
@@ -30,31 +30,19 @@ SettingsDep = Annotated[Settings, Depends(from_state("settings"))]
 EngineDep = Annotated[Engine, Depends(from_state("engine"))]
 ClockDep = Annotated[Clock, Depends(from_state("clock"))]
 ChangeFeedDep = Annotated[ChangeFeed, Depends(from_state("change_feed"))]
+SheddingDep = Annotated[Shedding, Depends(from_state("shedding"))]
 
 
-async def get_read_session(request: Request, engine: EngineDep) -> AsyncIterator[Session]:
+async def get_read_session(engine: EngineDep, shedding: SheddingDep) -> AsyncIterator[Session]:
     """Return a session for one request that only reads."""
-    # Opening a session does no I/O. It is closed in a thread of its own, which waits for no other request.
-    async with request.app.state.shedding.turns["read"]:
-        session = read_session(engine)
-        try:
-            yield session
-        finally:
-            await run_sync(session.close, limiter=CapacityLimiter(1))
+    async with shedding.turns["read"], contextmanager_in_threadpool(reading(engine)) as session:
+        yield session
 
 
-async def get_write_session(request: Request, engine: EngineDep) -> AsyncIterator[Session]:
+async def get_write_session(engine: EngineDep, shedding: SheddingDep) -> AsyncIterator[Session]:
     """Return a session that commits before the response is sent."""
-    # Beginning does no I/O. It ends in a thread of its own, which waits for no other request.
-    async with request.app.state.shedding.turns["write"]:
-        writes = writing(engine)
-        session = writes.__enter__()
-        try:
-            yield session
-        except BaseException as problem:
-            await run_sync(writes.__exit__, type(problem), problem, problem.__traceback__, limiter=CapacityLimiter(1))
-            raise
-        await run_sync(writes.__exit__, None, None, None, limiter=CapacityLimiter(1))
+    async with shedding.turns["write"], contextmanager_in_threadpool(writing(engine)) as session:
+        yield session
 
 
 # scope="function": what is acknowledged is committed, because FastAPI would otherwise commit after the response.

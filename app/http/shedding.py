@@ -1,10 +1,10 @@
-"""Shed load: refuse at once what could only be answered much too late.
+"""Load shedding: refuse at once what could only be answered much too late.
 
-Few sessions are open at a time, and few batches of counts are worked on; what comes meanwhile waits for its turn.
-Past a bound on how many wait, more is refused with 503 and ``Retry-After``: reads at half the bound, so that
+Few sessions are open at a time, and few batches of counts are worked on; other requests wait for their turn.
+Past a bound on how many wait, more are refused with 503 and ``Retry-After``: reads at half the bound, so that
 counts still come in. Streams of events and imports last long: each kind has a number of places, and those that wait
-for a thread do not count for others. A forecast that lies ready needs no thread and is refused only when the process
-itself cannot keep up. Nobody is refused who asks how the service is.
+for a thread do not count for others. A forecast in memory needs no thread and is refused only when the process
+itself cannot keep up. Probes and metrics are never refused.
 """
 
 from __future__ import annotations
@@ -13,65 +13,59 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
+from itertools import cycle
 from time import monotonic
 from typing import TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from prometheus_client import Counter
 
 from app.core.errors import Unavailable
-from app.core.metrics import REGISTRY
+from app.core.metrics import SHED_REQUESTS
 from app.settings import Settings
 
-# Sessions at a time. More would only take turns at one interpreter, and those that hold a lock need a thread for each
-# step up to their commit: there are ten times as many threads, so that they find one whoever waits for the lock.
+# Sessions at a time. More would only share one interpreter, and those that hold a lock need a thread for each step up
+# to their commit: there are six times as many threads, so that a holder finds one while others wait for the lock.
 TURNS = {"read": 4, "write": 2}
-# Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each took as
-# long as both in turn, and the event loop waited for two.
+# Threads for work that must not wait for others, or that others must not wait for. Of two batches at once each takes as
+# long as both in turn, and the event loop waits for two.
 LANES = {"ingest": 1, "forecasts": 1, "look_up": 2, "links": 1, "import": 2, "events": 1}
-MOST_IMPORTS = 8  # that are received, wait or are worked on; each has a file on disk
+MOST_IMPORTS = 8  # being received, waiting or under way; each has a file on disk
 LOOK_SECONDS = 0.5
 MOST_LAG = 1.0  # seconds that the event loop may be late
-LATE_LOOKS = 4  # in a row, before everything is refused: once may be a busy machine
+LATE_LOOKS = 4  # in a row, before everything is refused: one may be due to a busy machine
 WAITS = (1, 2, 3)  # seconds after which to try again, in turn, so that not all come back at once
 GUARDED = "/v1/"
 READS = ("GET", "HEAD")
 
 Answer = TypeVar("Answer")
 
-_shed = Counter(
-    "flowcast_requests_shed", "Requests refused because too many were waiting", ("what",), registry=REGISTRY
-)  # shown with _total at its end
-_shed_writes, _shed_reads = _shed.labels("write"), _shed.labels("read")
-
 
 class Overloaded(Unavailable):
-    """More is asked than can be answered in time."""
+    """More requests than can be answered in time."""
 
     slug = "overloaded"
     title = "Too much is asked at once"
 
 
 class Shedding:
-    """Knows how much waits, and refuses more."""
+    """Counts the requests that wait, and refuses more."""
 
     def __init__(self, settings: Settings) -> None:
-        self._most = {True: max(1, settings.max_waiting // 2), False: settings.max_waiting}  # of reads, and of all else
+        self._most = {True: max(1, settings.max_waiting // 2), False: settings.max_waiting}  # of reads, of all others
         # One body of the largest size must fit.
         self._most_body_bytes = max(settings.max_bodies_megabytes, settings.max_body_megabytes) << 20
         self._body_bytes = 0
         self._places = {"events": settings.max_streams, "import": MOST_IMPORTS}
         self._taken = dict.fromkeys(self._places, 0)
         self._late = 0
-        self._refused = count()
+        self._retry_seconds = cycle(WAITS)
         self._pausing = 0
-        self._lanes: dict[str, CapacityLimiter] = {}
+        self._lanes = {lane: CapacityLimiter(threads) for lane, threads in LANES.items()}
         self.turns = {kind: CapacityLimiter(most) for kind, most in TURNS.items()}
 
     def check(self, method: str, path: str, query: bytes) -> None:
-        """Check whether a request may pass, or raise why not."""
+        """Raise ``Overloaded`` if a request may not pass."""
         if not path.startswith(GUARDED):
             return
         read = method in READS
@@ -87,11 +81,11 @@ class Shedding:
         return sum(lane.statistics().tasks_waiting for lane in (*self.turns.values(), *lanes))
 
     async def run_in_lane(self, lane: str, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Run work in a thread of a lane: a link's look-up ends soon, an import does not.
+        """Run work in a thread of a lane; refuse where too much waits for that lane.
 
         Streams of events and imports have a place already and are not refused here.
         """
-        limiter = self._lanes.setdefault(lane, CapacityLimiter(LANES[lane]))
+        limiter = self._lanes[lane]
         if lane not in self._places and limiter.statistics().tasks_waiting >= self._most[False]:
             raise self._refusal(read=lane == "look_up")
         return await run_sync(partial(work, *arguments), limiter=limiter)
@@ -113,12 +107,12 @@ class Shedding:
             raise self._refusal(read=False, why="the bodies of other requests take up the room for bodies")
         self._body_bytes += n_bytes
 
-    def let_go(self, n_bytes: int) -> None:
+    def release(self, n_bytes: int) -> None:
         """Count bytes of a body as free again."""
         self._body_bytes -= n_bytes
 
     async def pause(self, seconds: float) -> None:
-        """Wait before work is tried again, without a thread; refuse if as many wait as may."""
+        """Wait before work is tried again, without a thread; refuse if too many wait already."""
         if self._pausing >= self._most[False]:
             raise self._refusal(read=False)
         self._pausing += 1
@@ -128,14 +122,14 @@ class Shedding:
             self._pausing -= 1
 
     async def watch(self) -> None:
-        """Measure for ever how late the event loop is."""
+        """Measure how late the event loop is, until cancelled."""
         while True:
             due = monotonic() + LOOK_SECONDS
             await asyncio.sleep(LOOK_SECONDS)
             self._late = self._late + 1 if monotonic() - due > MOST_LAG else 0
 
     def _refusal(self, read: bool, why: str = "too many requests are waiting") -> Overloaded:
-        (_shed_reads if read else _shed_writes).inc()
-        seconds = WAITS[next(self._refused) % len(WAITS)]
+        SHED_REQUESTS.labels("read" if read else "write").inc()
+        seconds = next(self._retry_seconds)
         detail = f"{why}; nothing of this one was done, so send it again in {seconds} s"
         return Overloaded(detail, headers={"Retry-After": str(seconds)})

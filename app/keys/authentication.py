@@ -14,13 +14,18 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.http.dependencies import from_state
-from app.http.media_types import refuse_unacceptable
-from app.http.query_types import refuse_unknown
-from app.http.route_paths import route_path
-from app.keys.cache import ApiKeyCache
-from app.keys.caller import ADMIN_CALL, CALLER, CHECKED_KEY, Caller, Scope
+from app.http.requests import refuse_unacceptable, refuse_unknown_parameters, route_path
+from app.keys.cache import ApiKeyCache, Caller
+from app.keys.tables import Scope
 
 KEY_HEADER = "X-API-Key"
+BEARER = "bearer "
+API_PATH, ADMIN_PATH = "/v1/", "/v1/admin/"
+# Entries of a request's ASGI scope.
+CALLER = "flowcast.caller"
+CHECKED_KEY = "flowcast.checked_key"  # the RequireKey that the caller has passed
+ADMIN_CALL = "flowcast.admin_call"  # present where the audit records the call
+
 ApiKeysDep = Annotated[ApiKeyCache, Depends(from_state("api_keys"))]
 
 
@@ -42,7 +47,7 @@ class RequireKey(SecurityBase):
         """Return the caller; refuse unknown query parameters, and reads whose answer the caller would not accept."""
         if request.scope.get(CHECKED_KEY) is not self:
             raise RuntimeError("the key of this request was not checked by AuthenticationMiddleware")
-        refuse_unknown(request)
+        refuse_unknown_parameters(request)
         refuse_unacceptable(request)
         return cast(Caller, request.scope[CALLER])
 
@@ -53,10 +58,6 @@ IngestKey = Annotated[Caller, Security(RequireKey(Scope.INGEST))]
 AdminKey = Annotated[Caller, Security(RequireKey(Scope.ADMIN))]
 
 
-API_PATH, ADMIN_PATH = "/v1/", "/v1/admin/"
-BEARER = "bearer "
-
-
 class AuthenticationMiddleware:
     """Refuses calls of the API without a key or without its scope; outside the API nothing needs a key."""
 
@@ -65,36 +66,36 @@ class AuthenticationMiddleware:
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Authenticate a request and pass it on."""
-        if scope["type"] == "http" and route_path(scope).startswith(API_PATH):
-            await authenticate(scope)
+        if scope["type"] == "http" and (path := route_path(scope)).startswith(API_PATH):
+            await _authenticate(scope, path)
         await self._app(scope, receive, send)
 
 
-async def authenticate(scope: ASGIScope) -> None:
+async def _authenticate(scope: ASGIScope, path: str) -> None:
     """Identify the caller, mark admin calls for the audit, and raise a problem if the key has not the call's scope."""
     app = scope["app"]
     route = next((route for route in app.routes if route.matches(scope)[0] is Match.FULL), None)
-    required = required_key(route)
+    required = _required_key(route)
     if route is not None:
         scope["route"] = route  # the log and the metrics name the route of refused calls, too
     client = scope["client"][0] if scope["client"] else ""
-    caller = scope[CALLER] = await app.state.api_keys.identify(sent_key(Headers(scope=scope)), client)
+    caller = scope[CALLER] = await app.state.api_keys.identify(_sent_key(Headers(scope=scope)), client)
     needed = None if required is None else required.scope
     # By its path, too: attempts at admin calls that do not exist are recorded.
-    if needed is Scope.ADMIN or route_path(scope).startswith(ADMIN_PATH):
+    if needed is Scope.ADMIN or path.startswith(ADMIN_PATH):
         scope[ADMIN_CALL] = True
     if needed is not None:
-        caller.may(needed)
+        caller.require_scope(needed)
     scope[CHECKED_KEY] = required
 
 
-def required_key(route: BaseRoute | None) -> RequireKey | None:
+def _required_key(route: BaseRoute | None) -> RequireKey | None:
     """Return the declaration among the parameters of a route; None if it needs no key."""
     dependencies = route.dependant.dependencies if isinstance(route, APIRoute) else ()
     return next((found.call for found in dependencies if isinstance(found.call, RequireKey)), None)
 
 
-def sent_key(headers: Headers) -> str | None:
+def _sent_key(headers: Headers) -> str | None:
     """Return the key that a request carries: of X-API-Key first, because a proxy may set Authorization for itself."""
     if key := headers.get(KEY_HEADER):
         return key

@@ -1,4 +1,7 @@
-"""The keys a process knows: in memory for a minute, for some more while the database is unreachable, there for good."""
+"""API keys in the memory of a process: who calls, with which scopes, and how often.
+
+A key is kept for a minute, and for some more while the database is unreachable.
+"""
 
 from __future__ import annotations
 
@@ -12,169 +15,198 @@ from time import monotonic
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
-from app.core.database import AWAY, reading
-from app.core.errors import TooMany, Unauthorized
-from app.keys.caller import ALL_SCOPES, Buckets, Caller
-from app.keys.issue import key_id_in
+from app.core.database import UNREACHABLE, Change, reading, record_change, writing
+from app.core.errors import Forbidden, TooManyRequests, Unauthorized
 from app.keys.queries import key_with_id, save_last_use
+from app.keys.tables import ALL_SCOPES
 from app.settings import Settings, Switch
 
-__all__ = ["ApiKeyCache", "Caller"]
-
-MOST_AGE = 60.0  # seconds; a revoked key may live on for so long in another process
-MOST_UNCHECKED = 600.0  # seconds; the same where the database is unreachable and cannot be asked
-MOST_KNOWN = 10_000
+MOST_AGE = 60.0  # seconds; a revoked key may stay valid for so long in another process
+MOST_UNCHECKED = 600.0  # seconds; the same while the database is unreachable
+MOST_KEYS = 10_000
+MOST_BUCKETS = 10_000
 FAILURES_A_MINUTE = 60  # wrong keys from one address, past which its keys are looked up one at a time
-LOOK_UPS_AT_ONCE = 4  # in threads of their own: strangers take none from requests
+LOOK_UPS_AT_ONCE = 4  # in threads of their own: wrong keys take none from requests
+PREFIX = "fc"  # of a key: fc_KEYID_SECRET
 CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key", Bearer'}
 
 
+def hashed(key: str) -> str:
+    """Return what is stored of a key."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_id_in(key: str) -> str | None:
+    """Return the id in a key; None where the text cannot be a key."""
+    parts = key.split("_", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == PREFIX and parts[1].isalnum() and parts[1].isascii() else None
+
+
+class RateLimiter:
+    """Limits the calls of each name in a minute: every call takes one of the name's tokens, which refill steadily.
+
+    Past a bound the oldest name is dropped, so that names cannot fill the memory.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._most = per_minute  # 0 for no limit
+        self._tokens: dict[str, tuple[float, float]] = {}  # and when there were so many
+
+    def wait(self, name: str) -> float:
+        """Return the seconds until a name has a token."""
+        return max(0.0, 1 - self._refilled(name, monotonic())) * 60 / self._most if self._most else 0.0
+
+    def take(self, name: str) -> float:
+        """Take a token of a name; return the seconds to wait where there is none, 0 where there was."""
+        if not self._most:
+            return 0.0
+        now = monotonic()
+        tokens = self._refilled(name, now)
+        if tokens < 1:
+            return (1 - tokens) * 60 / self._most
+        if name not in self._tokens and len(self._tokens) >= MOST_BUCKETS:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[name] = tokens - 1, now
+        return 0.0
+
+    def _refilled(self, name: str, now: float) -> float:
+        tokens, at = self._tokens.get(name, (self._most, now))
+        return min(self._most, tokens + (now - at) * self._most / 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose key it is, and what it may do."""
+
+    key_id: str
+    name: str
+    scopes: frozenset[str]
+
+    def require_scope(self, scope: str) -> None:
+        """Refuse a call whose scope the key has not."""
+        if scope not in self.scopes:
+            held = ", ".join(sorted(self.scopes)) or "none"
+            raise Forbidden(f"this call needs the scope {str(scope)!r}; key {self.key_id} has {held}")
+
+
+ANONYMOUS = Caller("anonymous", "no key needed", ALL_SCOPES)
+ENVIRONMENT = Caller("environment", "FLOWCAST_ADMIN_KEY", ALL_SCOPES)
+
+
 @dataclass(slots=True)
-class _Known:
+class _CachedKey:
     caller: Caller
-    checked: float
-    until: float  # after which the database is asked again
-    ends: float  # when the key expires
-    seen: float  # when it was last sent
+    checked: float  # when it was read from the database
+    expires: float
+    sent: float  # when it was last sent
 
 
 class ApiKeyCache:
-    """Tells who calls from the key they send."""
+    """Finds the caller of a request by the key that it sends, and limits how often one calls."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
-        self._open = settings.auth is Switch.OFF
-        self._limits = Buckets(settings.rate_limit) if settings.rate_limit else None
-        self._failures = Buckets(min(FAILURES_A_MINUTE, settings.rate_limit)) if settings.rate_limit else None
+        self._is_open = settings.auth is Switch.OFF
+        self._calls = RateLimiter(settings.rate_limit)
+        self._failures = RateLimiter(min(FAILURES_A_MINUTE, settings.rate_limit))
         self._turns, self._suspect_turns = CapacityLimiter(LOOK_UPS_AT_ONCE), CapacityLimiter(1)
-        self._known: dict[bytes, _Known] = {}
+        self._cached: dict[str, _CachedKey] = {}  # by hash: the time that a look-up takes shows nothing of any key
         self._changes = 0
         self._used: dict[str, datetime] = {}
-        self._anonymous = self._caller("anonymous", "no key needed", ALL_SCOPES)
-        self._environment = self._caller("environment", "FLOWCAST_ADMIN_KEY", ALL_SCOPES)
-        self._environment_digest = _digest(settings.admin_key.get_secret_value()) if settings.admin_key else None
+        self._environment_hash = hashed(settings.admin_key.get_secret_value()) if settings.admin_key else ""
 
     @property
     def has_environment_key(self) -> bool:
         """Return whether a key with every scope came with the settings."""
-        return self._environment_digest is not None
+        return bool(self._environment_hash)
 
-    def known(self, key: str | None) -> Caller | None:
-        """Return the caller from memory; None where the database must be asked."""
-        if self._open:
-            return self._anonymous
+    def cached(self, key: str | None) -> Caller | None:
+        """Return the caller from memory; None where the database must be read."""
+        if self._is_open:
+            return ANONYMOUS
         if not key:
             return None
-        # What is looked up is a hash, so the time it takes tells nothing about any key.
-        digest = _digest(key)
-        found = self._known.get(digest)
-        if found is not None:
+        key_hash = hashed(key)
+        if (found := self._cached.get(key_hash)) is not None:
             now = monotonic()
-            if found.until <= now:
+            if now >= min(found.checked + MOST_AGE, found.expires):
                 return None
-            found.seen = now
+            found.sent = now
             return found.caller
-        if self._environment_digest is not None and compare_digest(digest, self._environment_digest):
-            return self._environment
-        return None
-
-    async def look_up(self, key: str | None, *, suspect: bool = False) -> Caller:
-        """Return who calls, from the database, or refuse; suspects are looked up one at a time."""
-        if (caller := self.known(key)) is not None:
-            return caller
-        if not key:
-            raise Unauthorized(
-                "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer", headers=CHALLENGE
-            )
-        key_id = key_id_in(key)
-        try:
-            turns = self._suspect_turns if suspect else self._turns
-            caller = None if key_id is None else await run_sync(self._ask, key_id, key, limiter=turns)
-        except AWAY:
-            if (caller := self._remembered(key)) is None:
-                raise
-        if caller is None:
-            self._known.pop(_digest(key), None)
-            raise Unauthorized("the key is unknown, expired or revoked", headers=CHALLENGE)
-        return caller
+        return ENVIRONMENT if compare_digest(key_hash, self._environment_hash) else None
 
     async def identify(self, key: str | None, client: str) -> Caller:
         """Return the caller and count the call, or refuse a wrong key, too many guesses or too many calls."""
-        caller = self.known(key)
-        if caller is None:
-            caller = await self._unless_guessing(key, client)
-        if caller.bucket is not None and (wait := caller.bucket.take()):
+        caller = self.cached(key) or await self._look_up(key, client)
+        if wait := self._calls.take(caller.key_id):
             raise _too_many(f"key {caller.key_id} has sent more requests than it may in a minute", wait)
         return caller
 
     def forget(self, key_id: str) -> None:
-        """Ask the database again about a key, which was changed."""
+        """Read a key, which was changed, from the database at its next use."""
         self._changes += 1
-        for digest, known in list(self._known.items()):
-            if known.caller.key_id == key_id:
-                self._known.pop(digest, None)
+        for key_hash, found in list(self._cached.items()):
+            if found.caller.key_id == key_id:
+                self._cached.pop(key_hash, None)
 
     def save_last_use(self) -> None:
         """Store when keys were last used, off the request path."""
         if self._used:
             used, self._used = self._used, {}
-            # Not through ``writing``: no process that serves from memory needs a notification of this.
-            with Session(self._engine.execution_options(writes=True)) as session, session.begin():
+            with writing(self._engine) as session:
+                record_change(session, Change.NOTHING)
                 save_last_use(session, used)
 
-    @property
-    def has_news(self) -> bool:
-        """Return whether there is a last use to save."""
-        return bool(self._used)
-
-    async def _unless_guessing(self, key: str | None, client: str) -> Caller:
-        # Wrong keys are counted after the look-up, and only they are refused: others may share their address.
-        bucket = None if self._failures is None or not key else self._failures.of(client)
+    async def _look_up(self, key: str | None, client: str) -> Caller:
+        if not key:
+            raise Unauthorized(
+                "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer", headers=CHALLENGE
+            )
+        key_hash, key_id = hashed(key), key_id_in(key)
+        # A key that was good a minute ago is no guess.
+        suspect = self._failures.wait(client) > 0 and key_hash not in self._cached
+        turns = self._suspect_turns if suspect else self._turns
         try:
-            # A key that was good a minute ago is no guess.
-            suspect = bucket is not None and bucket.wait() > 0 and _digest(key or "") not in self._known
-            return await self.look_up(key, suspect=suspect)
-        except Unauthorized:
-            if bucket is not None and (wait := bucket.take()):
-                raise _too_many(f"too many wrong keys came from {client}", wait) from None
-            raise
+            caller = None if key_id is None else await run_sync(self._read, key_id, key_hash, limiter=turns)
+        except UNREACHABLE:
+            if (caller := self._recently_checked(key_hash)) is None:
+                raise
+        if caller is not None:
+            return caller
+        self._cached.pop(key_hash, None)
+        # Wrong keys are counted after the look-up, and only they are refused: others may share their address.
+        if wait := self._failures.take(client):
+            raise _too_many(f"too many wrong keys came from {client}", wait)
+        raise Unauthorized("the key is unknown, expired or revoked", headers=CHALLENGE)
 
-    def _ask(self, key_id: str, key: str) -> Caller | None:
-        changes, now, digest = self._changes, datetime.now(UTC), _digest(key)
+    def _read(self, key_id: str, key_hash: str) -> Caller | None:
+        changes, now = self._changes, datetime.now(UTC)
         with reading(self._engine) as session:
             row = key_with_id(session, key_id)
-        if row is None or not compare_digest(row.hash, digest.hex()) or row.revoked_at is not None:
+        if row is None or not compare_digest(row.hash, key_hash) or row.revoked_at is not None:
             return None
         left = math.inf if row.expires_at is None else (row.expires_at - now).total_seconds()
         if left <= 0:
             return None
-        caller = self._caller(row.key_id, row.name, frozenset(row.scopes.split(",")))
-        self._used[key_id] = now  # once in the life of a known key, so at most once a minute
-        if changes == self._changes:  # else it may have been revoked while we read
-            while len(self._known) >= MOST_KNOWN:
-                self._known.pop(next(iter(self._known)), None)
+        caller = Caller(row.key_id, row.name, frozenset(row.scopes.split(",")))
+        self._used[key_id] = now  # once in the life of a cached key, so at most once a minute
+        if changes == self._changes:  # else it may have been revoked since it was read
+            while len(self._cached) >= MOST_KEYS:
+                self._cached.pop(next(iter(self._cached)), None)
             at = monotonic()
-            self._known[digest] = _Known(caller, at, at + min(MOST_AGE, left), at + left, at)
+            self._cached[key_hash] = _CachedKey(caller, at, at + left, at)
         return caller
 
-    def _remembered(self, key: str) -> Caller | None:
+    def _recently_checked(self, key_hash: str) -> Caller | None:
         """Return the caller while the database is unreachable: of a key that was sent and checked recently."""
-        found, now = self._known.get(_digest(key)), monotonic()
-        if found is None or now > found.seen + MOST_AGE or now > min(found.ends, found.checked + MOST_UNCHECKED):
+        found, now = self._cached.get(key_hash), monotonic()
+        if found is None or now > min(found.sent + MOST_AGE, found.checked + MOST_UNCHECKED, found.expires):
             return None
-        found.seen = now
+        found.sent = now
         return found.caller
 
-    def _caller(self, key_id: str, name: str, scopes: frozenset[str]) -> Caller:
-        return Caller(key_id, name, scopes, None if self._limits is None else self._limits.of(key_id))
 
-
-def _digest(key: str) -> bytes:
-    return sha256(key.encode("utf-8", "surrogatepass")).digest()
-
-
-def _too_many(detail: str, wait: float) -> TooMany:
+def _too_many(detail: str, wait: float) -> TooManyRequests:
     seconds = math.ceil(wait)
-    return TooMany(f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)})
+    return TooManyRequests(f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)})

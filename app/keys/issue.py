@@ -1,4 +1,4 @@
-"""Make, rotate and revoke keys; make the first one where there is none."""
+"""Make, rotate and revoke keys, and make the first one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +13,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, writing
-from app.core.errors import FieldError, NotFound, NotYet
-from app.keys.caller import ALL_SCOPES, Scope
+from app.core.errors import Conflict, FieldError, NotFound
+from app.keys.cache import PREFIX, hashed, key_id_in
 from app.keys.queries import key_with_id, valid_admin_keys
-from app.keys.tables import ApiKey
+from app.keys.tables import ALL_SCOPES, ApiKey, Scope
 from app.settings import Settings, Switch
 
-PREFIX = "fc"
 OVERLAP_HOURS = 24.0
 
 
@@ -29,17 +27,6 @@ class IssuedKey(NamedTuple):
 
     row: ApiKey
     key: str
-
-
-def hashed(key: str) -> str:
-    """Return what is stored of a key."""
-    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def key_id_in(key: str) -> str | None:
-    """Read the id that a key carries; None where it cannot be one of ours."""
-    parts = key.split("_", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == PREFIX and parts[1].isalnum() and parts[1].isascii() else None
 
 
 def issue_key(
@@ -84,7 +71,7 @@ def _replace(session: Session, replaced: str, by: ApiKey, until: datetime, envir
     old = _key_or_404(session, replaced, "replaces")
     if old.revoked_at is not None or old.replaced_by is not None:
         how = "revoked" if old.revoked_at is not None else f"replaced by {old.replaced_by}"
-        raise NotYet(f"replaces={replaced!r} is refused; that key was already {how}")
+        raise Conflict(f"replaces={replaced!r} is refused; that key was already {how}")
     _leave_an_admin(session, old, by.created_at, environment_key)
     old.replaced_by = by.key_id
     old.expires_at = until if old.expires_at is None else min(old.expires_at, until)
@@ -95,7 +82,7 @@ def _leave_an_admin(session: Session, row: ApiKey, now: datetime, environment_ke
         return
     admins = {admin.key_id for admin in valid_admin_keys(session, now)}
     if admins == {row.key_id}:
-        raise NotYet(f"key {row.key_id} is the last one with the scope admin; make another one first")
+        raise Conflict(f"key {row.key_id} is the last one with the scope admin; make another one first")
 
 
 def _key_or_404(session: Session, key_id: str, field: str) -> ApiKey:
@@ -109,7 +96,7 @@ FIRST_KEY_LOCK = 5_121_403_660_915_210_427  # any number, the same in every proc
 
 
 class FirstKey(NamedTuple):
-    """Where the first key went: to be shown on a terminal, into a file, or nowhere because there is one already."""
+    """The first key, to be shown on a terminal, or its file; neither where an admin key exists already."""
 
     shown: str | None = None
     file: Path | None = None
@@ -127,7 +114,7 @@ def make_first_key(engine: Engine, settings: Settings, *, terminal: bool) -> Fir
         key = issue_key(session, name="first start", scopes=ALL_SCOPES).key
         if terminal:
             return FirstKey(shown=key)
-        write_secret(settings.admin_key_file, key)  # before the commit: a key that nobody can read is not made
+        write_secret(settings.admin_key_file, key)  # before the commit: without the file no key is made
     return FirstKey(file=settings.admin_key_file.absolute())
 
 

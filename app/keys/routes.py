@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
-from app.keys.audit import entries_before
 from app.keys.authentication import AdminKey, AnyKey, ApiKeysDep
 from app.keys.cache import ApiKeyCache
-from app.keys.caller import Scope
 from app.keys.issue import issue_key, revoke_key
-from app.keys.queries import all_keys, key_with_id
-from app.keys.schemas import IssuedKeyOut, KeyList, KeyOut, KeyPath, NewKey
+from app.keys.queries import all_keys, calls_before, key_with_id
+from app.keys.schemas import AuditOut, AuditPage, IssuedKeyOut, KeyList, KeyOut, KeyPath, NewKey, OwnKey
+from app.keys.tables import Scope
 
 router = APIRouter(prefix="/v1/admin/keys", tags=["keys"])
+own_router = APIRouter(prefix="/v1/key", tags=["keys"])
+audit_router = APIRouter(prefix="/v1/admin", tags=["audit"])
 
 
 @router.post("", status_code=201, summary="Make a key", responses=problem_responses(404, 409))
@@ -29,18 +28,10 @@ def post_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKe
 
     With `replaces` the other key stays valid for `overlap_hours`, so that its users can change over.
     """
-    issued = issue_key(
-        session,
-        name=body.name,
-        scopes=body.scopes,
-        expires_in_days=body.expires_in_days,
-        replaces=body.replaces,
-        overlap_hours=body.overlap_hours,
-        environment_key=keys.has_environment_key,
-    )
+    issued = issue_key(session, **dict(body), environment_key=keys.has_environment_key)
     if body.replaces is not None:
         _forget_afterwards(session, keys, body.replaces)
-    return IssuedKeyOut.issued(issued)
+    return IssuedKeyOut.of(issued.row, key=issued.key)
 
 
 @router.get("", summary="All keys")
@@ -58,26 +49,8 @@ def delete_key(key_id: KeyPath, _caller: AdminKey, session: WriteSession, keys: 
 
 
 def _forget_afterwards(session: Session, keys: ApiKeyCache, key_id: str) -> None:
-    # Once the change is stored: any earlier, the key could be looked up once more as it was.
+    # After the commit: any earlier, the key could be looked up once more as it was.
     event.listen(session, "after_commit", lambda _session: keys.forget(key_id), once=True)
-
-
-own_router = APIRouter(prefix="/v1/key", tags=["keys"])
-
-
-class OwnKey(BaseModel):
-    """The key of the call, without the key itself."""
-
-    key_id: Annotated[
-        str,
-        Field(
-            description="`environment` for `FLOWCAST_ADMIN_KEY`, `anonymous` where no key is needed",
-            examples=["3f9c0a1b2d4e"],
-        ),
-    ]
-    name: Annotated[str, Field(examples=["traffic control centre"])]
-    scopes: Annotated[list[Scope], Field(description="What it may do; no scope implies another")]
-    expires_at: Annotated[datetime | None, Field(description="When it ends; null for never")]
 
 
 @own_router.get("", summary="The key of this call")
@@ -92,31 +65,6 @@ def get_key(caller: AnyKey, session: ReadSession) -> OwnKey:
     )
 
 
-audit_router = APIRouter(prefix="/v1/admin", tags=["audit"])
-
-
-class AuditOut(BaseModel):
-    """One admin call."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    at: datetime
-    key_id: str = Field(description="Who called")
-    key_name: str
-    method: str
-    path: str
-    status: int = Field(description="How it was answered")
-    request_id: str = Field(description="As in the log")
-    client: str = Field(description="The address it came from")
-
-
-class AuditPage(BaseModel):
-    """Admin calls, the newest first."""
-
-    calls: list[AuditOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
-
-
 @audit_router.get("/audit", summary="Every admin call")
 def get_audit(
     caller: AdminKey,
@@ -126,6 +74,6 @@ def get_audit(
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
 ) -> AuditPage:
     """List calls that needed the scope admin, the newest first; of refused ones ten a minute of each key."""
-    found = entries_before(session, int(cursor) if cursor else None, limit + 1, key_id)
+    found = calls_before(session, int(cursor) if cursor else None, limit + 1, key_id)
     shown = [AuditOut.model_validate(row) for row in found[:limit]]
     return AuditPage(calls=shown, next_cursor=str(found[limit - 1].id) if len(found) > limit else None)

@@ -1,18 +1,17 @@
-"""Keys as they come in and go out."""
+"""Keys, and the audit of admin calls, as they come in and go out."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from app.http.query_types import WHOLE
-from app.keys.caller import Scope
-from app.keys.issue import OVERLAP_HOURS, IssuedKey
-from app.keys.tables import ApiKey
+from app.http.requests import WHOLE
+from app.keys.issue import OVERLAP_HOURS
+from app.keys.tables import ApiKey, Scope
 
 KEY_ID = r"^[0-9A-Za-z]{1,16}$"
 MOST_DAYS = 3650
@@ -68,20 +67,18 @@ class KeyOut(BaseModel):
     replaced_by: str | None
 
     @classmethod
-    def of(cls, row: ApiKey) -> KeyOut:
-        """Show a row."""
-        return cls.model_validate({name: getattr(row, name) for name in _SHOWN} | _read(row))
+    def of(cls, row: ApiKey, **more: Any) -> Self:
+        """Return a row as it is shown."""
+        expired = row.expires_at is not None and row.expires_at <= datetime.now(UTC)
+        shown = {name: getattr(row, name) for name in KeyOut.model_fields.keys() - {"scopes", "state"}}
+        state = "revoked" if row.revoked_at is not None else "expired" if expired else "valid"
+        return cls.model_validate(shown | more | {"scopes": row.scopes.split(","), "state": state})
 
 
 class IssuedKeyOut(KeyOut):
     """A new key; it is shown here and never again."""
 
     key: Annotated[str, Field(examples=["fc_3f9c0a1b2d4e_aBcD…"])]
-
-    @classmethod
-    def issued(cls, issued: IssuedKey) -> IssuedKeyOut:
-        """Show a key once."""
-        return cls(**KeyOut.of(issued.row).model_dump(), key=issued.key)
 
 
 class KeyList(BaseModel):
@@ -90,10 +87,38 @@ class KeyList(BaseModel):
     keys: list[KeyOut]
 
 
-_SHOWN = ("key_id", "name", "created_at", "expires_at", "revoked_at", "last_used_at", "replaced_by")
+class OwnKey(BaseModel):
+    """The key of the call, without the key itself."""
+
+    key_id: Annotated[
+        str,
+        Field(
+            description="`environment` for `FLOWCAST_ADMIN_KEY`, `anonymous` where no key is needed",
+            examples=["3f9c0a1b2d4e"],
+        ),
+    ]
+    name: Annotated[str, Field(examples=["traffic control centre"])]
+    scopes: Annotated[list[Scope], Field(description="What it may do; no scope implies another")]
+    expires_at: Annotated[datetime | None, Field(description="When it ends; null for never")]
 
 
-def _read(row: ApiKey) -> dict[str, object]:
-    expired = row.expires_at is not None and row.expires_at <= datetime.now(UTC)
-    state = "revoked" if row.revoked_at is not None else "expired" if expired else "valid"
-    return {"scopes": row.scopes.split(","), "state": state}
+class AuditOut(BaseModel):
+    """One admin call."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime
+    key_id: str = Field(description="Who called")
+    key_name: str
+    method: str
+    path: str
+    status: int = Field(description="How it was answered")
+    request_id: str = Field(description="As in the log")
+    client: str = Field(description="The address it came from")
+
+
+class AuditPage(BaseModel):
+    """Admin calls, the newest first."""
+
+    calls: list[AuditOut]
+    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

@@ -1,8 +1,9 @@
-"""API keys; of the key itself only a hash is kept."""
+"""API keys, of which only a hash is kept, their scopes, and the audit of admin calls."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 from sqlalchemy import String, Text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -10,8 +11,19 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.core.database import Table, UtcDateTime
 
 
+class Scope(StrEnum):
+    """What a key may be allowed to do; none of them implies another."""
+
+    READ = "read"
+    INGEST = "ingest"
+    ADMIN = "admin"
+
+
+ALL_SCOPES = frozenset(scope.value for scope in Scope)
+
+
 class ApiKey(Table):
-    """A key, what it may do and until when."""
+    """A key, its scopes and how long it is valid."""
 
     __tablename__ = "api_keys"
 
@@ -27,7 +39,7 @@ class ApiKey(Table):
 
 
 class AuditEntry(Table):
-    """One admin call: who, what, with which result."""
+    """One admin call, its caller and its result."""
 
     __tablename__ = "audit"
 

@@ -21,14 +21,14 @@ def _closed(ring: list[Position]) -> list[Position]:
     return ring
 
 
-# FailFast: of a line of a million mistakes the first is enough to know.
+# FailFast: the first of a million mistakes is enough.
 Line = Annotated[list[Position], Field(min_length=2), FailFast()]
 Ring = Annotated[list[Position], Field(min_length=4), FailFast(), AfterValidator(_closed)]
 Rings = Annotated[list[Ring], Field(min_length=1), FailFast()]
 
 
 class _Geometry(BaseModel):
-    """Members that RFC 7946 does not know, such as ``bbox``, may come and are not kept."""
+    """A geometry; members that RFC 7946 does not define, such as ``bbox``, are not kept."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import column, delete, func, insert, select, table, text, update
 from sqlalchemy.orm import Session
 
-from app.core.database import UtcDateTime
+from app.core.database import UtcDateTime, in_values, is_sqlite
 from app.core.errors import no_link
-from app.core.in_values import in_values
 from app.core.slots import SlotGrid
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
@@ -20,7 +21,8 @@ from app.links.tables import Link, UpstreamLink
 PROFILE_WON, WITHDRAWN = "profile", "withdrawn"
 
 
-class LinkInfo(NamedTuple):
+@dataclass(frozen=True)
+class LinkInfo:
     """What counting and forecasting need to know of a link."""
 
     link_key: int
@@ -34,17 +36,17 @@ class LinkInfo(NamedTuple):
 
     @property
     def zone(self) -> ZoneInfo:
-        """The link's time zone."""
+        """Return the link's time zone."""
         return ZoneInfo(self.zone_name)
 
-    @property
+    @cached_property
     def grid(self) -> SlotGrid:
-        """The link's slots."""
+        """Return the link's slots."""
         return SlotGrid(self.slot_minutes)
 
-    @property
+    @cached_property
     def slot_seconds(self) -> int:
-        """Length of a slot, in seconds."""
+        """Return the length of a slot, in seconds."""
         return 60 * self.slot_minutes
 
 
@@ -61,17 +63,17 @@ LINK_INFO = select(
 
 
 def links_by_id(session: Session, link_ids: Collection[str]) -> dict[str, LinkInfo]:
-    """Those of the links that exist, by id."""
+    """Return those of the links that exist, by id."""
     return {row.link_id: LinkInfo(*row) for row in session.execute(LINK_INFO.where(in_values(Link.link_id, link_ids)))}
 
 
 def all_links(session: Session) -> list[LinkInfo]:
-    """Every link, by id."""
+    """Return every link, in the order of ids."""
     return [LinkInfo(*row) for row in session.execute(LINK_INFO.order_by(Link.link_id))]
 
 
 def link_or_404(session: Session, link_id: str) -> LinkInfo:
-    """One link, or the problem that it does not exist."""
+    """Return a link; raise ``NotFound`` if it does not exist."""
     found = session.execute(LINK_INFO.where(Link.link_id == link_id)).first()
     if found is None:
         raise no_link(link_id)
@@ -80,28 +82,28 @@ def link_or_404(session: Session, link_id: str) -> LinkInfo:
 
 def set_choice(session: Session, link_key: int, choice: str | None) -> None:
     """Store why a link has no active model; None where it has one."""
-    mine = update(Link).where(Link.link_key == link_key, Link.choice.is_distinct_from(choice))
-    session.execute(mine.values(choice=choice).execution_options(synchronize_session=False))
+    changed = update(Link).where(Link.link_key == link_key, Link.choice.is_distinct_from(choice))
+    session.execute(changed.values(choice=choice).execution_options(synchronize_session=False))
 
 
-class Things(NamedTuple):
-    """What belongs to a link: how many counts and trained models."""
+class LinkContents(NamedTuple):
+    """How many counts and trained models a link has."""
 
     counts: int
     models: int
 
 
-# The rooms of counts and of trained models lie below this one, so their tables are named, not imported.
+# Counts and trained models belong to later packages, so their tables are named, not imported.
 _COUNTS = table("counts", column("link_key"))
 _MODELS = table("trained_models", column("link_key"), column("state"), column("retired_at", UtcDateTime))
 
 
-def things_of(session: Session, link_key: int) -> Things:
+def link_contents(session: Session, link_key: int) -> LinkContents:
     """Return how many counts and trained models a link has."""
     numbers = [
-        select(func.count()).where(there.c.link_key == link_key).scalar_subquery() for there in (_COUNTS, _MODELS)
+        select(func.count()).where(table.c.link_key == link_key).scalar_subquery() for table in (_COUNTS, _MODELS)
     ]
-    return Things(*session.execute(select(*numbers)).one())
+    return LinkContents(*session.execute(select(*numbers)).one())
 
 
 def retire_models(session: Session, link_key: int, now: datetime) -> None:
@@ -110,14 +112,14 @@ def retire_models(session: Session, link_key: int, now: datetime) -> None:
     session.execute(update(_MODELS).where(*models).values(state="retired", retired_at=now))
 
 
-def lock_links(session: Session) -> None:
+def lock_link_table(session: Session) -> None:
     """Lock links against other writers, so that two never create the same; SQLite does so by itself."""
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         session.execute(text("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE"))  # counts may still come in
 
 
 def stored_link(session: Session, link_id: str) -> Link:
-    """Return a link with all it has, or the problem that it does not exist."""
+    """Return the row of a link; raise ``NotFound`` if it does not exist."""
     found = session.scalars(select(Link).where(Link.link_id == link_id)).one_or_none()
     if found is None:
         raise no_link(link_id)
@@ -125,7 +127,7 @@ def stored_link(session: Session, link_id: str) -> Link:
 
 
 def stored_links(session: Session, link_ids: Collection[str]) -> dict[str, Link]:
-    """Return those of the links that exist, by id."""
+    """Return the rows of those of the links that exist, by id."""
     return {link.link_id: link for link in session.scalars(select(Link).where(in_values(Link.link_id, link_ids)))}
 
 
@@ -136,35 +138,27 @@ def links_after(session: Session, link_id: str, most: int) -> list[Link]:
 
 def link_keys(session: Session, link_ids: Collection[str]) -> dict[str, int]:
     """Return the keys of those of the links that exist."""
-    question = select(Link.link_id, Link.link_key).where(in_values(Link.link_id, link_ids))
-    return dict(session.execute(question).all())
+    query = select(Link.link_id, Link.link_key).where(in_values(Link.link_id, link_ids))
+    return dict(session.execute(query).all())
 
 
 def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]]:
     """Return the ids of the links directly upstream of each link that has some, in the order of ids."""
     found: dict[int, list[str]] = {}
-    question = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
-    for key, link_id in session.execute(question.where(in_values(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
+    query = select(UpstreamLink.link_key, Link.link_id).join(Link, Link.link_key == UpstreamLink.upstream_key)
+    for key, link_id in session.execute(query.where(in_values(UpstreamLink.link_key, keys)).order_by(Link.link_id)):
         found.setdefault(key, []).append(link_id)
     return found
 
 
-def upstream_of(session: Session, link_id: str, depth: int = 1) -> list[int]:
-    """Return the keys of the links upstream of a link, up to ``depth`` links away, the nearest first; never its own."""
-    start = stored_link(session, link_id).link_key
-    found, edge = {start: None}, [start]
-    for _ in range(depth):
-        question = select(UpstreamLink.upstream_key).order_by(UpstreamLink.upstream_key)
-        before = len(found)
-        found.update(dict.fromkeys(session.scalars(question.where(in_values(UpstreamLink.link_key, edge)))))
-        edge = list(found)[before:]
-        if not edge:
-            break
-    return list(found)[1:]
+def upstream_of(session: Session, link_id: str) -> list[int]:
+    """Return the keys of the links directly upstream of a link."""
+    query = select(UpstreamLink.upstream_key).where(UpstreamLink.link_key == stored_link(session, link_id).link_key)
+    return list(session.scalars(query.order_by(UpstreamLink.upstream_key)))
 
 
 def replace_upstream(session: Session, upstream: Mapping[int, Collection[int]]) -> None:
-    """Put other links upstream of some, by key."""
+    """Replace the links upstream of some links, by key."""
     session.execute(delete(UpstreamLink).where(in_values(UpstreamLink.link_key, upstream)))
     pairs = [{"link_key": key, "upstream_key": above} for key, all_above in upstream.items() for above in all_above]
     if pairs:

@@ -7,20 +7,29 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from app.http.dependencies import ReadSession, SettingsDep, WriteSession
-from app.http.media_types import JSON, chosen_type
-from app.http.pagination import next_page
+from app.http.dependencies import ReadSession, SettingsDep, SheddingDep, WriteSession
 from app.http.problems import problem_responses
-from app.http.shedding import Shedding
+from app.http.requests import JSON, chosen_type, next_page
 from app.keys.authentication import AdminKey, ReadKey
-from app.links.geojson import GEOJSON, OUT_SCHEMA, feature_collection, parse_links
 from app.links.queries import links_after, upstream_ids
-from app.links.schemas import LINK_ID_PATTERN, LinkBody, LinkIn, LinkOut, LinkPage, LinkPath, LinksReport
+from app.links.schemas import (
+    COLLECTION_SCHEMA,
+    GEOJSON,
+    LINK_ID_PATTERN,
+    LinkBody,
+    LinkIn,
+    LinkOut,
+    LinkPage,
+    LinkPath,
+    LinksReport,
+    feature_collection,
+    parse_links,
+)
 from app.links.store import delete_link, link_out, read_link, store_links, update_link
 
 
 def list_links(session: Session, after: str | None, limit: int) -> LinkPage:
-    """Return the links that follow an id, and the id to go on from where there are more."""
+    """Return a page of the links that follow an id."""
     found = links_after(session, after or "", limit + 1)
     page = found[:limit]
     upstream = upstream_ids(session, [link.link_key for link in page])
@@ -41,7 +50,7 @@ Force = Annotated[
     bool,
     Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
 ]
-GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": OUT_SCHEMA}}}
+GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": COLLECTION_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
 POST_BODY: dict[str, Any] = {
     "requestBody": {
@@ -54,10 +63,9 @@ POST_BODY: dict[str, Any] = {
 }
 
 
-async def posted_links(request: Request) -> list[LinkIn]:
+async def posted_links(request: Request, shedding: SheddingDep) -> list[LinkIn]:
     """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
     body, media_type = await request.body(), request.headers.get("content-type", "")
-    shedding: Shedding = request.app.state.shedding
     return await shedding.run_in_lane("links", parse_links, body, media_type)
 
 
@@ -139,4 +147,4 @@ def delete_one_link(
 ) -> Response:
     """Delete a link and all that belongs to it; one that has counts only with `force=true`."""
     delete_link(session, link_id, force=force)
-    return Response(status_code=204)  # without the media type that FastAPI would give to nothing
+    return Response(status_code=204)  # FastAPI would set a media type although there is no body

@@ -1,4 +1,4 @@
-"""Links, and which of them lie upstream of which."""
+"""Links, and which of them lie upstream of which; the folder that is named after a link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Link(Table):
     __tablename__ = "links"
     __table_args__ = (
         CheckConstraint("slot_minutes > 0", name="slot_minutes_positive"),
-        {"sqlite_autoincrement": True},  # a key once given is never given again, whatever still remembers it
+        {"sqlite_autoincrement": True},  # a key is never used again, because caches may still hold it
     )
 
     link_key: Mapped[int] = mapped_column(primary_key=True)
@@ -49,3 +49,8 @@ class UpstreamLink(Table):
     upstream_key: Mapped[int] = mapped_column(
         ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True, index=True
     )
+
+
+def folder_name(link_id: str) -> str:
+    """Return the name of a link's folder: its id, but for a leading dot, which would hide it or name another."""
+    return f"%2E{link_id[1:]}" if link_id.startswith(".") else link_id

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from app.core.database import is_sqlite, writing
 from app.core.partitions import MONTHLY, ensure_months
-from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
 from app.maintenance.tables import Table as Tables
 
 BATCH = 5_000  # rows in memory at a time
@@ -78,9 +78,11 @@ def snapshot(source: Engine) -> Iterator[Connection]:
 
 def prepare(source: Engine, target: Engine) -> None:
     """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
-    step, newest = schema_step(source) or "none", newest_step()
-    if step != newest:
-        raise CannotCopy(f"the source's schema is at step {step}, this version needs {newest}: flowcast db upgrade")
+    step = schema_step(source) or "none"
+    if step != NEWEST_STEP:
+        raise CannotCopy(
+            f"the source's schema is at step {step}, this version needs {NEWEST_STEP}: flowcast db upgrade"
+        )
     with target.connect() as connection:
         existing = set(inspect(connection).get_table_names())
         _require_empty(connection, [table for table in all_tables() if table.name in existing])

@@ -13,10 +13,10 @@ from app.core.partitions import (
     DROPPED_AFTER,
     DROPPED_AHEAD,
     MONTHLY,
+    existing_months,
     lock_denied,
     month_begin,
     month_name,
-    months_there,
 )
 
 # A drop waits for those who read the table, and others wait behind it: not for long, but it is tried again.
@@ -34,7 +34,7 @@ def old_months(engine: Engine, table: str, before: int) -> list[int]:
         return []
     end = min(before, int(time.time()) - DROPPED_AFTER)  # others may rely on a later one
     with engine.connect() as connection:
-        return sorted(month for month in months_there(connection, table) if month_begin(month + 1) <= end)
+        return sorted(month for month in existing_months(connection, table) if month_begin(month + 1) <= end)
 
 
 def empty_months(engine: Engine) -> list[tuple[str, int]]:
@@ -44,7 +44,7 @@ def empty_months(engine: Engine) -> list[tuple[str, int]]:
     now, found = int(time.time()), []
     with engine.connect() as connection:
         for table in MONTHLY:
-            for month in sorted(months_there(connection, table)):
+            for month in sorted(existing_months(connection, table)):
                 over = month_begin(month + 1) <= now - DROPPED_AFTER
                 if (over or month_begin(month) >= now + DROPPED_AHEAD) and _is_empty(connection, table, month):
                     found.append((table, month))

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, reading, writing
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of
+from app.core.times import last_cron_time
 from app.maintenance.prune import Need, needed_counts, needed_records, old_before, prune, service_now
 from app.maintenance.tables import Upkeep
 from app.settings import Settings
@@ -58,12 +59,10 @@ class Maintenance:
 
     def _prune(self) -> None:
         """Remove old rows if a moment of the schedule has passed since that was last finished."""
-        from app.core.cron import last_moment
-
         with reading(self._engine) as session:
             now = service_now(session, self._settings)
             self._since = self._since or now
-            moment = last_moment(self._settings.prune_schedule, now)
+            moment = last_cron_time(self._settings.prune_schedule, now)
             last = session.get(Upkeep, PRUNE)
         done = moment <= self._since if last is None else last.moment >= moment and last.finished_at is not None
         if done:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.core.errors import FieldError, NotFound, NotYet
+from app.core.errors import Conflict, FieldError, NotFound
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
 from app.registry.queries import active_model, find_version, lock_versions
@@ -36,7 +36,7 @@ def activate(
     ------
     NotFound
         The link has no such version.
-    NotYet
+    Conflict
         The version's artifact cannot be loaded, or it was trained in another zone than the link has now.
     """
     moment = now or datetime.now(UTC)
@@ -80,13 +80,13 @@ def deactivate(
 
     Raises
     ------
-    NotYet
+    Conflict
         The link has no active version.
     """
     lock_versions(session, link.link_key)
     active = active_model(session, link.link_key)
     if active is None:
-        raise NotYet(f"link {link.link_id!r} has no active model that could be withdrawn")
+        raise Conflict(f"link {link.link_id!r} has no active model that could be withdrawn")
     moment = _retire(active, now or datetime.now(UTC))
     set_choice(session, link.link_key, WITHDRAWN)
     withdrawal = Activation(
@@ -126,7 +126,7 @@ def _require_same_zone(session: Session, link: LinkInfo, chosen: ModelVersion) -
     zone, learnt = session.scalar(select(Link.zone).where(Link.link_key == link.link_key)), chosen.about.get("zone")
     if learnt not in (zone, None):
         rule = f"must have been trained in the link's zone, {zone!r}, not in {learnt!r}; retrain the link"
-        raise NotYet(
+        raise Conflict(
             f"version {chosen.version} of link {link.link_id!r} is not activated; it {rule}",
             [FieldError("version", str(chosen.version), rule)],
         )
@@ -137,12 +137,12 @@ def _require_sound(store: ModelStore, link: LinkInfo, chosen: ModelVersion) -> N
     try:
         store.require_sound(chosen.folder, chosen.fingerprint)
     except StoreAway as away:
-        raise NotYet(
+        raise Conflict(
             f"{refused}; {away}", [FieldError("version", str(chosen.version), "must have an artifact within reach")]
         ) from None
     except (DamagedArtifact, OSError) as damage:
         reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__
-        raise NotYet(
+        raise Conflict(
             f"{refused}; its artifact is damaged: {reason}",
             [FieldError("version", str(chosen.version), f"must have a sound artifact: {reason}")],
         ) from None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from app.core.in_values import in_values
+from app.core.database import in_values
 from app.links.tables import Link
 from app.registry.tables import ModelVersion
 

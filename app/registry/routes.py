@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from app.http.dependencies import ReadSession
-from app.http.pagination import next_page
 from app.http.problems import problem_responses
+from app.http.requests import next_page
 from app.keys.authentication import ReadKey
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath

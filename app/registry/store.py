@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import FINGERPRINT, NETWORKS
 

@@ -11,19 +11,19 @@ from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import Invalid, Problem, TooLarge, Unsupported
-from app.http.route_paths import route_path
+from app.core.errors import Invalid, Problem, TooLarge, UnsupportedMediaType
+from app.http.requests import route_path
 from app.http.shedding import Shedding
 from app.settings import Settings
 
 PART = 1 << 20  # bytes unpacked at a time
-LEAST_RATE = 4096  # bytes a second that excuse a body, or an answer's reader, for taking long
+LEAST_RATE = 4096  # bytes a second that excuse a body, or the reader of an answer, for taking long
 GZIP = 16 + zlib.MAX_WBITS
 PLAIN, PACKED = ("", "identity"), ("gzip", "x-gzip")
 IMPORT_PATH, COUNTS_PATH, LINKS_PATH = "/v1/import", "/v1/counts", "/v1/links"
 LINKS_BODY = 8 << 20  # bytes; 10,000 links with ten points each are 5 MB
-MOST_DIGITS = 20  # of a length; Python refuses to read very long numbers
 SMALL_BODY = 1 << 20  # bytes, of all other calls; the errors of a bad body take hundreds of times its size
+MOST_DIGITS = 20  # of a length; Python refuses to read very long numbers
 
 
 class TooSlow(Problem):
@@ -33,18 +33,8 @@ class TooSlow(Problem):
     title = "The body did not come"
 
 
-def too_large(limit: int) -> TooLarge:
-    """Refuse a body past its limit."""
-    return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")
-
-
-def has_body(headers: Headers) -> bool:
-    """Return whether the headers of a request announce a body."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-
-
 class Body:
-    """A request's body on its way in."""
+    """A request's body on its way in: bounded in size and time, and unpacked if it is packed."""
 
     def __init__(
         self,
@@ -59,45 +49,44 @@ class Body:
         self._unpacking = unpacking  # threads to unpack in; None where the body is not packed
         self._shedding, self._held = shedding, 0  # None where parts are not kept in memory
         self._unpacker = None if unpacking is None else zlib.decompressobj(GZIP)
-        self._waiting: bytes | None = None  # packed bytes; empty where only the unpacker itself holds some
-        self._came = 0
+        self._packed: bytes | None = None  # bytes to unpack next; empty where only the unpacker itself holds some
+        self._size = 0  # bytes, unpacked
         self._sent = 0  # bytes as the client sent them
-        self._waited = 0.0  # for the client alone: what is done with a part takes no time of its
-        self._last = self._whole = False
+        self._waited = 0.0  # seconds for the client alone, without the handling of parts
+        self._is_last = self._is_whole = False
 
     async def receive(self) -> Message:
-        """Return the next part, or refuse what comes too slowly, is too large or was packed badly."""
-        if self._whole:  # what comes now is the end of the connection, whenever that may be
+        """Return the next part; refuse a body that comes too slowly, is too large or was packed badly."""
+        if self._is_whole:  # only the end of the connection can follow, whenever that may be
             return await self._receive()
-        if self._waiting is None:
+        if self._packed is None:
             message = await self._next()
             if message["type"] != "http.request":
                 return message
-            self._last = not message.get("more_body", False)
+            self._is_last = not message.get("more_body", False)
             part = message.get("body", b"")
         else:
-            part, self._waiting = self._waiting, None
+            part, self._packed = self._packed, None
         # In a thread: 30 kB may be 30 MB, and take a tenth of a second.
         body = part if self._unpacker is None else await run_sync(self._unpacked, part, limiter=self._unpacking)
-        self._came += len(body)
-        if self._came > self._limit:
-            raise too_large(self._limit)
+        self._size += len(body)
+        if self._size > self._limit:
+            raise _too_large(self._limit)
         if self._shedding is not None:
             self._shedding.hold(len(body))
             self._held += len(body)
-        self._whole = self._last and self._waiting is None
-        if self._whole and self._unpacker is not None and not self._unpacker.eof and self._came:
+        self._is_whole = self._is_last and self._packed is None
+        if self._is_whole and self._unpacker is not None and not self._unpacker.eof and self._size:
             raise Invalid.field("body", "", "must be whole; the gzip stream ends too early")
-        return {"type": "http.request", "body": body, "more_body": not self._whole}
+        return {"type": "http.request", "body": body, "more_body": not self._is_whole}
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Free what was held of the body; called when the request is over, however it ended."""
         if self._shedding is not None:
-            self._shedding.let_go(self._held)
-            self._held = 0
+            self._shedding.release(self._held)
 
     async def _next(self) -> Message:
-        # Not a fixed total, or large files over slow lines could not be sent; and nobody is silent for long.
+        # Not a fixed total, because large files may come over slow lines; but no client may be silent for long.
         left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
         began = monotonic()
         try:
@@ -121,7 +110,7 @@ class Body:
         except zlib.error:
             raise Invalid.field("body", "", "must be gzip, as its Content-Encoding says") from None
         left = self._unpacker.unconsumed_tail or self._unpacker.unused_data
-        self._waiting = left or (b"" if len(body) == PART else None)
+        self._packed = left or (b"" if len(body) == PART else None)
         return body
 
 
@@ -140,26 +129,31 @@ class BodyLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with a bounded body; refuse one whose headers announce a body past its limit."""
-        if scope["type"] != "http" or not has_body(headers := Headers(scope=scope)):
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        length = headers.get("content-length", "0")
+        if length == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
             return
         path = route_path(scope)
         limit = self._limits.get(path, SMALL_BODY)
-        length = headers.get("content-length", "")
         if length.isdigit() and len(length) < MOST_DIGITS and int(length) > limit:
-            raise too_large(limit)
+            raise _too_large(limit)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in PLAIN + PACKED:
             detail = f"Content-Encoding={encoding!r} is refused; it must be gzip or identity"
-            raise Unsupported(detail, headers={"Accept-Encoding": "gzip, identity"})
+            raise UnsupportedMediaType(detail, headers={"Accept-Encoding": "gzip, identity"})
         unpacking = None
         if encoding in PACKED:
             unpacking = self._unpacking
-            gone = (b"content-encoding", b"content-length")
-            scope["headers"] = [header for header in scope["headers"] if header[0] not in gone]
+            packed = (b"content-encoding", b"content-length")
+            scope["headers"] = [header for header in scope["headers"] if header[0] not in packed]
         shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
         body = Body(receive, limit, seconds=self._seconds, unpacking=unpacking, shedding=shedding)
         try:
             await self._app(scope, body.receive, send)
         finally:
-            body.let_go()
+            body.release()
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")

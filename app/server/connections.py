@@ -1,8 +1,8 @@
 """Connections: how long, and with how much, a client may keep one.
 
 uvicorn reads a request's head for as long as it takes and of any length, reads on after an answer, and keeps what a
-client does not read. Each of these would let anybody, without a key, hold a connection for nothing. A look at all
-connections once a second costs requests nothing; a timer for each would.
+client does not read. Each of these would let a client without a key occupy a connection. All connections are checked
+once a second, because a timer for each would cost every request time.
 """
 
 from __future__ import annotations
@@ -10,54 +10,48 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from http import HTTPStatus
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from app.http.problems import RETRY_SECONDS, problem_response
+from app.core.errors import Problem
+from app.http.problems import problem_response
 from app.server.bodies import LEAST_RATE
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.connections")
 
 LOOK_SECONDS = 1.0
-END_SECONDS = 3.0  # that a body may still take to come once the service is asked to end
+END_SECONDS = 3.0  # that a body may still take to come once the service ends
 ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
 LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
 LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
 NO_SCOPE = {"path": ""}
 
 
-class Patience(NamedTuple):
-    """Seconds that a request's head may take, and that a client may leave an answer unread."""
-
-    head_seconds: float
-    body_seconds: float
-
-
 class Unread(NamedTuple):
-    """What a client had not read at a moment."""
+    """Bytes of an answer that a client had not read at some time."""
 
     since: float
     size: int
 
 
 def patient_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Return what makes uvicorn's connections, with the patience of the settings."""
-    patience = Patience(settings.header_seconds, settings.body_seconds)
-    # uvicorn only calls it; a partial, and no class made here, for it must reach the processes that serve.
-    return cast("type[asyncio.Protocol]", partial(PatientProtocol, patience=patience))
+    """Return what uvicorn calls for each connection, with the limits of the settings."""
+    # uvicorn only calls it. A partial, because it must be pickled for the processes that serve.
+    make = partial(PatientProtocol, head_seconds=settings.header_seconds, body_seconds=settings.body_seconds)
+    return cast("type[asyncio.Protocol]", make)
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """A connection that is closed when its client keeps it for nothing."""
+    """A connection that is closed when its client keeps it without using it."""
 
-    def __init__(self, *, patience: Patience, server_state: ServerState, **others: Any) -> None:
+    def __init__(self, *, head_seconds: float, body_seconds: float, server_state: ServerState, **others: Any) -> None:
         super().__init__(server_state=server_state, **others)
-        self._patience = patience
+        self._head_seconds = head_seconds  # that a request's head may take
+        self._body_seconds = body_seconds  # that a client may leave an answer unread
         self._state = server_state
         self._head_since: float | None = None  # while a request's head is awaited
         self._came = 0  # bytes since then
@@ -67,7 +61,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
-        self._ending_since: float | None = None  # since the server was asked to end
+        self._ending_since: float | None = None  # since the server began to end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -85,21 +79,21 @@ class PatientProtocol(HttpToolsProtocol):
             if self._body_open and self._wrapping > LONGEST_HEAD:
                 self._refuse(431, f"the body came with more than {LONGEST_HEAD >> 10} kB around it")
             elif self._is_idle() and not self._body_open and self.timeout_keep_alive_task is None:
-                self._head_since, self._came = self.loop.time(), len(data)  # line ends, say, which begin no request
+                self._head_since, self._came = self.loop.time(), len(data)  # such as line ends, which begin no request
             return
-        if awaited is self._head_since:  # the very same; else most of what came belongs to a request before this one
+        if awaited is self._head_since:  # the very same; else most of these bytes belong to a request before this one
             self._came += len(data)
         if self._came > LONGEST_HEAD:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
 
     def on_message_begin(self) -> None:
-        """Note that a head begins."""
+        """Record that a head begins."""
         super().on_message_begin()
         if self._head_since is None:
             self._head_since, self._came = self.loop.time(), 1
 
     def on_headers_complete(self) -> None:
-        """Note that a head is whole, and refuse one that came at once and is too long."""
+        """Record that a head is whole, and refuse one that came at once and is too long."""
         if self._came + self._chunk > LONGEST_HEAD:  # what came may be a short head and much of a body
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > LONGEST_HEAD:
@@ -110,12 +104,12 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, but none that follows the body: nobody looks for those, and they could belie the others."""
+        """Keep a header, but none that follows the body: those are not expected, and could contradict the others."""
         if not self._body_open:
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Pass on a part of a body."""
         self._wrapping -= len(body)
         super().on_body(body)
 
@@ -124,47 +118,47 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping -= LONGEST_CHUNK_SIZE
 
     def on_message_complete(self) -> None:
-        """Note that a request is whole."""
+        """Record that a request is whole."""
         self._body_open = False
         super().on_message_complete()
 
     def resume_writing(self) -> None:
-        """Note that the client reads."""
+        """Record that the client reads."""
         self._unread = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP in the shape that all errors have."""
+        """Answer what is not HTTP with a problem, as every error."""
         if self._too_long:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
         else:
             self._refuse(400, "what came is no HTTP request")
 
     def shutdown(self) -> None:
-        """Begin to end: what is under way is finished, but a body that is still coming is not waited for long."""
+        """Begin to end: requests under way are finished, but a body that is still coming is not waited for long."""
         self._ending_since = self.loop.time()
         super().shutdown()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Leave out two lines in the log that anybody could have written; the request is answered as it is."""
+        """Log nothing: any client could fill the log with such requests, which are answered as they are."""
 
     def look(self, now: float) -> None:
-        """End the connection if its client keeps it for nothing."""
+        """End the connection if its client keeps it without using it."""
         if self._ending_since is not None and self._body_open and now - self._ending_since > END_SECONDS:
             self._cut("a body that was still coming when the service ended", 503, ENDING)
-        elif self._head_since is not None and now - self._head_since > self._patience.head_seconds:
-            late = f"no whole request came within {self._patience.head_seconds:g} s"
+        elif self._head_since is not None and now - self._head_since > self._head_seconds:
+            late = f"no whole request came within {self._head_seconds:g} s"
             self._cut("a head that did not come", 408 if self._came else None, late)
         elif self._body_open and self._is_idle():
             self._rest_since = now if self._rest_since is None else self._rest_since
-            if now - self._rest_since > self._patience.head_seconds:
+            if now - self._rest_since > self._head_seconds:
                 self._cut("the rest of a body that was refused")
         unsent = self.transport.get_write_buffer_size()
         if not unsent:
             self._unread = None
         elif self._unread is None:
             self._unread = Unread(now, unsent)
-        elif (waited := now - self._unread.since) > self._patience.body_seconds:
+        elif (waited := now - self._unread.since) > self._body_seconds:
             if self._unread.size - unsent < waited * LEAST_RATE:
                 self._cut("an answer that is not read", abort=True)
             self._unread = Unread(now, unsent)
@@ -187,11 +181,10 @@ class PatientProtocol(HttpToolsProtocol):
         self._head_since = None
         under_way = self.pipeline or (self.cycle and self.cycle.response_started and not self.cycle.response_complete)
         if not under_way and not self.transport.is_closing():
-            title = HTTPStatus(status).phrase
-            headers = {"Connection": "close"} | ({"Retry-After": RETRY_SECONDS} if status == 503 else {})
-            answer = problem_response(NO_SCOPE, status, title, detail, (), headers)
+            problem = Problem.with_status(status, detail, {"Connection": "close"})
+            answer = problem_response(NO_SCOPE, problem)
             lines = [
-                f"HTTP/1.1 {status} {title}".encode(),
+                f"HTTP/1.1 {status} {problem.title}".encode(),
                 *(name + b": " + value for name, value in answer.raw_headers),
             ]
             self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
@@ -202,7 +195,7 @@ _watched: WeakSet[ServerState] = WeakSet()
 
 
 def _watch(state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-    """Look at all connections of a server once a second, for as long as there are any."""
+    """Check all connections of a server once a second, as long as it has any."""
     if state in _watched:
         return
 

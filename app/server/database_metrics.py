@@ -1,7 +1,7 @@
-"""Metrics that are the same whichever process answers, most of them read from the database.
+"""Metrics that are the same in every process, most of them read from the database.
 
-They are read when Prometheus asks, and kept for some seconds, so that any number of scrapes cost one read. Those that
-change slowly and need a walk through all trained models are kept for longer.
+They are read by a scrape and kept for some seconds, so that any number of scrapes cost one read. Those that change
+slowly and need a read of all trained models are kept for longer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
+from app.core.schema import NEWEST_STEP
 from app.events.webhook_queries import webhooks_by_state
 from app.registry.queries import active_versions, models_by_state
 from app.registry.tables import STATES as MODEL_STATES
-from app.server.readiness import Readiness, Stored
+from app.server.readiness import DatabaseState, Readiness
 from app.server.resources import Resources
 from app.training.queries import LINKS_OF, OUTCOMES, RetrainFigures, retrain_figures
 from app.training.tables import STATES as RUN_STATES
@@ -35,7 +36,7 @@ MOST_SECONDS = 3.0  # with the readiness before it, less than a scrape may take
 
 @dataclass(frozen=True)
 class SlowMetrics:
-    """Trained models, retrain runs and webhooks, as the database has them."""
+    """Trained models, retrain runs and webhooks in the database."""
 
     models: dict[str, int]
     active: dict[int, int]  # version by link key
@@ -44,45 +45,49 @@ class SlowMetrics:
 
 
 class DatabaseMetrics:
-    """Reads metrics from the database: every ten seconds at most, and slow ones every thirty."""
+    """Reads metrics from the database, every ten seconds at most, and slow ones every thirty."""
 
     def __init__(self, resources: Resources, readiness: Readiness, version: str) -> None:
-        self._resources, self._readiness, self._version = resources, readiness, version
-        self._stored = Stored("it was not asked yet")
+        self._resources, self._readiness = resources, readiness
+        self._build = {
+            "version": version,
+            "revision": resources.settings.build_revision,
+            "schema": NEWEST_STEP,
+        }
+        self._state = DatabaseState("it was not read yet")
         self._slow: SlowMetrics | None = None
         self._until = self._slow_until = 0.0
         self._lock = asyncio.Lock()
 
     async def families(self) -> list[Metric]:
         """Return all metrics; without those of the database while it is unreachable."""
-        stored, slow = await self._read()
-        ready = self._readiness.is_ready(stored)
+        state, slow = await self._read()
         found: list[Metric] = []
         if slow is not None:
             try:
-                found = [*self._of_feed(stored, slow), *self._of_database(slow, datetime.now(UTC))]
+                found = [*self._feed_metrics(state, slow), *self._stored_metrics(slow, datetime.now(UTC))]
             except SQLAlchemyError as problem:  # the clock of a replay reads the database, too
                 log.warning("the database failed", exc_info=problem)
                 slow = None
-        reached = stored.trouble is None and (slow is not None or not ready)
+        reached = state.trouble is None and (slow is not None or not state.is_ready)
         return [
-            _gauge("flowcast_ready", "1 when /readyz says so", ready),
+            _gauge("flowcast_ready", "1 when /readyz says so", state.is_ready),
             _gauge("flowcast_database_up", "1 when the database answers", reached),
-            self._build(),
+            InfoMetricFamily("flowcast_build", "What runs here", value=self._build),
             *found,
         ]
 
-    async def _read(self) -> tuple[Stored, SlowMetrics | None]:
+    async def _read(self) -> tuple[DatabaseState, SlowMetrics | None]:
         async with self._lock:
             if monotonic() >= self._until:
-                self._stored = await self._readiness.ask()
+                self._state = await self._readiness.state()
                 self._until = monotonic() + FRESH_SECONDS
-            if not self._readiness.is_ready(self._stored):
+            if not self._state.is_ready:
                 self._slow, self._slow_until = None, 0.0
             elif monotonic() >= self._slow_until:
                 self._slow = await self._read_slow_in_time()
                 self._slow_until = monotonic() + (SLOW_SECONDS if self._slow else FRESH_SECONDS)
-            return self._stored, self._slow
+            return self._state, self._slow
 
     async def _read_slow_in_time(self) -> SlowMetrics | None:
         try:
@@ -101,25 +106,17 @@ class DatabaseMetrics:
                 webhooks_by_state(session),
             )
 
-    def _build(self) -> Metric:
-        labels = {
-            "version": self._version,
-            "revision": self._resources.settings.build_revision,
-            "schema": self._readiness.newest_step or "none",
-        }
-        return InfoMetricFamily("flowcast_build", "What runs here", value=labels)
-
-    def _of_feed(self, stored: Stored, slow: SlowMetrics) -> Iterable[Metric]:
+    def _feed_metrics(self, state: DatabaseState, slow: SlowMetrics) -> Iterable[Metric]:
         about = "Since the end of the newest slot of all links; absent without counts"
-        yield _gauge("flowcast_feed_age_seconds", about, self._readiness.feed_age(stored))
+        yield _gauge("flowcast_feed_age_seconds", about, self._readiness.feed_age(state))
         limit = self._resources.clock.now().timestamp() - 60 * self._resources.settings.stale_after_minutes
-        stale = sum(end < limit for end in stored.ends.values())
-        feeds = {"fresh": len(stored.ends) - stale, "stale": stale, "silent": stored.links - len(stored.ends)}
+        stale = sum(end < limit for end in state.ends.values())
+        feeds = {"fresh": len(state.ends) - stale, "stale": stale, "silent": state.links - len(state.ends)}
         yield _gauges("flowcast_links", "Links by how fresh their counts are", "feed", feeds)
-        without = len(stored.ends.keys() - slow.active.keys())
+        without = len(state.ends.keys() - slow.active.keys())
         yield _gauge("flowcast_links_without_model", "Links with counts and no active model", without)
 
-    def _of_database(self, slow: SlowMetrics, now: datetime) -> Iterable[Metric]:
+    def _stored_metrics(self, slow: SlowMetrics, now: datetime) -> Iterable[Metric]:
         damaged = sum(slow.active.get(key) == version for key, version in self._resources.loaded_models.damaged())
         models = {state: slow.models.get(state, 0) for state in MODEL_STATES} | {"damaged": damaged}
         yield _gauges("flowcast_models", "Trained models by state; damaged: of the active", "state", models)

@@ -1,85 +1,13 @@
-"""What the OpenAPI document says beyond the routes themselves: every error that can come, and how it looks."""
+"""The OpenAPI document beyond the routes themselves: every error that an answer can be, and which calls follow."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from app.http.problems import MEDIA_TYPE, ProblemBody, problem_responses
-from app.links.geojson import LINKS_BODY
-
-LINK_ID = {"link_id": "$response.body#/link_id"}
-RUN_ID = {"run_id": "$response.body#/run_id"}
-# Midnight lies on every grid of slots.
-FIRST_COUNT = {
-    "counts": [{"link_id": "$response.body#/link_id", "slot_start": "2025-09-01T00:00:00Z", "count": 42}],
-}
-
-
-class Follows(NamedTuple):
-    """One call after another: where its parameters, or its body, come from."""
-
-    call: str
-    then: str
-    name: str
-    parameters: dict[str, str]
-    body: dict[str, Any] | None = None
-
-
-FOLLOWS = (
-    Follows("GET /v1/links", "PUT /v1/links/{link_id}", "PutLink", {"link_id": "$response.body#/links/0/link_id"}),
-    Follows("PUT /v1/links/{link_id}", "POST /v1/counts", "PostCounts", {}, FIRST_COUNT),
-    Follows("PUT /v1/links/{link_id}", "GET /v1/links/{link_id}", "GetLink", LINK_ID),
-    Follows(
-        "POST /v1/counts",
-        "GET /v1/links/{link_id}/forecast",
-        "GetForecast",
-        {"link_id": "$request.body#/counts/0/link_id"},
-    ),
-    Follows(
-        "POST /v1/counts", "GET /v1/links/{link_id}/counts", "GetCounts", {"link_id": "$request.body#/counts/0/link_id"}
-    ),
-    Follows("POST /v1/admin/keys", "DELETE /v1/admin/keys/{key_id}", "RevokeKey", {"key_id": "$response.body#/key_id"}),
-    Follows("POST /v1/admin/retrain", "GET /v1/admin/retrain/{run_id}", "GetRun", RUN_ID),
-    Follows("POST /v1/admin/retrain", "DELETE /v1/admin/retrain/{run_id}", "CancelRun", RUN_ID),
-    Follows(
-        "GET /v1/admin/retrain",
-        "GET /v1/admin/retrain/{run_id}",
-        "GetNewestRun",
-        {"run_id": "$response.body#/runs/0/run_id"},
-    ),
-    Follows("GET /v1/admin/retrain/{run_id}", "DELETE /v1/admin/retrain/{run_id}", "CancelRun", RUN_ID),
-    Follows(
-        "POST /v1/admin/webhooks",
-        "DELETE /v1/admin/webhooks/{webhook_id}",
-        "DeleteWebhook",
-        {"webhook_id": "$response.body#/webhook_id"},
-    ),
-)
-
-
-def add_links(schema: dict[str, Any]) -> None:
-    """Add to every good answer of the document what can be asked next."""
-    for call, then, name, parameters, body in FOLLOWS:
-        link = {"operationId": _operation(schema, then)["operationId"]} | (
-            {"parameters": parameters} if parameters else {}
-        )
-        if body is not None:
-            link["requestBody"] = body
-        for status, answer in _operation(schema, call)["responses"].items():
-            if status.startswith("2"):
-                answer.setdefault("links", {})[name] = link
-
-
-def _operation(schema: dict[str, Any], call: str) -> dict[str, Any]:
-    method, path = call.split(" ")
-    operation: dict[str, Any] = schema["paths"][path][method.lower()]
-    return operation
-
-
-__all__ = ["DESCRIPTION", "TAGS", "document", "problem_responses"]
+from app.links.schemas import LINKS_BODY
 
 REF_TEMPLATE = "#/components/schemas/{model}"
 EVERYWHERE = (401, 403, 422, 429, 503)
@@ -103,29 +31,54 @@ DESCRIPTION = """Forecasts the traffic on every road link of a city from the cou
 Every call under `/v1` needs a key in `X-API-Key`, or as `Authorization: Bearer`, with the scope `read`, `ingest` or
 `admin`. Times are RFC 3339 with an offset. Every error is an RFC 9457 problem; its `request_id` is also in the
 service's log."""
+LINK_ID = {"link_id": "$response.body#/link_id"}
+POSTED_LINK_ID = {"link_id": "$request.body#/counts/0/link_id"}
+KEY_ID = {"key_id": "$response.body#/key_id"}
+RUN_ID = {"run_id": "$response.body#/run_id"}
+NEWEST_RUN_ID = {"run_id": "$response.body#/runs/0/run_id"}
+WEBHOOK_ID = {"webhook_id": "$response.body#/webhook_id"}
+# Midnight lies on every grid of slots.
+FIRST_COUNT = {
+    "counts": [{"link_id": "$response.body#/link_id", "slot_start": "2025-09-01T00:00:00Z", "count": 42}],
+}
+
+
+class ResponseLink(NamedTuple):
+    """A call that can follow another: where its parameters, or its body, come from."""
+
+    call: str
+    then: str
+    name: str
+    parameters: dict[str, str]
+    body: dict[str, Any] | None = None
+
+
+RESPONSE_LINKS = (
+    ResponseLink("GET /v1/links", "PUT /v1/links/{link_id}", "PutLink", {"link_id": "$response.body#/links/0/link_id"}),
+    ResponseLink("PUT /v1/links/{link_id}", "POST /v1/counts", "PostCounts", {}, FIRST_COUNT),
+    ResponseLink("PUT /v1/links/{link_id}", "GET /v1/links/{link_id}", "GetLink", LINK_ID),
+    ResponseLink("POST /v1/counts", "GET /v1/links/{link_id}/forecast", "GetForecast", POSTED_LINK_ID),
+    ResponseLink("POST /v1/counts", "GET /v1/links/{link_id}/counts", "GetCounts", POSTED_LINK_ID),
+    ResponseLink("POST /v1/admin/keys", "DELETE /v1/admin/keys/{key_id}", "RevokeKey", KEY_ID),
+    ResponseLink("POST /v1/admin/retrain", "GET /v1/admin/retrain/{run_id}", "GetRun", RUN_ID),
+    ResponseLink("POST /v1/admin/retrain", "DELETE /v1/admin/retrain/{run_id}", "CancelRun", RUN_ID),
+    ResponseLink("GET /v1/admin/retrain", "GET /v1/admin/retrain/{run_id}", "GetNewestRun", NEWEST_RUN_ID),
+    ResponseLink("GET /v1/admin/retrain/{run_id}", "DELETE /v1/admin/retrain/{run_id}", "CancelRun", RUN_ID),
+    ResponseLink("POST /v1/admin/webhooks", "DELETE /v1/admin/webhooks/{webhook_id}", "DeleteWebhook", WEBHOOK_ID),
+)
 
 
 def document(app: FastAPI) -> None:
-    """Add the problems that every call may return to an app's OpenAPI document."""
+    """Complete the OpenAPI document of an app: the problems that every call may return, and the calls that follow."""
+    make = app.openapi
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _with_problems(
-                get_openapi(
-                    title=app.title,
-                    version=app.version,
-                    description=app.description,
-                    routes=app.routes,
-                    tags=app.openapi_tags,
-                    license_info=app.license_info,
-                )
-            )
-        return app.openapi_schema
+        return app.openapi_schema or _completed(make())  # which keeps it
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
+def _completed(schema: dict[str, Any]) -> dict[str, Any]:
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             if path.startswith("/v1/"):
@@ -138,20 +91,21 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
             elif "422" in operation["responses"]:
                 _put(operation["responses"], 422)
             operation["responses"] = dict(sorted(operation["responses"].items()))
-    components = schema.setdefault("components", {})
+    components = schema["components"]
     components["securitySchemes"][BEARER] = {
         "type": "http",
         "scheme": "bearer",
         "description": "The same key as a bearer token; where both are sent, X-API-Key counts",
     }
-    schemas = components.setdefault("schemas", {})
+    schemas = components["schemas"]
     for replaced in ("HTTPValidationError", "ValidationError"):
         schemas.pop(replaced, None)
     problem = ProblemBody.model_json_schema(ref_template=REF_TEMPLATE)
     schemas.update(problem.pop("$defs"))
-    schemas.update(LINKS_BODY.json_schema(ref_template=REF_TEMPLATE)["$defs"])  # which FastAPI does not parse itself
+    # A body that FastAPI does not parse.
+    schemas.update(LINKS_BODY.json_schema(ref_template=REF_TEMPLATE)["$defs"])
     schemas["Problem"] = problem
-    add_links(schema)
+    _add_links(schema)
     return schema
 
 
@@ -159,3 +113,22 @@ def _put(responses: dict[str, Any], status: int) -> None:
     given = responses.get(str(status))
     if given is None or MEDIA_TYPE not in given.get("content", {}):
         responses[str(status)] = problem_responses(status)[status]
+
+
+def _add_links(schema: dict[str, Any]) -> None:
+    """Add to every good answer of the document the calls that can follow."""
+    for call, then, name, parameters, body in RESPONSE_LINKS:
+        link = {"operationId": _operation(schema, then)["operationId"]}
+        if parameters:
+            link["parameters"] = parameters
+        if body is not None:
+            link["requestBody"] = body
+        for status, answer in _operation(schema, call)["responses"].items():
+            if status.startswith("2"):
+                answer.setdefault("links", {})[name] = link
+
+
+def _operation(schema: dict[str, Any], call: str) -> dict[str, Any]:
+    method, path = call.split(" ")
+    operation: dict[str, Any] = schema["paths"][path][method.lower()]
+    return operation

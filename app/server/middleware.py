@@ -14,25 +14,26 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core import metrics
 from app.core.errors import Invalid, Problem, Unavailable
-from app.http.problem_handlers import PASSING
-from app.http.problems import REQUEST_ID, problem_response, response_to
-from app.http.route_paths import route_path
+from app.http.problems import PASSING, REQUEST_ID, problem_response
+from app.http.requests import route_path
 from app.http.shedding import Shedding
-from app.keys.audit import REFUSED_A_MINUTE, record_call
-from app.keys.caller import ADMIN_CALL, CALLER, Buckets, Caller
-from app.keys.caller import Scope as KeyScope
+from app.keys.authentication import ADMIN_CALL, CALLER
+from app.keys.cache import Caller, RateLimiter
+from app.keys.queries import record_call
+from app.keys.tables import Scope as KeyScope
 from app.server.logs import request_log
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.middleware")
 
-UNMATCHED = "unmatched"
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+OTHER_METHOD, UNMATCHED = "other", "unmatched"
 CLIENT_CLOSED = 499  # in the log only: the client closed the connection before an answer
+REFUSED_A_MINUTE = 10  # calls of one key, in one process, that the audit records; more are only counted
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 NO_GZIP = re.compile(r"gzip\s*;\s*q=0(\.0*)?\s*(,|$)")
 SECURITY = [
@@ -46,7 +47,7 @@ HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 
 class RequestContext:
-    """One request, and what is known of its answer."""
+    """One request, and the state of its answer."""
 
     def __init__(
         self, scope: Scope, send: Send, new_id: str, audit: Callable[[RequestContext], Awaitable[None]]
@@ -63,7 +64,7 @@ class RequestContext:
         if NO_GZIP.search(headers.get("accept-encoding", "")):  # GZipMiddleware does not read qualities
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"accept-encoding"]
         self._is_head, self._ended = self.method == "HEAD", False
-        # HEAD is answered by the routes of GET. A copy, because the server must know that no body is wanted.
+        # HEAD is answered by the routes of GET. A copy, because the server reads the method, too.
         self.scope: Scope = {**scope, "method": "GET"} if self._is_head else scope
 
     async def send(self, message: Message) -> None:
@@ -100,7 +101,7 @@ class RequestMiddleware:
         self._app, self._shedding = app, shedding
         self._root_path = settings.root_path.rstrip("/")
         self._id_prefix, self._ids = secrets.token_hex(6), count(1)
-        self._refused = Buckets(REFUSED_A_MINUTE)  # calls of keys without the scope admin
+        self._refused = RateLimiter(REFUSED_A_MINUTE)  # calls of keys without the scope admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, and answer what it raises with a problem."""
@@ -108,7 +109,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         began = perf_counter()
-        if self._root_path:  # here, and not only in the server, so that it holds however the app is run
+        if self._root_path:  # set here as well as by the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
         context = RequestContext(scope, send, f"{self._id_prefix}{next(self._ids):06x}", self._audit)
         try:
@@ -121,25 +122,26 @@ class RequestMiddleware:
         except Exception as problem:
             if context.status:  # the answer has begun; only closing the connection shows that it is not whole
                 raise
-            await _answer_to(problem, context)(scope, receive, context.send)
+            await problem_response(context.scope, _problem_of(problem, context))(scope, receive, context.send)
         finally:
             _record(context, perf_counter() - began)
 
     async def _audit(self, context: RequestContext) -> None:
         scope = context.scope
         caller: Caller = scope[CALLER]
-        if KeyScope.ADMIN not in caller.scopes and self._refused.of(caller.key_id).take():
-            metrics.call_unrecorded()  # else a key without the scope could fill the audit
+        if KeyScope.ADMIN not in caller.scopes and self._refused.take(caller.key_id):
+            metrics.UNRECORDED_CALLS.inc()  # else a key without the scope could fill the audit
             return
         record = partial(
             record_call,
             scope["app"].state.engine,
-            caller,
-            method=context.method,
-            path=scope["path"],
+            key_id=caller.key_id,
+            key_name=caller.name,
+            method=context.method[:8],  # a caller may send texts of any length; columns are bounded
+            path=scope["path"][:1000],
             status=context.status,
             request_id=context.request_id,
-            client=context.client,
+            client=context.client[:64],
         )
         await run_sync(record, limiter=CapacityLimiter(1))  # it may wait for a lock, and must not use others' threads
 
@@ -149,7 +151,11 @@ def _record(context: RequestContext, seconds: float) -> None:
     scope, status = context.scope, context.status or CLIENT_CLOSED
     route = getattr(scope.get("route"), "path", UNMATCHED)
     caller = scope.get(CALLER)
-    metrics.request_answered(context.method, route, status, seconds)
+    labels = context.method if context.method in METHODS else OTHER_METHOD, route, f"{status // 100}xx"
+    metrics.REQUESTS.labels(*labels).inc()
+    metrics.REQUEST_SECONDS.labels(*labels).observe(seconds)
+    if status in metrics.REFUSAL_CODES:
+        metrics.REFUSALS.labels(str(status)).inc()
     facts = {
         "request_id": context.request_id,
         "method": context.method,
@@ -164,11 +170,10 @@ def _record(context: RequestContext, seconds: float) -> None:
     request_log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra=facts)
 
 
-def _answer_to(problem: Exception, context: RequestContext) -> Response:
-    if isinstance(problem, Problem):  # raised by a middleware
-        return response_to(context.scope, problem)
-    if isinstance(problem, PASSING):  # while the key was looked up
-        return response_to(context.scope, Unavailable("the database cannot be reached; try again shortly"))
-    log.error("unexpected failure", exc_info=problem, extra={"request_id": context.request_id})
-    detail = "the request could not be answered; the service's log says why, under the request id"
-    return problem_response(context.scope, 500, "Something went wrong", detail)
+def _problem_of(raised: Exception, context: RequestContext) -> Problem:
+    if isinstance(raised, Problem):  # by a middleware
+        return raised
+    if isinstance(raised, PASSING):  # while the key was looked up
+        return Unavailable("the database cannot be reached; try again shortly")
+    log.error("unexpected failure", exc_info=raised, extra={"request_id": context.request_id})
+    return Problem("the request could not be answered; the service's log says why, under the request id")

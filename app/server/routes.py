@@ -1,9 +1,8 @@
-"""For those who run the service: is it alive, is it ready, what does it do, how is it used."""
+"""Routes for those who run the service: probes, metrics, and the documentation of the API."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -12,16 +11,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import FileResponse, HTMLResponse
 
-from app.core import metrics
 from app.core.errors import NotFound
+from app.core.metrics import LOADED_MODELS, metrics_page
+from app.core.schema import NEWEST_STEP
 from app.forecasts.dependencies import ForecastCacheDep
-from app.registry.loaded_models import LoadedModels, LoadedModelsDep
+from app.http.problems import RETRY_SECONDS
+from app.registry.loaded_models import LoadedModelsDep
 from app.server.database_metrics import DatabaseMetrics
-from app.server.readiness import Readiness, Stored
+from app.server.readiness import DatabaseState, Readiness
 
 router = APIRouter(tags=["operations"])
 
-VERSION = version("flowcast")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 SWAGGER = Path(fastapi_offline.__file__).parent / "static"
 OWN = Path(__file__).parent / "static"
@@ -52,6 +52,10 @@ DOCS_PAGE = """<!doctype html>
 </body>
 </html>
 """
+
+
+ReadyStatus = Literal["ready", "degraded", "unavailable"]
+ForecastsStatus = Literal["ready", "stale", "unavailable"]
 
 
 class Alive(BaseModel):
@@ -111,7 +115,7 @@ class Ready(BaseModel):
     """Whether requests can be served, and why not."""
 
     status: Annotated[
-        Literal["ready", "degraded", "unavailable"],
+        ReadyStatus,
         Field(description="degraded: it serves, but an artifact is damaged"),
     ]
     version: str
@@ -125,7 +129,7 @@ class ForecastsReady(BaseModel):
     """Whether forecasts can be answered."""
 
     status: Annotated[
-        Literal["ready", "stale", "unavailable"],
+        ForecastsStatus,
         Field(description="stale: from memory, because the database cannot be used"),
     ]
     database: DatabaseCheck
@@ -144,14 +148,25 @@ async def livez() -> Alive:
 )
 async def readyz(request: Request, response: Response, models: LoadedModelsDep) -> Ready:
     """Return whether requests can be served, and how fresh the feed is."""
-    readiness = _readiness(request)
-    stored = await readiness.ask()
-    told = _told(readiness, stored, models)
-    if told.status == "unavailable":
-        response.status_code = 503
-        response.headers["Retry-After"] = "5"
-    response.headers["Cache-Control"] = "no-store"
-    return told
+    readiness: Readiness = request.app.state.readiness
+    state = await readiness.state()
+    damaged = [DamagedModel(link_id=link, version=number, reason=why) for link, number, why in state.damaged]
+    status: ReadyStatus = "unavailable" if not state.is_ready else "degraded" if damaged else "ready"
+    _set_headers(response, status)
+    return Ready(
+        status=status,
+        version=request.app.version,
+        database=_database_check(state),
+        db_schema=SchemaCheck(ok=state.step == NEWEST_STEP, step=state.step, newest_step=NEWEST_STEP),
+        models=ModelsCheck(
+            ok=not damaged,
+            loaded=len(models),
+            n_damaged=len(models.damaged()),
+            damaged=damaged,
+            shelf=RegistrySize(versions=state.registry[0], size_bytes=state.registry[1]),
+        ),
+        feed=FeedCheck(newest_slot=state.newest_slot, age_seconds=readiness.feed_age(state)),
+    )
 
 
 @router.get(
@@ -161,18 +176,11 @@ async def readyz(request: Request, response: Response, models: LoadedModelsDep) 
 )
 async def readyz_forecasts(request: Request, response: Response, forecasts: ForecastCacheDep) -> ForecastsReady:
     """Return whether forecasts can be answered, also from memory while the database cannot be used."""
-    readiness = _readiness(request)
-    stored = await readiness.ask()
-    status: Literal["ready", "stale", "unavailable"] = "unavailable"
-    if readiness.is_ready(stored):
-        status = "ready"
-    elif stored.trouble is not None and forecasts.known() is not None:
-        status = "stale"
-    if status == "unavailable":
-        response.status_code = 503
-        response.headers["Retry-After"] = "5"
-    response.headers["Cache-Control"] = "no-store"
-    return ForecastsReady(status=status, database=_database_check(stored))
+    state = await cast(Readiness, request.app.state.readiness).state()
+    in_memory = state.trouble is not None and forecasts.known() is not None
+    status: ForecastsStatus = "ready" if state.is_ready else "stale" if in_memory else "unavailable"
+    _set_headers(response, status)
+    return ForecastsReady(status=status, database=_database_check(state))
 
 
 @router.get(
@@ -183,50 +191,32 @@ async def readyz_forecasts(request: Request, response: Response, forecasts: Fore
 )
 async def prometheus_metrics(request: Request, models: LoadedModelsDep) -> Response:
     """Return the metrics of all processes of the service in Prometheus' text format."""
-    metrics.models_loaded(len(models))
-    database_metrics = cast(DatabaseMetrics, request.app.state.database_metrics)
-    return Response(metrics.page(await database_metrics.families()), media_type=EXPOSITION)
+    LOADED_MODELS.set(len(models))
+    database_metrics: DatabaseMetrics = request.app.state.database_metrics
+    return Response(metrics_page(await database_metrics.families()), media_type=EXPOSITION)
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> HTMLResponse:
-    """Show the API in the browser; nothing is fetched from elsewhere."""
+    """Return a page that shows the API; nothing is fetched from elsewhere."""
     return HTMLResponse(DOCS_PAGE, headers={"Content-Security-Policy": DOCS_POLICY})
 
 
 @router.get("/docs/{file}", include_in_schema=False)
 async def docs_file(file: str) -> FileResponse:
-    """Return what the page is made of."""
+    """Return a file of the page."""
     if file not in DOCS_FILES:
         raise NotFound(f"there is no {file!r} here")
     folder, media_type = DOCS_FILES[file]
     return FileResponse(folder / file, media_type=media_type, headers={"Cache-Control": "max-age=3600"})
 
 
-def _readiness(request: Request) -> Readiness:
-    return cast(Readiness, request.app.state.readiness)
+def _set_headers(response: Response, status: str) -> None:
+    response.headers["Cache-Control"] = "no-store"
+    if status == "unavailable":
+        response.status_code = 503
+        response.headers["Retry-After"] = RETRY_SECONDS
 
 
-def _database_check(stored: Stored) -> DatabaseCheck:
-    return DatabaseCheck(ok=stored.trouble is None, reason=stored.trouble)
-
-
-def _told(readiness: Readiness, stored: Stored, models: LoadedModels) -> Ready:
-    damaged = [DamagedModel(link_id=link, version=number, reason=why) for link, number, why in stored.damaged]
-    status: Literal["ready", "degraded"] = "degraded" if damaged else "ready"
-    return Ready(
-        status=status if readiness.is_ready(stored) else "unavailable",
-        version=VERSION,
-        database=_database_check(stored),
-        db_schema=SchemaCheck(
-            ok=stored.step == readiness.newest_step, step=stored.step, newest_step=readiness.newest_step
-        ),
-        models=ModelsCheck(
-            ok=not damaged,
-            loaded=len(models),
-            n_damaged=len(models.damaged()),
-            damaged=damaged,
-            shelf=RegistrySize(versions=stored.registry[0], size_bytes=stored.registry[1]),
-        ),
-        feed=FeedCheck(newest_slot=stored.newest_slot, age_seconds=readiness.feed_age(stored)),
-    )
+def _database_check(state: DatabaseState) -> DatabaseCheck:
+    return DatabaseCheck(ok=state.trouble is None, reason=state.trouble)

@@ -18,7 +18,7 @@ from typing import Any
 
 import app
 import model
-from app.settings.addresses import host_and_port
+from app.settings import host_and_port
 
 PROBE_SECONDS = 2.0
 CONNECT_SECONDS = 5.0

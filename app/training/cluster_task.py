@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.cluster import ClusterUnavailable, code_facts, difference, one_line
 from app.training.link_training import LinkTraining
 from app.training.network_stage import FACTS, ActiveModel, NetworkStage, reason_of

@@ -15,11 +15,14 @@ class Decision(NamedTuple):
     profile_won: bool = False
 
 
-def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = False) -> Decision:
+def decide(
+    held_out: dict[str, Any], mode: str, margin: float, *, served: bool = False, young: bool = False
+) -> Decision:
     """Compare candidate, active model and profile on the same held-out slots.
 
     With ``if_better`` the candidate's RMSE must be below both others' by the margin, a share of theirs. A link that
-    is too young to be measured, and has no model yet, gets the one of its network.
+    is too young to be measured, and has no model yet, gets the one of its network. ``served`` is whether the link
+    has an active model: without one there was none to measure.
     """
     if mode == "never":
         return Decision(False, "the run was told to activate nothing")
@@ -39,7 +42,8 @@ def decide(held_out: dict[str, Any], mode: str, margin: float, *, young: bool = 
                 profile_won=name == "the profile",
             )
     beaten = " and ".join(f"{name} ({error:.4g})" for name, error in rivals.items() if error is not None)
-    missing = ", ".join(name for name, error in rivals.items() if error is None)
+    expected = rivals if served else ["the profile"]
+    missing = ", ".join(name for name in expected if rivals[name] is None)
     unmeasured = f"; {missing} could not be measured" if missing else ""
     if not beaten:
         return Decision(True, f"RMSE {candidate:.4g} on the held-out days, and nothing to compare with{unmeasured}")

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.core.errors import Problem
-from app.links.folders import folder_name
 from app.links.queries import PROFILE_WON, LinkInfo, set_choice
+from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.cleanup import remove_old_versions
 from app.registry.queries import active_model
@@ -74,7 +74,8 @@ def _register(
         decision = decide_refreshed(about, run.activate)
     else:
         young = bool(about.get("young")) and not served
-        decision = decide(about["held_out"], run.activate, context.settings.retrain_margin, young=young)
+        margin = context.settings.retrain_margin
+        decision = decide(about["held_out"], run.activate, margin, served=served, young=young)
     version = register_model(session, context.store, link, folder / folder_name(link.link_id)).version
     outcome = "refused"
     if decision.activate:

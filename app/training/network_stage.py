@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.core.network_calendar import AUTO
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.aligned_counts import LinkTopology, align_counts, covering_days
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Update, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from app.core.in_values import in_values
+from app.core.database import in_values
 from app.links.queries import LINK_INFO, LinkInfo
 from app.links.tables import Link
 from app.training.tables import RetrainLink, RetrainRun

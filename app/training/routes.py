@@ -12,7 +12,8 @@ from app.core.database import reading
 from app.core.errors import FieldError, NotFound
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
-from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream, wants_stream
+from app.http.requests import JSON, chosen_type
+from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream, Frame
 from app.keys.authentication import AdminKey
 from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
@@ -103,15 +104,15 @@ async def get_run(
             return show_run(session, run_id)
 
     first = await run_in_threadpool(show)
-    if not wants_stream(request):
-        return Response(first.model_dump_json(), media_type="application/json")
+    if chosen_type(request, JSON, EVENT_STREAM) == JSON:
+        return Response(first.model_dump_json(), media_type=JSON)
 
     def frames(last: Frame | None) -> tuple[list[Frame], bool]:
         shown = show() if last is not None else first
         frame = Frame("run", shown.model_dump_json())
         return ([] if last is not None and last.data == frame.data else [frame]), shown.state in ENDED
 
-    return stream(request, changes.any_version, frames, settings.stream_seconds)
+    return EventStream(request, changes.any_version, frames, settings.stream_seconds)
 
 
 @router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.http.query_types import WHOLE
+from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
 from app.training.request import OF_NETWORKS, OF_ONE_LINK, Activate

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from app.core.network_calendar import holidays_of
 from app.counts.series import LinkSeries
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.aligned_counts import UNKNOWN, LinkTopology, by_network
 from app.training.link_training import LinkTraining, data_fingerprint, plan_as_json
 from app.training.network_stage import (

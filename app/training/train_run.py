@@ -22,7 +22,7 @@ from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from app.registry.store import StoreAway
-from app.settings.addresses import DaskAway
+from app.settings import DaskAway
 from app.training.aligned_counts import read_topology, slot_capacity
 from app.training.cluster import ClusterUnavailable, UnknownHost, close
 from app.training.cluster_task import train_on_cluster

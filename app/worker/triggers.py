@@ -16,8 +16,8 @@ from app.accuracy.error_sums import ErrorSums, measures
 from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
-from app.core.errors import NotYet
-from app.core.times import Span
+from app.core.errors import Conflict
+from app.core.times import Span, last_cron_time
 from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
 from app.registry.tables import ModelVersion
@@ -79,7 +79,7 @@ class Triggers:
         try:
             with reading(self._engine) as session:
                 links = refreshable(session, all_links(session))
-        except NotYet:  # there is no network model
+        except Conflict:  # there is no network model
             return None
         return self._queue(REFRESH, occasion, links, NETWORK, {REFRESH: True}, "always")
 
@@ -103,9 +103,7 @@ class Triggers:
         """Return the occasion that a schedule makes due; None where there is none, or where it has its run."""
         if not schedule:
             return None
-        from app.core.cron import last_moment
-
-        moment = last_moment(schedule, self._clock.now())
+        moment = last_cron_time(schedule, self._clock.now())
         occasion = f"{kind} {moment:%Y-%m-%dT%H:%M:%SZ}"
         any_run = select(RetrainRun.id).where(RetrainRun.occasion.startswith(f"{kind} ", autoescape=True)).limit(1)
         with reading(self._engine) as session:
@@ -134,7 +132,7 @@ class Triggers:
                 )
         except IntegrityError:  # another process was faster, with this occasion or with one of the links
             return None
-        except NotYet as busy:
+        except Conflict as busy:
             log.debug("nothing to retrain", extra={"occasion": occasion, "reason": busy.detail})
             return None
         log.info("run queued by itself", extra={"run": run.id})

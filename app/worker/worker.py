@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.change_feed import watch_changes
-from app.core.database import concerns, database_now, reading, writing
-from app.core.pg_notify import Kind
+from app.core.database import Change, database_now, reading, record_change, writing
 from app.counts.feed_clock import open_clock
 from app.events.deliver import Deliverer
 from app.registry.store import StoreAway
@@ -88,7 +87,7 @@ class Worker:
             silent = self._silent_runs.find(read_heartbeats(session), time.monotonic())
             run = claim_run(session, self.name, database_now(session), silent)
             if run is None:  # a notification would wake this very worker, again and again
-                concerns(session, Kind.NOTHING)
+                record_change(session, Change.NOTHING)
         if run is None:
             return False
         log.info("run begins", extra={"run": run.id, "algorithm": run.algorithm})

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app import main
+from app.server import resources
 from app.server.resources import Resources
 from tests.support.databases import on_sqlite
 from tests.support.waiting import WAIT_SECONDS
@@ -33,7 +34,7 @@ def test_a_process_that_serves_carries_no_library_that_only_others_need():
 
 @on_sqlite
 def test_a_service_that_ends_waits_for_its_upkeep(settings, monkeypatch):
-    monkeypatch.setattr(main, "UPKEEP_SECONDS", 0.01)
+    monkeypatch.setattr(resources, "UPKEEP_SECONDS", 0.01)
     begun, ending, closed, order = threading.Event(), threading.Event(), threading.Event(), []
     service = main.create_app(settings)
     whole = service.router.lifespan_context

@@ -31,7 +31,7 @@ from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.demo.city import City
 from app.health.examine import DAYS_RULE
-from app.server.documentation import FOLLOWS
+from app.server.documentation import RESPONSE_LINKS
 from app.settings import Settings
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start, small_city
 from tests.support.databases import on_postgresql, on_sqlite
@@ -363,7 +363,7 @@ def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
     assert not run.failures, run.told()
     assert run.phases >= {"stateful"}
     # Which of them, is drawn; that each can be followed, is shown below.
-    assert len({(follows.call, follows.then) for follows in FOLLOWS} & run.followed) >= len(FOLLOWS) // 2
+    assert len({(follows.call, follows.then) for follows in RESPONSE_LINKS} & run.followed) >= len(RESPONSE_LINKS) // 2
 
 
 @on_sqlite
@@ -406,7 +406,7 @@ def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
                     given = link.get("requestBody", firsts.get(f"{then} {where}"))
                     ask(then, where.format(**values), looked_up(given, sources))
                     followed.add((f"{method} {path}", f"{then} {where}"))
-    assert followed == {(follows.call, follows.then) for follows in FOLLOWS}
+    assert followed == {(follows.call, follows.then) for follows in RESPONSE_LINKS}
 
 
 def looked_up(value: Any, sources: dict[str, Any]) -> Any:

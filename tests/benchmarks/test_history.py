@@ -5,7 +5,7 @@ import time
 from sqlalchemy import text
 
 from app.core.database import open_database, reading, writing
-from app.core.partitions import months_there
+from app.core.partitions import existing_months
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
 from app.links.queries import all_links
@@ -37,7 +37,7 @@ def test_reads_look_into_few_of_many_months(database_url):
             ],
         )
         links = all_links(session)
-        assert len(months_there(session.connection(), "counts")) >= 36
+        assert len(existing_months(session.connection(), "counts")) >= 36
     looked: dict[tuple[str, str], int] = {}
     with reading(engine) as session:
         for name, read in reads(links, last, 12).items():

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.database import open_database, writing
-from app.core.partitions import ensure_months, month_begin, months_there
+from app.core.partitions import ensure_months, existing_months, month_begin
 from app.core.schema import downgrade_schema, upgrade_schema
 from app.counts.tables import Count
 from app.settings import Settings
@@ -41,14 +41,14 @@ def engine() -> Iterator[Engine]:
 
 
 def recipe(title: str) -> str:
-    """Return the commands that the README has after a line, for PostgreSQL outside containers."""
-    after = (ROOT / "README.md").read_text().split("With PostgreSQL, whose address is in `$DATABASE`:", 1)[1]
+    """Return the commands that docs/operations.md has after a line, for PostgreSQL outside containers."""
+    after = (ROOT / "docs" / "operations.md").read_text().split("\n### PostgreSQL\n", 1)[1]
     found = re.search(rf"{re.escape(title)}```\n(.*?)```", after, re.DOTALL)
     assert found, title
     return found[1]
 
 
-def test_the_recipes_of_the_readme_back_up_and_restore(engine: Engine, tmp_path: Path) -> None:
+def test_the_documented_commands_back_up_and_restore(engine: Engine, tmp_path: Path) -> None:
     before = select_rows(engine, COUNTS)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "artifact").write_text("as it was")
@@ -62,7 +62,7 @@ def test_the_recipes_of_the_readme_back_up_and_restore(engine: Engine, tmp_path:
         )
         assert done.returncode == 0, done.stderr
 
-    run(recipe("\n\n"))
+    run(recipe("to back up:\n\n"))
     with writing(engine) as session:
         session.connection().exec_driver_sql("DELETE FROM counts WHERE slot_start < %s", (month_begin(500),))
     (tmp_path / "models" / "artifact").write_text("something else")
@@ -82,4 +82,4 @@ def test_the_schema_goes_back_a_step_and_forward_again(engine: Engine) -> None:
     upgrade_schema(engine)
     assert select_rows(engine, COUNTS) == before
     with engine.connect() as connection:
-        assert months_there(connection, "counts") == set(MONTHS)
+        assert existing_months(connection, "counts") == set(MONTHS)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from app.core.database import open_database
-from app.core.schema import newest_step, schema_step, upgrade_schema
+from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
 from app.settings import Settings
 from tests.support.postgresql import NEWEST_VERSION, VERSION, WAITING_SESSIONS, asked, own_postgresql
 from tests.support.waiting import WAIT_SECONDS, wait_until
@@ -76,4 +76,4 @@ def test_a_killed_migration_changed_nothing_and_the_next_succeeds(version):
         engine = open_database(Settings(database_url=url).database_url)
         upgrade_schema(engine)
         engine.dispose()
-        assert state(url) == (newest_step(), [(900, 7)], True)
+        assert state(url) == (NEWEST_STEP, [(900, 7)], True)

@@ -8,7 +8,7 @@ import numpy as np
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.link_training import LinkTraining
 from app.training.train_links import train_link
 from model.artifacts.link_models import load_model, save_model

@@ -11,8 +11,8 @@ from app.core.database import writing
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, links_geojson, sample_city
-from app.links.folders import folder_name
 from app.links.queries import link_or_404
+from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.folder_store import FolderStore
 from app.registry.register import register_model

@@ -14,7 +14,6 @@ from datetime import datetime
 from functools import lru_cache, partial
 from zoneinfo import ZoneInfo
 
-from app.core.csv_cells import from_cell
 from app.core.slots import EPOCH, NonexistentTime
 from app.core.times import parse_rfc_3339
 from app.counts.importers.columns import COUNT, LINK, QUALITY, SLOT, ColumnError, Columns, header_of, locate
@@ -38,6 +37,7 @@ from app.counts.importers.record import (
     whole_count,
 )
 from app.counts.tables import Quality
+from app.http.csv import from_cell
 
 START_RULE = f"{SLOT_RULE}, or seconds since 1970"
 ZONE_RULE = f"{OFFSET_RULE}, unless the option zone names the zone of local times"

@@ -85,7 +85,7 @@ class TestKeys:
         assert made["scopes"] == ["read", "admin"]
         settings = settings_from_environment()
         engine = open_database(settings.database_url)
-        caller = asyncio.run(ApiKeyCache(engine, settings).look_up(made["key"]))
+        caller = asyncio.run(ApiKeyCache(engine, settings).identify(made["key"], "127.0.0.1"))
         engine.dispose()
         assert caller.key_id == made["key_id"]
 

@@ -1,11 +1,13 @@
-"""A process that is too busy to read an answer does not take the database for hung."""
+"""Notices between processes about what they wrote, and a check of the database that a busy process passes."""
 
 import ctypes
 
+import pytest
 from sqlalchemy import func, select
 
 from app.core import change_feed as changes
-from app.core.database import CHANNEL, open_database
+from app.core.change_feed import Notice, parse_notice
+from app.core.database import CHANNEL, Change, format_notices, open_database
 from app.settings import Settings
 from tests.support.databases import on_postgresql
 from tests.support.waiting import wait_until
@@ -16,7 +18,7 @@ HELD_MICROSECONDS = 1_200_000
 
 @on_postgresql
 def test_a_busy_process_does_not_cut_its_connections(database_url, monkeypatch, caplog):
-    monkeypatch.setattr(changes, "ASK_SECONDS", 0.0)  # always waiting for an answer
+    monkeypatch.setattr(changes, "CHECK_SECONDS", 0.0)  # always waiting for an answer
     engine = open_database(Settings(database_url=database_url).database_url)
     watched = changes.watch_changes(engine)
     try:
@@ -25,7 +27,7 @@ def test_a_busy_process_does_not_cut_its_connections(database_url, monkeypatch, 
         for _ in range(10):
             ctypes.PyDLL(None).usleep(HELD_MICROSECONDS)  # a PyDLL keeps the interpreter lock
         assert watched.served_version() == watched.served_version()
-        assert not watched.away
+        assert not watched.unreachable
         for _ in range(20):  # a notification that comes with an answer is not lost
             before = watched.served_version()
             with engine.begin() as connection:
@@ -35,3 +37,28 @@ def test_a_busy_process_does_not_cut_its_connections(database_url, monkeypatch, 
         watched.close()
         engine.dispose()
     assert "the database does not answer" not in caplog.text
+
+
+LONGEST = 7999  # bytes that PostgreSQL takes in one notice
+
+
+def test_notices_about_links_come_back_as_they_were_sent() -> None:
+    (one,) = format_notices(Change.FORECASTS, "somebody", [17, 18, 2**31 - 1], 900)
+    assert parse_notice(one) == Notice(Change.FORECASTS, "somebody", 900, (17, 18, 2**31 - 1))
+
+
+def test_many_links_make_several_notices_that_postgresql_takes() -> None:
+    keys = list(range(2**31 - 2000, 2**31))
+    sent = list(format_notices(Change.COUNTS, "a" * 30, keys))
+    assert max(map(len, sent)) <= LONGEST
+    assert [key for notice in sent for key in parse_notice(notice).link_keys] == keys
+
+
+def test_no_notice_is_sent_without_a_change() -> None:
+    assert list(format_notices(Change.NOTHING, "somebody", [])) == []
+    assert list(format_notices(Change.COUNTS, "somebody", [])) == []
+
+
+@pytest.mark.parametrize("payload", ["", "hello", "forecasts somebody 0 1,x", "counts somebody 0 1,,2", "counts 1,2"])
+def test_a_notice_that_cannot_be_parsed_may_concern_any_link(payload: str) -> None:
+    assert parse_notice(payload) == Notice(Change.SERVED)

@@ -18,7 +18,15 @@ from sqlalchemy.orm import Session
 
 from app.core.clock import WallClock
 from app.core.database import open_database, reading, writing
-from app.core.partitions import ensure_months, month_begin, month_name, month_named, month_of, months_of, months_there
+from app.core.partitions import (
+    ensure_months,
+    existing_months,
+    month_begin,
+    month_name,
+    month_named,
+    month_of,
+    months_of,
+)
 from app.core.schema import check_schema, downgrade_schema, upgrade_schema
 from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots, stored_span
@@ -79,7 +87,7 @@ def stored_slots(engine: Engine, link_key: int) -> list[int]:
 
 def months_of_counts(engine: Engine) -> set[str]:
     with engine.connect() as connection:
-        return {month_name(month) for month in months_there(connection, "counts")}
+        return {month_name(month) for month in existing_months(connection, "counts")}
 
 
 @contextmanager
@@ -218,7 +226,7 @@ class TestWriting:
             links_and_counts(session)
         assert stored_slots(engine, 1) == [now]
 
-    def test_a_writer_keeps_its_month_and_does_not_ask_twice_about_the_current_one(self, engine):
+    def test_a_writer_keeps_its_month_and_reads_the_catalog_once(self, engine):
         put_links(engine)
         now = int(time.time()) // 900 * 900
         with writing(engine) as session:
@@ -289,7 +297,7 @@ class TestFewMonths:
         assert months_of_counts(engine) == {month_name(month) for month in range(most + 1)}
 
 
-def test_links_that_fell_silent_or_never_counted_are_answered_for_as_before(engine):
+def test_links_without_recent_counts_are_read_as_before(engine):
     put_links(engine, 3)
     last = int(time.time()) // 900 * 900 - 900
     long_ago = last - 400 * DAY

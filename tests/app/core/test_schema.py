@@ -7,15 +7,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
 from app.core.database import open_database
-from app.core.schema import (
-    MIGRATIONS,
-    NEWEST_STEP,
-    check_schema,
-    downgrade_schema,
-    newest_step,
-    schema_step,
-    upgrade_schema,
-)
+from app.core.schema import MIGRATIONS, NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.tables import Table
 from tests.support.waiting import WAIT_SECONDS
 
@@ -28,7 +20,7 @@ def engine(settings):
 
 
 def test_up_down_and_up_again(engine):
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
     downgrade_schema(engine, "base")
     assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
     upgrade_schema(engine)
@@ -41,7 +33,7 @@ def test_tables_and_migrations_tell_the_same_story(engine):
 
 def test_upgrading_what_is_up_to_date_changes_nothing(engine):
     upgrade_schema(engine)
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
 
 
 UPGRADE = """
@@ -66,7 +58,7 @@ def test_several_processes_may_upgrade_at_once(engine, settings):
     upgrade_schema(engine)
     said = other.communicate(timeout=WAIT_SECONDS)[1]
     assert other.returncode == 0, said
-    assert schema_step(engine) == newest_step()
+    assert schema_step(engine) == NEWEST_STEP
 
 
 def test_the_newest_step_is_that_of_the_migrations():

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
 from app.core.database import open_database, reading, writing
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.counts.importers import spool
 from app.counts.schemas import ImportedFile
 from app.counts.tables import Count
@@ -189,7 +189,7 @@ class TestImport:
             imported = start(run, engine, file_of(("A", 0, 7), ("B", 0, 8)))
             wait_until(lambda: waiting(engine) == 1)
             connection.commit()
-        with pytest.raises(NotYet, match="a link of the file was deleted: 'B' while the file was read"):
+        with pytest.raises(Conflict, match="a link of the file was deleted: 'B' while the file was read"):
             imported.result(WAIT_SECONDS)
         assert stored(engine) == {}
 

@@ -16,7 +16,7 @@ from app.demo.city import sample_city, write_csv
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
 FLOWCAST = Path(sys.executable).with_name("flowcast")
-README = (Path(__file__).parents[3] / "README.md").read_text()
+COMMANDS = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
 def evaluate(*arguments: object) -> Result:
@@ -154,8 +154,8 @@ def test_ctrl_c_leaves_no_report(tmp_path):
     assert list(report.iterdir()) == []
 
 
-def test_the_readme_documents_every_option():
-    section = README.split("`flowcast evaluate`\n")[1].split("\n## ")[0]
+def test_every_option_is_documented():
+    section = COMMANDS.split("\n## Evaluate\n")[1].split("\n## ")[0]
     printed = CliRunner().invoke(cli, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
     options = {word for word in printed.replace("│", " ").split() if word.startswith("--")} - {"--help"}
     assert len(options) > 14

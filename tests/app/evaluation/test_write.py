@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.core.csv_cells import from_cell
 from app.evaluation.days import Choice
 from app.evaluation.evaluate import figure_name, make_report
 from app.evaluation.page import write_report
 from app.evaluation.report import Report
 from app.evaluation.tables import tables_csv
+from app.http.csv import from_cell
 from tests.support.evaluation import PLAN
 
 pytestmark = pytest.mark.journey  # a picture for each link; the first one of a machine lists its fonts in a process

@@ -4,8 +4,7 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from app.core.database import concerns, open_database, writing
-from app.core.pg_notify import Kind
+from app.core.database import Change, open_database, record_change, writing
 from app.counts.ingest import check_counts, store_counts
 from app.main import create_app
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
@@ -93,7 +92,7 @@ def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(clie
     with writing(engine) as session:  # and then the process that did this is killed
         links, counts, _ = check_counts(session, {0: row | {"count": 7}}, client.app.state.clock)
         stored = store_counts(session, links, counts)
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     engine.dispose()
     assert [link.link_id for link in stored.moved] == [link_id]
     wait_for(client, link_id, slot_start(city, NOW + 1))
@@ -107,7 +106,7 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
     with writing(runtime.engine) as session:  # between this and its forecasts ...
         posted_links, counts, _ = check_counts(session, dict(enumerate(batch)), runtime.clock)
         stored = store_counts(session, posted_links, counts)
-        concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
+        record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
     assert runtime.forecast_cache.issue(list(stored.moved), stored.rows) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}

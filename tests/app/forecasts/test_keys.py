@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 from app.core.database import writing
-from app.keys.caller import Scope
 from app.keys.issue import issue_key
+from app.keys.tables import Scope
 from tests.support.databases import on_sqlite
 
 

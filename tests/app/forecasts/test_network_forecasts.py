@@ -19,8 +19,8 @@ from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
 from app.forecasts.network_forecaster import ForecastRequest
-from app.links.folders import folder_name
 from app.links.queries import links_by_id
+from app.links.tables import folder_name
 from app.main import create_app
 from app.registry.cleanup import sweep_store
 from app.registry.folder_store import FolderStore

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.core.change_feed import guard_of
+from app.core.change_feed import ConnectionGuard
 from app.core.clock import FeedClock
 from app.core.errors import Unavailable
 from app.forecasts.late_forecasts import Fallback, fallback_in_memory
@@ -26,7 +26,7 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     runtime = client.app.state
     cache, engine = runtime.forecast_cache, runtime.engine
     said = cache.latest(ids[:1]).entries[ids[0]].issued
-    guard_of(engine).away = True
+    ConnectionGuard(engine).unreachable = True
     engine.dispose()
 
     with pytest.raises(OperationalError):  # nobody looked at all links yet, so there may be more than these

@@ -11,8 +11,7 @@ from sqlalchemy import exc
 from starlette.testclient import TestClient
 
 from app.core.errors import FieldError, NotFound, Unavailable
-from app.http.problem_handlers import field_error
-from app.http.problems import ProblemBody, problem_responses
+from app.http.problems import ProblemBody, field_error, problem_responses
 from app.main import create_app
 from app.settings import Settings
 from tests.support.services import ADMIN_KEY

@@ -112,7 +112,7 @@ class TestBodies:
 
 class TestPlaces:
     @pytest.mark.parametrize("lane", ["events", "import"])
-    def test_what_waits_for_a_thread_of_streams_or_imports_keeps_no_other_call_out(self, service, client, lane):
+    def test_streams_and_imports_that_wait_for_a_thread_keep_no_call_out(self, service, client, lane):
         over = threading.Event()
 
         async def wait_in_line() -> list[bool]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from app.core.database import open_database, reading, writing
-from app.core.partitions import ensure_months, month_begin, month_of, months_there
+from app.core.partitions import ensure_months, existing_months, month_begin, month_of
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
@@ -69,7 +69,7 @@ def rows_of(engine: Engine, table: Any, *where: Any) -> int:
 
 def months(engine: Engine, table: str = "counts") -> set[int]:
     with engine.connect() as connection:
-        return months_there(connection, table)
+        return existing_months(connection, table)
 
 
 @ONLY_POSTGRESQL

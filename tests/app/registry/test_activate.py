@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.core.database import reading, writing
-from app.core.errors import NotFound, NotYet
+from app.core.errors import Conflict, NotFound
 from app.registry.activate import activate
 from app.registry.queries import active_models, find_version, newest_candidates, once_active
 from app.registry.register import register_model
@@ -71,6 +71,6 @@ class TestRefused:
     def test_a_damaged_artifact_leaves_the_active_one_in_place(self, engine, store, link, shelf):
         shelf(1)
         (store.path("Ba/2") / "manifest.json").unlink()
-        with pytest.raises(NotYet, match=r"version 2 of link 'Ba' is not activated.*manifest\.json is missing"):
+        with pytest.raises(Conflict, match=r"version 2 of link 'Ba' is not activated.*manifest\.json is missing"):
             shelf(2, hours=1)
         assert [state for state, _, _ in states(engine, link)] == ["active", "candidate"]

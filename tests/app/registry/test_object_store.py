@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.core.database import reading, writing
-from app.core.errors import NotYet
+from app.core.errors import Conflict
 from app.forecasts.compute import Forecaster
 from app.links.queries import LinkInfo
 from app.registry import bucket as bucket_module
@@ -228,7 +228,7 @@ class TestAway:
             register_model(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
         away = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
         told = r"version 1 .* is not activated; the model store .* is out of reach"
-        with pytest.raises(NotYet, match=told), writing(engine) as session:
+        with pytest.raises(Conflict, match=told), writing(engine) as session:
             activate(session, away, link, 1)
         assert sweep_store(engine, away) == []
 
@@ -249,7 +249,7 @@ class TestShelf:
             assert session.connection().exec_driver_sql("SELECT min(size_bytes) FROM trained_models").scalar() > 1000
         harm(server, address, "Ba/1/memory.npy", b"short")
         told = r"its artifact is damaged: memory\.npy has 5 bytes in the store"
-        with pytest.raises(NotYet, match=told), writing(engine) as session:
+        with pytest.raises(Conflict, match=told), writing(engine) as session:
             activate(session, store, link, 1)
         with writing(engine) as session:
             assert not register_model(session, store, link, artifact).new  # which mends it

@@ -118,7 +118,7 @@ class TestReadyzForecasts:
     @pytest.fixture(autouse=True)
     def no_upkeep(self, monkeypatch):
         """Let forecasts be in memory only when a test puts them there."""
-        monkeypatch.setattr("app.main.UPKEEP_SECONDS", 3600.0)
+        monkeypatch.setattr("app.server.resources.UPKEEP_SECONDS", 3600.0)
 
     @pytest.fixture
     def away(self, monkeypatch, ask_now):
@@ -181,8 +181,8 @@ class TestMetrics:
     def test_what_others_count(self, client):
         stored, issued = "flowcast_counts_stored_total", "flowcast_forecasts_issued_total"
         before = sample(client, stored) or 0, sample(client, issued, method="profile") or 0
-        metrics.counts_stored(96)
-        metrics.forecasts_issued("profile", 4)
+        metrics.COUNTS_STORED.inc(96)
+        metrics.FORECASTS_ISSUED.labels("profile").inc(4)
         assert (sample(client, stored), sample(client, issued, method="profile")) == (before[0] + 96, before[1] + 4)
 
 

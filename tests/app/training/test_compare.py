@@ -32,6 +32,13 @@ def test_the_profile_wins_where_it_alone_is_not_beaten():
     assert not decide(figures(candidate=9.0, profile=1.0), "never", 0.01).profile_won
 
 
+def test_only_an_active_model_that_exists_can_be_unmeasured():
+    first = decide(figures(candidate=9.0, profile=10.0), "if_better", 0.01)
+    assert first.reason == "RMSE 9 is more than 1.0% below the profile (10) on the held-out days"
+    damaged = decide(figures(candidate=9.0, profile=10.0), "if_better", 0.01, served=True)
+    assert damaged.reason == f"{first.reason}; the active model could not be measured"
+
+
 def test_always_and_never_do_not_look():
     worse = figures(candidate=99.0, active=1.0, profile=1.0)
     assert decide(worse, "always", 0.01).activate

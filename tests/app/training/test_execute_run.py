@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from app.core.database import database_now, writing
-from app.links.folders import folder_name
 from app.links.queries import link_or_404
+from app.links.tables import folder_name
 from app.registry.tables import ModelVersion
 from app.training.execute_run import register_outcome
 from app.training.request import refreshable, request_run

@@ -11,7 +11,7 @@ from app.cli import cli
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city, write_csv
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.aligned_counts import LinkTopology, align_counts
 from app.training.network_stage import NetworkTraining
 from app.training.stage_progress import PARTS

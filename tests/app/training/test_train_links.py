@@ -16,7 +16,7 @@ from app.cli import cli
 from app.core.slots import SlotGrid, zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import sample_city, write_csv
-from app.links.folders import folder_name
+from app.links.tables import folder_name
 from app.training.link_training import LinkTraining
 from app.training.train_links import LinkOutcome, train_link, train_links
 from model.artifacts.link_models import load_model

@@ -1,4 +1,8 @@
-"""Answers as CSV: a header line, a row each, and nothing that a spreadsheet would run."""
+"""CSV: answers as CSV, and cells that no spreadsheet runs.
+
+A spreadsheet takes a text that begins with ``=`` or ``-`` for a formula, unless an apostrophe precedes it. No link id
+begins with an apostrophe, so a reader can remove it. Numbers need none: a figure below zero is no formula.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,21 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fastapi import Response
+from starlette.responses import Response
 
-from app.core.csv_cells import as_cell
-from app.http.media_types import CSV
+CSV = "text/csv"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+MARK = "'"
+
+
+def as_cell(text: str) -> str:
+    """Return a text for a cell, marked as text where it could be taken for a formula."""
+    return MARK + text if text.startswith(FORMULA) else text
+
+
+def from_cell(cell: str) -> str:
+    """Return the text of a cell without the mark."""
+    return cell[1:] if cell.startswith(MARK) and cell[1:].startswith(FORMULA) else cell
 
 
 class CsvResponse(Response):
@@ -28,7 +43,7 @@ class CsvResponse(Response):
         super().__init__(text.getvalue(), headers=headers)
 
 
-def csv_answer(columns: Sequence[str]) -> dict[str, Any]:
+def csv_content(columns: Sequence[str]) -> dict[str, Any]:
     """Document an answer as CSV, for ``responses=`` of a route."""
     return {CSV: {"schema": {"type": "string", "description": f"Columns: {', '.join(columns)}"}}}
 

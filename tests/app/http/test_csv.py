@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.csv_cells import FORMULA, as_cell, from_cell
+from app.http.csv import CSV, FORMULA, as_cell, from_cell
 from tests.support.count_files import read_all
+from tests.support.databases import on_sqlite
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"])
@@ -42,3 +43,12 @@ def test_a_cell_survives_a_csv_file():
     csv.writer(out).writerow([as_cell("-a,b"), as_cell("plain")])
     [row] = csv.reader(io.StringIO(out.getvalue()))
     assert [from_cell(cell) for cell in row] == ["-a,b", "plain"]
+
+
+@on_sqlite
+def test_no_cell_of_an_answer_can_run(client, put_link):
+    put_link("-A", zone="UTC")
+    text = client.get("/v1/accuracy", headers={"Accept": CSV}).text
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["link_id"] == "'-A"
+    assert row["rmse"] == ""

@@ -1,13 +1,29 @@
-"""What a caller accepts decides what it gets: JSON, CSV or GeoJSON, or 406 before anything is done."""
+"""What is read of a request: numbers, query parameters, and the media types that its caller accepts."""
 
-import csv
-import io
+from typing import Annotated
 
 import pytest
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.testclient import TestClient
 
-from app.http.media_types import CSV, JSON, preferred
+from app.http.csv import CSV
+from app.http.requests import JSON, WHOLE, preferred_type
 from tests.support.databases import on_sqlite
 
+NUMBER = TypeAdapter(Annotated[int, Field(ge=1, le=10), WHOLE])
+CALLS = [
+    ("GET", "/v1/links"),
+    ("GET", "/v1/links/A"),
+    ("GET", "/v1/links/A/counts"),
+    ("GET", "/v1/links/A/forecast"),
+    ("GET", "/v1/links/A/models"),
+    ("GET", "/v1/forecasts"),
+    ("GET", "/v1/accuracy"),
+    ("GET", "/v1/health"),
+    ("GET", "/v1/admin/keys"),
+    ("POST", "/v1/counts"),
+    ("POST", "/v1/import"),
+]
 GEOJSON = "application/geo+json"
 # Reads and the media types that they return, JSON left out.
 READS = {
@@ -26,6 +42,45 @@ READS = {
     "/v1/admin/audit": [],
     "/v1/admin/retrain": [],
 }
+
+
+@pytest.mark.parametrize("given", [3, 3.0])
+def test_whole_numbers_are_taken(given):
+    assert NUMBER.validate_python(given) == 3
+
+
+@pytest.mark.parametrize("given", ["3", True, 3.5, float("nan"), float("inf"), None, 0, 11, 1e300])
+def test_anything_else_is_refused(given):
+    with pytest.raises(ValidationError):
+        NUMBER.validate_python(given)
+
+
+def test_bounds_stay_in_the_schema():
+    assert NUMBER.json_schema() == {"type": "integer", "minimum": 1, "maximum": 10}
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+def test_an_unknown_parameter_is_refused_by_name(shared_client: TestClient, method: str, path: str) -> None:
+    answer = shared_client.request(method, path, params={"horizn": "2"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "horizn"
+    assert "is not known here" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+def test_a_stranger_is_told_only_that_a_key_is_needed(shared_client: TestClient, method: str, path: str) -> None:
+    answer = shared_client.request(method, path, params={"horizn": "2"}, headers={"X-API-Key": "wrong"})
+    assert answer.status_code == 401
+
+
+def test_the_parameters_of_a_call_are_named(shared_client: TestClient) -> None:
+    detail = shared_client.get("/v1/links?lmit=5").json()["detail"]
+    assert "known are cursor, limit" in detail
+
+
+def test_a_known_parameter_passes(shared_client: TestClient) -> None:
+    assert shared_client.get("/v1/links?limit=5").status_code == 200
+    assert shared_client.head("/v1/links?limit=5").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -47,7 +102,7 @@ READS = {
     ],
 )
 def test_the_most_specific_wish_decides(accept, chosen):
-    assert preferred(accept, (JSON, CSV)) == chosen
+    assert preferred_type(accept, (JSON, CSV)) == chosen
 
 
 @on_sqlite
@@ -103,12 +158,3 @@ def test_the_document_names_every_media_type(openapi_document):
         assert set(responses["200"]["content"]) == {JSON, *others}, path
         assert list(responses["406"]["content"]) == ["application/problem+json"]
     assert "406" not in paths["/v1/counts"]["post"]["responses"]
-
-
-@on_sqlite
-def test_no_cell_can_run_in_a_spreadsheet(client, put_link):
-    put_link("-A", zone="UTC")
-    text = client.get("/v1/accuracy", headers={"Accept": CSV}).text
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert row["link_id"] == "'-A"
-    assert row["rmse"] == ""

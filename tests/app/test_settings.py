@@ -73,7 +73,7 @@ class TestModelStore:
         assert "hidden" not in line
 
     def test_a_bucket_without_its_packages_says_what_to_install(self, monkeypatch):
-        monkeypatch.setattr("app.settings.addresses.find_spec", lambda _name: None)
+        monkeypatch.setattr("app.settings.find_spec", lambda _name: None)
         with pytest.raises(ValidationError, match=r"pip install 'flowcast\[s3\]'"):
             Settings(model_store="s3://models")
 

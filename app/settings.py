@@ -6,37 +6,31 @@ import os
 import re
 from enum import StrEnum
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.core.slots import zone_named
-from app.settings.addresses import StoreAddress
-from app.settings.retraining import RetrainSettings
-
-
-class SecretFiles(SecretsSettingsSource):
-    """Settings as files of their own, such as ``flowcast_admin_key``; an empty file sets nothing."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Read a setting's file, if there is one."""
-        try:
-            value, key, is_complex = super().get_field_value(field, field_name)
-        except (OSError, ValueError) as problem:
-            file = f"flowcast_{field_name} in {self.secrets_dir}"
-            raise ValueError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-        return value or None, key, is_complex
-
+from app.core.times import check_cron
 
 PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
-SECRETS = "/run/secrets"  # where container engines put them
+SECRETS = "/run/secrets"  # the folder that container engines use
+LEAST_DAYS = 56  # that a schedule keeps: retraining reads them
+RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+PREFIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)?")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+DASK_ADDRESS = re.compile(
+    r"(?:tcp|tls)://(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})"
+)
 
 
 class ClockKind(StrEnum):
@@ -53,7 +47,86 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-class Settings(RetrainSettings):
+class DaskAway(StrEnum):
+    """What a retrain run does while the Dask scheduler is unreachable."""
+
+    LOCAL = "local"
+    WAIT = "wait"
+
+
+def read_store(given: Path | str) -> Path | str:
+    """Return the folder, or ``s3://BUCKET/PREFIX``; raise ``ValueError`` with the rule for anything else."""
+    if isinstance(given, Path):
+        return given
+    if given.startswith("s3:"):
+        return _read_bucket(given.removeprefix("s3:").removeprefix("//").rstrip("/"))
+    if given.startswith("file:"):
+        given = given.removeprefix("file:")
+        if given.startswith("//"):
+            given = given[2:]
+            if not given.startswith("/"):
+                raise ValueError("it must be written as file:PATH or file:///PATH, without a host")
+    elif SCHEME.match(given):
+        raise ValueError("it must be a folder, file:PATH or s3://BUCKET/PREFIX")
+    if not given:
+        raise ValueError("it must name a folder after file:")
+    return Path(given)
+
+
+def _read_bucket(address: str) -> str:
+    bucket, _, prefix = address.partition("/")
+    if not BUCKET.fullmatch(bucket) or not PREFIX.fullmatch(prefix):
+        raise ValueError("it must be written as s3://BUCKET/PREFIX; credentials go into AWS_… variables")
+    if find_spec("s3fs") is None:
+        raise ValueError("an object store needs packages that are not installed: pip install 'flowcast[s3]'")
+    return f"s3://{address}"
+
+
+def check_dask_address(address: str) -> str:
+    """Raise ``ValueError`` if a text is no scheduler's address, or Dask is not installed; an empty one means none."""
+    if not (address := address.strip()):
+        return address
+    found = DASK_ADDRESS.fullmatch(address)
+    if found is None or not 1 <= int(found["port"]) <= 65_535:
+        raise ValueError(f"it must be written as tcp://HOST:PORT or tls://HOST:PORT; {address!r} is not")
+    if find_spec("distributed") is None:
+        raise ValueError("it needs Dask, which is not installed: pip install --requirement requirements/cluster.txt")
+    return address
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the host and the port of a Dask scheduler's address."""
+    found = DASK_ADDRESS.fullmatch(address)
+    assert found is not None
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def check_schedule(schedule: str) -> str:
+    """Raise ``ValueError`` if a text is no cron expression; an empty one means never."""
+    if schedule := schedule.strip():
+        check_cron(schedule)
+    return schedule
+
+
+StoreAddress = Annotated[Path | str, BeforeValidator(read_store)]  # a path is a folder, a string a bucket
+DaskAddress = Annotated[str, AfterValidator(check_dask_address)]
+CronSchedule = Annotated[str, AfterValidator(check_schedule)]
+
+
+class SecretFiles(SecretsSettingsSource):
+    """Settings as files of their own, such as ``flowcast_admin_key``; an empty file sets nothing."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Read a setting's file, if there is one."""
+        try:
+            value, key, is_complex = super().get_field_value(field, field_name)
+        except (OSError, ValueError) as problem:
+            file = f"flowcast_{field_name} in {self.secrets_dir}"
+            raise ValueError(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        return value or None, key, is_complex
+
+
+class Settings(BaseSettings):
     """Flowcast's settings.
 
     Each is read from the environment under its name in capitals with ``FLOWCAST_`` before, or else from the file
@@ -62,6 +135,67 @@ class Settings(RetrainSettings):
 
     model_config = SettingsConfigDict(env_prefix="FLOWCAST_", env_ignore_empty=True)
 
+    # Retraining, and removing old rows.
+    retrain_margin: float = Field(
+        0.005,
+        ge=0,
+        lt=1,
+        description="Share by which a candidate's RMSE must lie below the active model's and the profile's",
+    )
+    retrain_jobs: int = Field(-1, description="Processes that a retrain run trains in; -1 for one a core")
+    dask_scheduler: DaskAddress = Field(
+        "", description="Dask scheduler whose workers train retrain runs, `tcp://HOST:PORT` or `tls://HOST:PORT`"
+    )
+    dask_away: DaskAway = Field(
+        DaskAway.LOCAL, description="While that scheduler is away: `local` trains in local processes, `wait` waits"
+    )
+    retrain_schedule: CronSchedule = Field(
+        "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
+    )
+    retrain_algorithm: str = Field(
+        "best",
+        description="What the schedule and the trigger train: `best`, `NETWORK`, `KR_SML`, `MLKR`, `KR` or `KR_PCA`",
+    )
+    refresh_schedule: CronSchedule = Field(
+        "",
+        description="When new counts join the memories of network models, in cron syntax and UTC, such as `30 2 * * *`"
+        "; never by default",
+    )
+    holidays: str = Field(
+        "auto",
+        description="Whose public holidays networks count as Sundays: `auto` for the country of the time zone, `off`, "
+        "a country such as `AU`, or a part of one such as `AU-VIC`",
+    )
+    retrain_trigger: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Retrain a link whose realised RMSE exceeds so many times the held-out RMSE of its active model; "
+        "above 1, or 0 for off",
+    )
+    retrain_trigger_window_hours: int = Field(
+        24, ge=1, le=744, description="Hours up to the newest count over which that realised RMSE is measured"
+    )
+    retrain_trigger_cool_down_hours: int = Field(
+        24, ge=0, le=8760, description="Hours after a link's last retrain run before the trigger may take it up again"
+    )
+    prune_days: int = Field(
+        0, le=36_500, description="Days of counts and forecasts that `FLOWCAST_PRUNE_SCHEDULE` keeps; 0 for all"
+    )
+    prune_record_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days of audit and finished runs that `FLOWCAST_PRUNE_SCHEDULE` keeps; 0 for all",
+    )
+    prune_schedule: CronSchedule = Field(
+        "", description="When to remove what is older, in cron syntax and UTC, such as `15 1 * * *`; never by default"
+    )
+    keep_retired: int = Field(
+        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link keeps"
+    )
+
+    # The service.
     database_url: str = Field(
         "sqlite:///flowcast.db", description="Database: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`"
     )
@@ -154,6 +288,44 @@ class Settings(RetrainSettings):
     root_path: str = Field("", description="Path prefix that a reverse proxy strips")
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`")
 
+    @field_validator("retrain_algorithm")
+    @classmethod
+    def _known_algorithm(cls, algorithm: str) -> str:
+        if algorithm not in RETRAIN_ALGORITHMS:
+            raise ValueError(f"it must be one of {', '.join(RETRAIN_ALGORITHMS)}")
+        return algorithm
+
+    @field_validator("holidays")
+    @classmethod
+    def _known_holidays(cls, holidays: str) -> str:
+        if holidays in ("auto", "off"):
+            return holidays
+        from app.core.network_calendar import holidays_of  # only where a country is named: the calendars are large
+
+        return holidays_of("", holidays)
+
+    @field_validator("retrain_trigger")
+    @classmethod
+    def _above_one(cls, ratio: float) -> float:
+        if 0 < ratio <= 1:
+            raise ValueError("it must be above 1, or 0 for off")
+        return ratio
+
+    @field_validator("prune_days")
+    @classmethod
+    def _enough_days(cls, days: int) -> int:
+        if days and days < LEAST_DAYS:
+            raise ValueError(f"it must be at least {LEAST_DAYS}, which retraining reads, or 0 to keep all")
+        return days
+
+    @field_validator("prune_schedule")
+    @classmethod
+    def _with_days(cls, schedule: str, info: ValidationInfo) -> str:
+        days = [info.data.get(name, "refused") for name in ("prune_days", "prune_record_days")]
+        if schedule and days == [0, 0]:
+            raise ValueError("it must go with FLOWCAST_PRUNE_DAYS or FLOWCAST_PRUNE_RECORD_DAYS, which say what is old")
+        return schedule
+
     @field_validator("admin_key", "grafana_password")
     @classmethod
     def _no_placeholder(cls, key: SecretStr | None) -> SecretStr | None:
@@ -172,7 +344,7 @@ class Settings(RetrainSettings):
             raise ValueError("it must begin with sqlite:/// or postgresql://")
         try:
             make_url(url)
-        except (ArgumentError, ValueError):  # whose words may repeat a password
+        except (ArgumentError, ValueError):  # its message may repeat a password
             raise ValueError("it must be written as postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
         if url in ("sqlite:///", "sqlite:///:memory:"):  # each connection would have a database of its own
             raise ValueError("it must name a file after sqlite:///")
@@ -194,7 +366,7 @@ class Settings(RetrainSettings):
 
     @model_validator(mode="after")
     def _with_password(self) -> Settings:
-        """Put the password into the address, whatever characters it has."""
+        """Add the password to the address, whatever characters it has."""
         if self.database_password is not None:
             url = make_url(self.database_url).set(password=self.database_password.get_secret_value())
             self.database_url = url.render_as_string(hide_password=False)
@@ -228,24 +400,24 @@ class Settings(RetrainSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the environment first, then the files of the secrets' folder where there is one."""
+        """Read the environment first, then the files in the folder of secrets, if it exists."""
         folder = Path(os.environ.get("FLOWCAST_SECRETS") or SECRETS)
         files = (SecretFiles(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
         return init_settings, env_settings, *files
 
     @property
     def allowed_webhook_hosts(self) -> frozenset[str]:
-        """The hosts of ``webhook_hosts``, one by one, in small letters."""
+        """Return the hosts of ``webhook_hosts``, in small letters."""
         return frozenset(host.lower() for host in _listed(self.webhook_hosts))
 
     @property
     def allowed_origins(self) -> list[str]:
-        """The origins of ``cors_origins``, one by one."""
+        """Return the origins of ``cors_origins``."""
         return _listed(self.cors_origins)
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Return whether a setting's value is nobody's business; an address may hold a password."""
+    """Return whether a setting's value must not be shown; an address may hold a password."""
     return isinstance(value, SecretStr) or (name == "database_url" and make_url(str(value)).password is not None)
 
 
