@@ -34,7 +34,7 @@ from app.demo.prepare import demo_key, next_slot, store_city, train_city
 from app.demo.replay import Feed
 from app.demo.service_process import ServiceGone, ServiceProcess, free_port, running_service
 from app.links.queries import all_links
-from app.registry.open_store import open_store
+from app.registry.store import open_store
 from app.settings import ClockKind, Settings
 
 CATCH_UP = 6000.0  # slots a minute, of those that are over

@@ -21,10 +21,10 @@ from app.links.queries import LinkInfo, all_links
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.loaded_models import LoadedModels
-from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, registry_size
 from app.registry.schemas import LARGEST_VERSION, ModelList
 from app.registry.show import list_models
+from app.registry.store import open_store
 
 COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
 

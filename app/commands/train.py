@@ -22,7 +22,7 @@ from app.commands.service import current_database, settings_or_refuse
 from app.commands.training_work import TrainingWork, known_work, stored_work
 from app.counts.importers.record import CountFileError
 from app.links.folders import folder_name
-from app.registry.open_store import open_store
+from app.registry.store import open_store
 from app.training.network_stage import ALGORITHMS as NETWORK_ALGORITHMS
 from app.training.network_stage import NetworkTraining
 from app.training.train_links import LinkOutcome, train_links

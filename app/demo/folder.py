@@ -13,7 +13,6 @@ from pathlib import Path
 
 from app.core.slots import zone_named
 from app.demo.city import MONDAY, City, sample_city
-from app.registry.folder_store import FolderStore
 from app.registry.store import ModelStore
 
 REPLAYED_DAYS = 3  # of the days asked for
@@ -64,7 +63,7 @@ class DemoFolder:
     @property
     def model_store(self) -> ModelStore:
         """The artifacts of the trained models."""
-        return self.models or FolderStore(self.root.absolute() / "models")
+        return self.models or ModelStore(self.root.absolute() / "models")
 
     @property
     def log(self) -> Path:

@@ -27,7 +27,7 @@ from app.events.webhook_queries import (
     settle_activations,
     wait_after,
 )
-from app.registry.tables import newest_activation
+from app.registry.queries import newest_activation
 from app.settings import ClockKind, Settings
 
 MOST_AT_ONCE = 16

@@ -20,7 +20,7 @@ from app.forecasts.issued_forecast import IssuedForecast
 from app.forecasts.queries import stored_forecasts
 from app.forecasts.responses import encode
 from app.links.queries import all_links
-from app.registry.tables import activations_after
+from app.registry.queries import activations_after
 
 LINKS_A_MESSAGE = 200  # some 300 kB
 ACTIVATIONS_A_MESSAGE = 100

@@ -21,7 +21,8 @@ from app.forecasts.responses import encode, identity
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 from app.keys.authentication import ReadKey
-from app.registry.tables import Activation, activations_after, newest_activation
+from app.registry.queries import activations_after, newest_activation
+from app.registry.tables import Activation
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

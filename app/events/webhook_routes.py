@@ -18,7 +18,7 @@ from app.events.webhook_schemas import EventKind, MadeWebhook, NewWebhook, Webho
 from app.http.dependencies import ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.keys.authentication import AdminKey
-from app.registry.tables import newest_activation
+from app.registry.queries import newest_activation
 
 MOST_WEBHOOKS = 100
 

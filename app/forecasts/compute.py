@@ -38,9 +38,9 @@ from app.forecasts.profile_fallback import (
     last_count,
 )
 from app.links.queries import LinkInfo
-from app.registry.loaded_models import Loaded, LoadedModels, Looked
+from app.registry.loaded_models import Loaded, LoadedModels
 from app.registry.queries import ArtifactRef, active_models, once_active
-from app.registry.store import ArtifactAway
+from app.registry.store import ArtifactUnreachable
 from model.artifacts.artifact import DamagedArtifact
 from model.link_model.forecast_each import forecast_each
 from model.link_model.lag_window import TooManyGaps
@@ -75,8 +75,7 @@ class Forecaster:
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
         self.models.prepare(active.values())
-        looked: Looked = {}
-        chosen = {link.link_key: self.choose_model(session, link, active.get(link.link_key), looked) for link in links}
+        chosen = {link.link_key: self.choose_model(session, link, active.get(link.link_key)) for link in links}
         windows = LagWindows(session, links, as_of, {key: loaded for key, (loaded, _) in chosen.items()}, stored)
         computed, reasons = self._from_lags(links, as_of, chosen, windows)
         self._from_networks(session, links, as_of, chosen, computed, reasons)
@@ -193,23 +192,21 @@ class Forecaster:
         values = usual.at(link, newest + link.slot_seconds, HORIZONS)
         return ModelForecast(version, PROFILE, reason, 0, LEVEL, values, values.expected)
 
-    def choose_model(
-        self, session: Session, link: LinkInfo, place: ArtifactRef | None, looked: Looked | None = None
-    ) -> Chosen:
+    def choose_model(self, session: Session, link: LinkInfo, place: ArtifactRef | None) -> Chosen:
         """Return a sound model: the active one, or the last before it with the reason."""
         if place is None:
             return None, reason_without_model(link)
         try:
-            return self.models.get(place, looked), None
+            return self.models.get(place), None
         except DamagedArtifact as damage:
-            unreachable = isinstance(damage, ArtifactAway)
+            unreachable = isinstance(damage, ArtifactUnreachable)
             kind = Degradation.OTHER if unreachable else Degradation.DAMAGED_MODEL
             wrong = "out of reach" if unreachable else "damaged"
             reason = Reason(kind, f"the artifact of version {place.version} is {wrong}: {damage.reason}")
         for earlier in once_active(session, place.link_key):
             try:
                 answers = f"{reason.text}; version {earlier.version} answers"
-                return self.models.get(earlier, looked), Reason(reason.kind, answers)
+                return self.models.get(earlier), Reason(reason.kind, answers)
             except DamagedArtifact:
                 continue
         return None, reason

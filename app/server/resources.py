@@ -13,7 +13,7 @@ from app.counts.feed_clock import open_clock
 from app.forecasts.cache import ForecastCache
 from app.keys.cache import ApiKeyCache
 from app.registry.loaded_models import LoadedModels
-from app.registry.open_store import open_store
+from app.registry.store import open_store
 from app.settings import Settings
 
 

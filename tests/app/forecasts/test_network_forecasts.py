@@ -23,7 +23,7 @@ from app.links.folders import folder_name
 from app.links.queries import links_by_id
 from app.main import create_app
 from app.registry.cleanup import sweep_store
-from app.registry.folder_store import FolderStore
+from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
 from model.artifacts.link_models import load_model
@@ -388,14 +388,14 @@ class TestStore:
 
     @on_sqlite
     def test_sweeping_keeps_networks_in_use(self, client, city, result, trained, settings, tmp_path):
-        runtime, store = client.app.state, FolderStore(settings.model_store)
+        runtime, store = client.app.state, ModelStore(settings.model_store)
         unused = _save(*result, tmp_path / "unused", note="nobody's")
         store.add_network(tmp_path / "unused" / ".networks" / unused, unused)
         assert sweep_store(runtime.engine, store) == []  # whoever brought it may be about to register_model
         for path in (settings.model_store / ".networks").rglob("*"):
             os.utime(path, (0, 0))
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]
-        assert store.networks() == [trained.network]
+        assert store.networks() == [f".networks/{trained.network}"]
 
     @on_sqlite
     def test_sweeping_for_another_database_keeps_networks_of_artifacts(self, client, city, trained, settings, tmp_path):
@@ -403,7 +403,7 @@ class TestStore:
         upgrade_schema(other)
         for path in settings.model_store.rglob("*"):
             os.utime(path, (0, 0))
-        assert sweep_store(other, FolderStore(settings.model_store)) == []
+        assert sweep_store(other, ModelStore(settings.model_store)) == []
         other.dispose()
 
     @on_sqlite

@@ -20,12 +20,11 @@ from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
 from app.registry.cleanup import remove_old_versions, sweep_store
-from app.registry.folder_store import FolderStore
 from app.registry.loaded_models import LoadedModels
 from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import ArtifactRef
 from app.registry.register import register_model
-from app.registry.store import ArtifactAway, StoreAway
+from app.registry.store import ArtifactUnreachable, ModelStore, StoreUnreachable
 from app.training.network_stage import NetworkTraining
 from app.training.train_links import train_links
 from model.artifacts.artifact import DamagedArtifact, read_artifact
@@ -152,7 +151,7 @@ class TestDamage:
         models = LoadedModels(open_at("two"), most=10)
         with pytest.raises(DamagedArtifact, match=r"memory\.npy was changed") as refused:
             models.get(self.place(fingerprint))
-        assert not isinstance(refused.value, ArtifactAway)
+        assert not isinstance(refused.value, ArtifactUnreachable)
         assert "memory.npy was changed" in models.damaged()[1, 1]
         assert not open_at("two").path("Ba/1").exists()
         harm(server, address, f"Ba/1/{MANIFEST}")
@@ -196,10 +195,10 @@ class TestAway:
         self, artifact, fingerprint, open_at, nobody, caplog, engine
     ):
         store = open_at()
-        FolderStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
+        ModelStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
         models = LoadedModels(store, most=10)
         assert models.get(ArtifactRef(1, 1, "Ba/1", fingerprint)).version == 1
-        with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
+        with pytest.raises(ArtifactUnreachable, match="is out of reach: EndpointConnectionError"):
             models.get(ArtifactRef(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
@@ -211,17 +210,17 @@ class TestAway:
     def test_a_bucket_that_does_not_exist_is_named(self, artifact, fingerprint, server, tmp_path):
         store = ObjectStore(Bucket("s3://nowhere-to-be-found/city"), tmp_path / "cache", 100)
         told = "the model store s3://nowhere-to-be-found/city is out of reach: The specified bucket does not exist"
-        with pytest.raises(StoreAway, match=told):
+        with pytest.raises(StoreUnreachable, match=told):
             store.add(artifact, "Ba/1", fingerprint)
         assert not store.path("Ba/1").exists()
-        with pytest.raises(StoreAway, match=told):
+        with pytest.raises(StoreUnreachable, match=told):
             store.fetch("Ba/1", fingerprint)
 
     @on_sqlite
     def test_nothing_is_shelved_activated_or_swept(
         self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
     ):
-        with pytest.raises(StoreAway), writing(engine) as session:
+        with pytest.raises(StoreUnreachable), writing(engine) as session:
             register_model(session, open_at(), link, artifact)
         monkeypatch.undo()
         with writing(engine) as session:
@@ -306,19 +305,19 @@ class TestNetworks:
         network = network_of(links[0])
         for i, folder in enumerate(links):
             one.add(folder, f"L{i}/1", prints[i])
-        assert one.networks() == [network]
+        assert one.networks() == [f".networks/{network}"]
         assert one.networks_referred_to() == {network}
         wanted = [(f"L{i}/1", prints[i]) for i in range(2)]
         two.fetch_many(wanted)
         for place, fingerprint in wanted:
             load_model(two.path(place), fingerprint=fingerprint)
-        assert network_folder(two.path("L0/1"), network) == two.network(network)
-        (two.network(network) / "memory.npy").write_bytes(b"")
+        assert network_folder(two.path("L0/1"), network) == two.path(f".networks/{network}")
+        (two.path(f".networks/{network}") / "memory.npy").write_bytes(b"")
         models = LoadedModels(two, most=10)
         assert models.get(ArtifactRef(1, 1, "L0/1", prints[0])).version == 1
-        assert not one.network_is_old(network, 60.0)
-        assert one.network_is_old(network, -60.0)
-        one.remove_network(network)
+        assert not one.is_old(f".networks/{network}", 60.0)
+        assert one.is_old(f".networks/{network}", -60.0)
+        one.remove(f".networks/{network}")
         assert one.networks() == []
         with pytest.raises(DamagedArtifact, match=r"its network .* is damaged: manifest\.json is missing"):
             open_at("three").fetch("L0/1", prints[0])

@@ -153,7 +153,7 @@ class TestNeitherHalf:
         def no_space(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("app.registry.folder_store.copy_file", no_space)
+        monkeypatch.setattr("app.registry.store.copy_file", no_space)
         with pytest.raises(OSError, match="No space"):
             put(engine, store, link, artifact)
         TestRefused().nothing_is_there(engine, store)

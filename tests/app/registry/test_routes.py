@@ -7,8 +7,8 @@ import pytest
 from app.core.database import writing
 from app.links.queries import link_or_404
 from app.registry.activate import activate
-from app.registry.folder_store import FolderStore
 from app.registry.register import register_model
+from app.registry.store import ModelStore
 from model.artifacts.link_models import load_model
 from tests.support.databases import on_sqlite
 
@@ -18,7 +18,7 @@ def shelf(client, put_link, artifact, second_artifact):
     """Two versions of link Ba, the first of them active; gives the store."""
     put_link("Ba", zone="Europe/Berlin")
     runtime = client.app.state
-    store = FolderStore(runtime.settings.model_store)
+    store = ModelStore(runtime.settings.model_store)
     with writing(runtime.engine) as session:
         link = link_or_404(session, "Ba")
         for folder in (artifact, second_artifact):
