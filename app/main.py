@@ -182,7 +182,7 @@ def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
         with reading(resources.engine) as session:
             places = active_models(session).values()
         resources.loaded_models.load_ahead(places, over)
-        resources.forecast_cache.forecaster.usual.learn_ahead(resources.engine, over)
+        resources.forecast_cache.forecaster.profiles.learn_ahead(resources.engine, over)
     except Exception as problem:  # both are done when they are needed
         log.warning("models and profiles were not loaded ahead", exc_info=problem)
 

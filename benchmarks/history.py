@@ -86,7 +86,7 @@ def reads(links: Sequence[LinkInfo], last: int, hours: int, *, far: bool = True)
         "latest forecasts of all links": lambda session, _: stored_forecasts(session, links, as_of),
         "latest forecasts, for webhooks": lambda session, _: latest_forecasts(session),
         "a page of a link's past forecasts": lambda session, link: read_history(
-            session, link.link_id, (None, None), (1, None), 40, None
+            session, link.link_id, horizon=1, limit=40
         ),
         f"accuracy of all links over {hours} h": lambda session, _: network_accuracy(
             session, Ranking(window=window), 1

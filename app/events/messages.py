@@ -16,9 +16,8 @@ from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
 from app.events.tables import Webhook
 from app.events.webhook_queries import Marks
-from app.forecasts.issued_forecast import IssuedForecast
+from app.forecasts.issued_forecast import IssuedForecast, encode
 from app.forecasts.queries import stored_forecasts
-from app.forecasts.responses import encode
 from app.links.queries import all_links
 from app.registry.queries import activations_after
 

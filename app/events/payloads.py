@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.forecasts.issued_forecast import IssuedForecast
-from app.forecasts.lag_windows import HORIZONS
-from app.forecasts.responses import Document, listed_document
+from app.forecasts.issued_forecast import HORIZONS, Document, IssuedForecast, listed_document
 from app.registry.tables import Activation
 from app.training.schemas import ActivationOut
 

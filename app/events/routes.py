@@ -14,10 +14,8 @@ from sqlalchemy import Engine
 from app.core.change_feed import ChangeFeed
 from app.core.database import reading
 from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
-from app.forecasts.cache import ForecastCache
-from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.issued_forecast import IssuedForecast
-from app.forecasts.responses import encode, identity
+from app.forecasts.cache import ForecastCache, ForecastCacheDep
+from app.forecasts.issued_forecast import IssuedForecast, encode
 from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
 from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, Frame, stream
 from app.keys.authentication import ReadKey
@@ -110,9 +108,9 @@ class Listener:
         events += [
             (issued.issued_at, FORECAST, encode(forecast_event(issued, now)).decode())
             for link_id, issued in latest.items()
-            if identity(issued) != self._forecasts.get(link_id)
+            if issued.identity() != self._forecasts.get(link_id)
         ]
-        self._forecasts = {link_id: identity(issued) for link_id, issued in latest.items()}
+        self._forecasts = {link_id: issued.identity() for link_id, issued in latest.items()}
         self._activations |= {row.id for row, _ in recent}
         self._activations = {number for number in self._activations if number > self._newest - LOOK_BACK}
         for at, name, data in sorted(events):
@@ -132,13 +130,13 @@ class Listener:
         """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
         if not self._resumes:
             self._activations = {row.id for row, _ in recent}
-            return {link_id: identity(issued) for link_id, issued in latest.items()}
+            return {link_id: issued.identity() for link_id, issued in latest.items()}
         begin = self._id - OVERLAP_MICROSECONDS
         self._activations = {row.id for row, _ in recent if _microseconds(row.activated_at) < begin}
         # An activation may make a forecast the latest that was issued long before.
         activated = {link_id for row, link_id in recent if row.id not in self._activations}
         return {
-            link_id: identity(issued)
+            link_id: issued.identity()
             for link_id, issued in latest.items()
             if issued.issued_at < begin and link_id not in activated
         }

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from app.core.errors import FieldError, NotFound
 from app.counts.queries import SpanOf, recent_then_older
 from app.events.tables import Webhook
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.registry.queries import active_versions

@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, HTMLResponse
 
 from app.core import metrics
 from app.core.errors import NotFound
-from app.forecasts.dependencies import ForecastCacheDep
+from app.forecasts.cache import ForecastCacheDep
 from app.registry.loaded_models import LoadedModels, LoadedModelsDep
 from app.server.database_metrics import DatabaseMetrics
 from app.server.readiness import Readiness, Stored

@@ -109,8 +109,8 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
         stored = store_counts(session, posted_links, counts)
         concerns(session, Kind.COUNTS, [link.link_key for link in stored.moved])
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
-    assert runtime.forecast_cache.issue(list(stored.moved), stored.rows) == len(links)
+    assert runtime.forecast_cache.issue(list(stored.moved)) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
-    assert {said.slots()[0] for said in ready.values()} == {first.slots()[0]}
+    assert {issued.slots()[0] for issued in ready.values()} == {first.slots()[0]}
     assert ready[links[1]] == first
     assert ready[links[0]].issued_at > first.issued_at

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from app.forecasts.formats import LINK_COLUMNS, NETWORK_COLUMNS, PAST_COLUMNS
+from app.forecasts.schemas import LINK_COLUMNS, NETWORK_COLUMNS, PAST_COLUMNS
 from tests.support.databases import on_sqlite
 
 AS_CSV, AS_GEOJSON = {"Accept": "text/csv"}, {"Accept": "application/geo+json"}

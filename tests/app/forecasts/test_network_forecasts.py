@@ -18,11 +18,12 @@ from app.core.schema import upgrade_schema
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
-from app.forecasts.network_forecaster import ForecastRequest
+from app.forecasts.issued_forecast import ForecastRequest
 from app.links.folders import folder_name
 from app.links.queries import links_by_id
 from app.main import create_app
 from app.registry.cleanup import sweep_store
+from app.registry.loaded_models import Loaded
 from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
@@ -164,16 +165,15 @@ class TestForecasts:
         with reading(runtime.engine) as session:
             links = links_by_id(session, list(city.counts))
             newest = int(city.grid.start(city.first_slot + NOW - 1).timestamp())
-            requests = [
-                ForecastRequest(link, load_model(trained.folder / link.link_id)[0], newest) for link in links.values()
-            ]
-            said, reasons = runtime.forecast_cache.forecaster.networks.compute(session, requests)
-        assert reasons == {}
+            models = [load_model(trained.folder / link_id)[0] for link_id in links]
+            loaded = [Loaded(1, model, "") for model in models]
+            requests = [ForecastRequest(link, newest, one) for link, one in zip(links.values(), loaded, strict=True)]
+            found = runtime.forecast_cache.forecaster.networks.compute(session, requests)
         for link_id, link in links.items():
             expected = said_in_training(trained, link_id, NOW)
-            assert said[link.link_key].values.expected == pytest.approx(expected.expected[0], abs=1e-5)
-            assert said[link.link_key].values.lower == pytest.approx(expected.lower[0], abs=1e-5)
-            assert said[link.link_key].values.upper == pytest.approx(expected.upper[0], abs=1e-5)
+            assert found[link.link_key].expected == pytest.approx(expected.expected[0], abs=1e-5)
+            assert found[link.link_key].lower == pytest.approx(expected.lower[0], abs=1e-5)
+            assert found[link.link_key].upper == pytest.approx(expected.upper[0], abs=1e-5)
 
     def test_slot_after_slot_from_what_is_kept_and_what_is_new(self, client, city, trained):
         for now in range(NOW + 1, NOW + 7):

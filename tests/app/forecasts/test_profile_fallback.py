@@ -7,8 +7,9 @@ from starlette.testclient import TestClient
 
 from app.core.database import reading
 from app.counts.queries import newest_slots
-from app.forecasts import profile_fallback as usual_module
-from app.forecasts.profile_fallback import LinkProfile, ProfileFallback, Wanted
+from app.forecasts import profile_fallback
+from app.forecasts.issued_forecast import ForecastRequest
+from app.forecasts.profile_fallback import LinkProfile, ProfileFallback
 from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
@@ -65,7 +66,7 @@ def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
     put_counts(client, "A", counts(0, start + 1))
     then = asked(client, as_of=utc(MONDAY + start * SLOT))
     put_counts(client, "A", counts(start + 1, start + 12, level=900))
-    client.app.state.forecast_cache.forecaster.usual.__init__()  # as in a process that was just started
+    client.app.state.forecast_cache.forecaster.profiles.__init__()  # as in a process that was just started
     asked(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
     again = asked(client, as_of=utc(MONDAY + start * SLOT))
     assert again["method"] == "profile"
@@ -108,14 +109,14 @@ class TestManyLinks:
         with reading(engine) as session:
             assert len(usual) == len(all_links(session)) == 5
             for link in all_links(session):
-                assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
+                assert isinstance(usual.of(session, ForecastRequest(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
         assert reads.n == 0
 
     @on_sqlite
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
         another = create_app(settings)
         with TestClient(another):
-            wait_until(lambda: len(another.state.forecast_cache.forecaster.usual) == 5)
+            wait_until(lambda: len(another.state.forecast_cache.forecaster.profiles) == 5)
 
     @on_sqlite
     def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
@@ -133,13 +134,13 @@ class TestManyLinks:
             for slot in range(13 * DAY, 14 * DAY + 1):
                 before = reads.n
                 for link in links:
-                    usual.of(session, Wanted(link, MONDAY + slot * SLOT))
+                    usual.of(session, ForecastRequest(link, MONDAY + slot * SLOT))
                 renewed.append(reads.n - before)
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
     def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine):
-        usual = client.app.state.forecast_cache.forecaster.usual
+        usual = client.app.state.forecast_cache.forecaster.profiles
         reads, queries = Reads(engine), []
         for i, link_ids in enumerate(("A", "ABCDE")):
             usual.__init__()  # as in a process that was just started
@@ -167,10 +168,10 @@ class TestManyLinks:
         put_counts(client, "F", counts(0, 10 * DAY + 7) | counts(11 * DAY, 12 * DAY))
         with reading(engine) as session:
             newest = newest_slots(session)
-            wanted = [Wanted(link, newest[link.link_key]) for link in all_links(session)]
+            requests = [ForecastRequest(link, newest[link.link_key]) for link in all_links(session)]
             alone, together = ProfileFallback(), ProfileFallback()
-            known = together.look_up(session, wanted)
-            for one in wanted:
+            known = together.look_up(session, requests)
+            for one in requests:
                 expected, found = alone.of(session, one), together.learn(one, known[one.link.link_key])
                 np.testing.assert_array_equal(found.profile.expected_counts, expected.profile.expected_counts)
                 np.testing.assert_array_equal(found.bands.below, expected.bands.below)
@@ -182,7 +183,7 @@ class TestManyLinks:
                 raise ZeroDivisionError
             return learnt(series, profile)
 
-        learnt = usual_module.learn_profile
-        monkeypatch.setattr(usual_module, "learn_profile", learn)
-        client.app.state.forecast_cache.forecaster.usual.__init__()
+        learnt = profile_fallback.learn_profile
+        monkeypatch.setattr(profile_fallback, "learn_profile", learn)
+        client.app.state.forecast_cache.forecaster.profiles.__init__()
         assert post_slot(client, MONDAY + 14 * DAY * SLOT, "ABCDE") == 4

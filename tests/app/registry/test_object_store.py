@@ -202,9 +202,9 @@ class TestAway:
             models.get(ArtifactRef(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
-            loaded, reason = Forecaster(models).choose_model(session, link, ArtifactRef(1, 2, "Ba/2", fingerprint))
-        assert loaded is None
-        assert reason.text.startswith("the artifact of version 2 is out of reach: the model store s3://")
+            request = Forecaster(models).request(session, link, 0, ArtifactRef(1, 2, "Ba/2", fingerprint))
+        assert request.loaded is None
+        assert request.reason.text.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
 
     def test_a_bucket_that_does_not_exist_is_named(self, artifact, fingerprint, server, tmp_path):

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading, writing
 from app.core.errors import Invalid
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import read_versions
 from app.registry.register import LEAST_HORIZONS, register_model
