@@ -32,7 +32,7 @@ from app.accuracy.network_accuracy import Ranking, network_accuracy
 from app.core.database import is_sqlite, reading
 from app.counts.history import count_history
 from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
-from app.events.webhook_queries import latest_forecasts
+from app.events.queries import latest_forecasts
 from app.forecasts.history import read_history
 from app.forecasts.queries import stored_forecasts
 from app.links.queries import LinkInfo, all_links

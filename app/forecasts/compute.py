@@ -91,7 +91,7 @@ class Forecaster:
         profile = self.profiles.of(session, request)
         if isinstance(profile, LinkSeries):
             return LateFallback(0, None, float(last_count(profile, issued.as_of).expected[0]))
-        return LateFallback(request.loaded.version if request.loaded else 0, profile)
+        return LateFallback(request.version, profile)
 
     def late_fallback_in_memory(self, issued: IssuedForecast) -> LateFallback | None:
         """Return the same without the database; None where nothing is in memory."""

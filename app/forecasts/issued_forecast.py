@@ -64,6 +64,11 @@ class ForecastRequest(NamedTuple):
         """The link's key."""
         return self.link.link_key
 
+    @property
+    def version(self) -> int:
+        """Version of the model; 0 without one."""
+        return self.loaded.version if self.loaded else 0
+
 
 class ModelForecast(NamedTuple):
     """What an expert expects of a link's next slots; intervals are None where too little is known."""

@@ -36,11 +36,10 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
             found[request.key] = Reason(Degradation.FAILED, f"its window failed: {type(problem).__name__}")
     forecasts = forecast_each([model for _, model, _, _ in ready], [latest.window for *_, latest in ready])
     for (request, model, usual, latest), forecast in zip(ready, forecasts, strict=True):
-        assert request.loaded is not None
         assert model.bands is not None
         found[request.key] = ModelForecast(
             model.algorithm,
-            request.loaded.version,
+            request.version,
             model.bands.level,
             forecast.expected[0],
             forecast.lower[0],

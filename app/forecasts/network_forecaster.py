@@ -107,11 +107,10 @@ class NetworkForecaster:
             elif not np.isfinite(forecasts.expected[i]).all():
                 found[request.key] = Reason(Degradation.NO_PROFILE, "its network has no profile of it")
             else:
-                assert request.loaded is not None
                 assert model.bands is not None
                 found[request.key] = ModelForecast(
                     model.algorithm,
-                    request.loaded.version,
+                    request.version,
                     model.bands.level,
                     forecasts.expected[i],
                     forecasts.lower[i],

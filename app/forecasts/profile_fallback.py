@@ -103,7 +103,7 @@ class ProfileFallback:
         found: dict[int, LinkProfile | Rows] = {}
         alike: dict[int, list[int]] = {}
         for request in requests:
-            if (known := self.in_memory(request.link, request.as_of, _version(request))) is not None:
+            if (known := self.in_memory(request.link, request.as_of, request.version)) is not None:
                 found[request.key] = known
             else:
                 alike.setdefault(request.as_of, []).append(request.key)
@@ -121,7 +121,7 @@ class ProfileFallback:
         if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
         with self._lock:
-            self._kept.setdefault(_kept_as(link, as_of, _version(request)), (as_of, profile))
+            self._kept.setdefault(_kept_as(link, as_of, request.version), (as_of, profile))
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return profile
@@ -159,7 +159,7 @@ class ProfileFallback:
         if isinstance(profile, LinkSeries):
             return last_count(profile, request.as_of, request.reason or NO_PROFILE)
         first = request.as_of + request.link.slot_seconds
-        return profile.forecast(request.link, first, _version(request), request.reason)
+        return profile.forecast(request.link, first, request.version, request.reason)
 
 
 class LateFallback(NamedTuple):
@@ -234,10 +234,6 @@ def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array
         return None, None
     lower, upper = bands.around(expected)
     return lower.ravel(), upper.ravel()
-
-
-def _version(request: ForecastRequest) -> int:
-    return request.loaded.version if request.loaded else 0
 
 
 def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:

@@ -14,7 +14,7 @@ from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from app.core.database import writing
-from app.events import messages, send, webhook_queries
+from app.events import messages, queries, send
 from app.events.deliver import Deliverer
 from app.events.tables import Webhook
 from app.links.queries import link_or_404
@@ -326,19 +326,19 @@ class TestRetries:
     def test_given_up_after_three_days(self, client, receiver, links, runtime, hook, deliver):
         receiver.statuses = [500]
         with writing(runtime.engine) as session:
-            session.get(Webhook, hook).failures = webhook_queries.MOST_FAILURES - 2
+            session.get(Webhook, hook).failures = queries.MOST_FAILURES - 2
         post(client, 0, "A")
         deliver()
         told = state(client, hook)
-        assert (told["state"], told["failures"]) == ("failing", webhook_queries.MOST_FAILURES - 1)
+        assert (told["state"], told["failures"]) == ("failing", queries.MOST_FAILURES - 1)
         deliver(3 * 3600)
         told = state(client, hook)
-        assert (told["state"], told["failures"], told["retry_at"]) == ("disabled", webhook_queries.MOST_FAILURES, None)
+        assert (told["state"], told["failures"], told["retry_at"]) == ("disabled", queries.MOST_FAILURES, None)
         deliver(86_400)
         assert len(receiver.received) == 2
 
     def test_waits_double_to_an_hour_and_add_up_to_three_days(self):
-        waits = [webhook_queries.wait_seconds(n) for n in range(1, webhook_queries.MOST_FAILURES)]
+        waits = [queries.wait_seconds(n) for n in range(1, queries.MOST_FAILURES)]
         assert waits[:5] == [1, 2, 4, 8, 16]
         assert max(waits) == 3600
         assert 3 * 86_400 <= sum(waits) < 3 * 86_400 + 3600
@@ -412,9 +412,8 @@ class TestProcesses:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        address = send.Address(False, "127.0.0.1", listening.getsockname()[1], "/")
         with pytest.raises(send.NotDelivered):
-            send.send(address, {}, b"{}")
+            send.send(f"http://127.0.0.1:{listening.getsockname()[1]}/", {}, b"{}")
         over.set()
         thread.join()
         listening.close()
