@@ -2,14 +2,12 @@
 
 import math
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import Ranking, network_accuracy
+from app.accuracy.measure import link_accuracy, network_accuracy
 from app.accuracy.schemas import By
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
@@ -172,7 +170,7 @@ class TestLink:
     def ask(self, engine, road, **asked):
         with reading(engine) as session:
             span = {"begin": datetime.fromtimestamp(road.begin, UTC), "end": datetime.fromtimestamp(road.end, UTC)}
-            return link_accuracy(session, road.link_id, replace(Question(**span), **asked), FLOOR)
+            return link_accuracy(session, road.link_id, FLOOR, **span | asked)
 
     def test_the_span_whole_and_by_horizon_and_version(self, engine, road):
         slots = road.slots()
@@ -217,7 +215,7 @@ def test_the_network_and_each_of_its_links(engine):
     add_link(engine, "C", slot_minutes=5)
     newest = max(max(road.counts) + 60 * road.minutes for road in roads)
     with reading(engine) as session:
-        answer = network_accuracy(session, Ranking(window="3d", horizon=2), FLOOR)
+        answer = network_accuracy(session, FLOOR, window="3d", horizon=2)
     slots = [road.slots(newest - 3 * 86_400, newest) for road in roads]
     pairs = [road.pairs(some, horizon=2) for road, some in zip(roads, slots, strict=True)]
     n_counts = [road.n_counts(some) for road, some in zip(roads, slots, strict=True)]

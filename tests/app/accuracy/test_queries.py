@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event, text
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import Ranking, network_accuracy
+from app.accuracy.measure import link_accuracy, network_accuracy
 from app.accuracy.schemas import By
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
@@ -57,9 +56,9 @@ def number_of_rows(connection, sql, given):
 
 def reads():
     """Every way to ask for accuracy."""
-    yield LINKS, lambda session: network_accuracy(session, Ranking(window=f"{DAYS}d"), 1)
+    yield LINKS, lambda session: network_accuracy(session, 1, window=f"{DAYS}d")
     for by, most in {None: 1, By.HOUR: 24 * DAYS, By.DAY: DAYS, By.HORIZON: 1, By.MODEL_VERSION: 1}.items():
-        yield most, lambda session, by=by: link_accuracy(session, "L1", Question(window=f"{DAYS}d", by=by), 1)
+        yield most, lambda session, by=by: link_accuracy(session, "L1", 1, window=f"{DAYS}d", by=by)
 
 
 def test_no_row_of_a_slot_leaves_the_database(engine, statements):
@@ -118,9 +117,8 @@ def test_memory_grows_with_the_rows_that_are_found_and_not_with_the_span(engine,
         rows = [{"link_key": link.link_key, "slot_start": slot} for slot in (begin, newest)]
         put_rows(session, Count, [row | {"count": 9, "quality": 0} for row in rows])
         put_rows(session, Forecast, [FORECAST | row | {"expected": 7.0} for row in rows])
-    asked = Question(by=by, begin=datetime.fromtimestamp(begin, UTC))
     with reading(engine) as session, little_memory():
-        answer = link_accuracy(session, "A", asked, 1)
+        answer = link_accuracy(session, "A", 1, by=by, begin=datetime.fromtimestamp(begin, UTC))
     assert (answer.n_used, answer.rmse, answer.n_missing) == (2, 2.0, (newest - begin) // MINUTE - 1)
 
 
