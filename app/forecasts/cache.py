@@ -26,7 +26,7 @@ from app.core import metrics
 from app.core.change_feed import ChangeFeed
 from app.core.clock import Clock
 from app.core.database import AWAY, concerns, reading, writing
-from app.core.errors import NotYet, Problem, Unavailable
+from app.core.errors import NotYet, Problem, Unavailable, no_link
 from app.core.pg_notify import Kind, Notice
 from app.counts.queries import newest_slots
 from app.forecasts.compute import Forecaster
@@ -109,10 +109,10 @@ class ForecastCache:
         """Return now, in Unix seconds."""
         return int(self._clock.now().timestamp())
 
-    def get(self, link_id: str) -> CacheEntry | None:
+    def get(self, link_id: str, now: int | None = None) -> CacheEntry | None:
         """Return a link's entry if it is current; otherwise it must be looked up."""
-        entry = self._entries.get(link_id)
-        return entry if entry is not None and self._is_current(entry, self._changes.version(), self.now()) else None
+        entry, now = self._entries.get(link_id), self.now() if now is None else now
+        return entry if entry is not None and self._is_current(entry, self._changes.version(), now) else None
 
     def current(self, entry: CacheEntry, now: int | None = None) -> tuple[IssuedForecast | None, int]:
         """Return an entry's forecast by the age of its newest count, and that age in seconds."""
@@ -127,9 +127,21 @@ class ForecastCache:
             _count_degraded([entry.late])
         return entry.late, age
 
-    def document(self, entry: CacheEntry, horizons: int, *, stale: bool) -> Document:
-        """Return the document of a link's forecast, or raise why there is none."""
-        forecast, age = self.current(entry)
+    def document(self, link_id: str, horizons: int) -> Document | None:
+        """Return the document of a link's forecast if that is current; otherwise it must be looked up."""
+        now = self.now()
+        entry = self.get(link_id, now)
+        return None if entry is None else self._document(entry, horizons, now)
+
+    def latest_document(self, link_id: str, horizons: int) -> Document:
+        """Return the document of a link's latest forecast, current or stale, or raise why there is none."""
+        entries, stale = self.latest([link_id])
+        if link_id not in entries:
+            raise no_link(link_id)
+        return self._document(entries[link_id], horizons, self.now(), stale=stale)
+
+    def _document(self, entry: CacheEntry, horizons: int, now: int, *, stale: bool = False) -> Document:
+        forecast, age = self.current(entry, now)
         if forecast is None:
             raise entry.missing(stale=stale)
         return link_document(forecast, horizons, age, stale=stale)

@@ -44,21 +44,24 @@ class Forecaster:
         issued_at = time.time_ns() // 1000  # before counts are read: what is deleted meanwhile makes it invalid
         links = [link for link in links if link.link_key in as_of]
         active = active_models(session, [link.link_key for link in links])
-        self.models.prepare(active.values())
+        if active:
+            self.models.prepare(active.values())
         requests = [self.request(session, link, as_of[link.link_key], active.get(link.link_key)) for link in links]
-        found = forecast_from_lags(session, requests) | self.networks.compute(session, requests)
+        found: dict[int, ModelForecast | Reason] = {}
+        if with_model := [request for request in requests if request.loaded]:
+            found = forecast_from_lags(session, with_model) | self.networks.compute(session, with_model)
         forecasts, left = {}, []
         for request in requests:
-            outcome = found.get(request.key, request.reason)
+            outcome = found.get(request.link.link_key, request.reason)
             if isinstance(outcome, ModelForecast):
-                forecasts[request.key] = outcome
+                forecasts[request.link.link_key] = outcome
             else:
                 left.append(request._replace(reason=outcome))
         forecasts |= self.profiles.compute(session, left)
         return [
-            issue(request.link, request.as_of, forecasts[request.key], issued_at)
-            for request in requests
-            if request.key in forecasts
+            issue(link, as_of[link.link_key], forecasts[link.link_key], issued_at)
+            for link in links
+            if link.link_key in forecasts
         ]
 
     def request(self, session: Session, link: LinkInfo, as_of: int, active: ArtifactRef | None) -> ForecastRequest:

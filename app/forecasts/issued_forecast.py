@@ -60,11 +60,6 @@ class ForecastRequest(NamedTuple):
     reason: Reason | None = None
 
     @property
-    def key(self) -> int:
-        """The link's key."""
-        return self.link.link_key
-
-    @property
     def version(self) -> int:
         """Version of the model; 0 without one."""
         return self.loaded.version if self.loaded else 0
@@ -159,6 +154,7 @@ def listed_document(issued: IssuedForecast, horizons: int, age: int) -> Document
 
 
 def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
+    slots = issued.slots()
     return [
         {
             "horizon": h + 1,
@@ -167,7 +163,7 @@ def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
             "lower": issued.lower[h],
             "upper": issued.upper[h],
             "level": issued.level,
-            "flow": round(issued.expected[h] * 3600 / issued.link.slot_seconds, 3),
+            "flow": round(issued.expected[h] * 3600 / slots.step, 3),
             "as_of_slot": _rfc_3339(issued.as_of),
             "issued_at": _rfc_3339_micros(issued.issued_at),
             "method": issued.method,
@@ -176,7 +172,7 @@ def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
             "data_age_seconds": age,
             "model_version": issued.model_version or None,
         }
-        for h, slot in enumerate(issued.slots()[:horizons])
+        for h, slot in enumerate(slots[:horizons])
     ]
 
 

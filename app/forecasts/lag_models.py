@@ -28,16 +28,16 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
         try:
             calendar = link_calendar(request.link, request.as_of + request.link.slot_seconds, HORIZONS)
             usual = model.profile.at(calendar.weekday, calendar.slot_of_day)
-            ready.append((request, model, usual, _latest_window(request, model, series[request.key])))
+            ready.append((request, model, usual, _latest_window(request, model, series[request.link.link_key])))
         except TooManyGaps as gaps:
-            found[request.key] = Reason(Degradation.GAPS, str(gaps))
+            found[request.link.link_key] = Reason(Degradation.GAPS, str(gaps))
         except Exception as problem:
             log.exception("a link's window failed", extra={"link": request.link.link_id})
-            found[request.key] = Reason(Degradation.FAILED, f"its window failed: {type(problem).__name__}")
+            found[request.link.link_key] = Reason(Degradation.FAILED, f"its window failed: {type(problem).__name__}")
     forecasts = forecast_each([model for _, model, _, _ in ready], [latest.window for *_, latest in ready])
     for (request, model, usual, latest), forecast in zip(ready, forecasts, strict=True):
         assert model.bands is not None
-        found[request.key] = ModelForecast(
+        found[request.link.link_key] = ModelForecast(
             model.algorithm,
             request.version,
             model.bands.level,
@@ -54,7 +54,7 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
 def lag_window(session: Session, request: ForecastRequest, model: TrainedModel) -> Array:
     """Return the lag window of one link, (1, d); raise ``TooManyGaps`` where too many counts are missing."""
     series = _read_series(session, [(request, model)])
-    return _latest_window(request, model, series[request.key]).window
+    return _latest_window(request, model, series[request.link.link_key]).window
 
 
 def _read_series(session: Session, wanted: Sequence[tuple[ForecastRequest, TrainedModel]]) -> dict[int, Array]:
@@ -62,7 +62,7 @@ def _read_series(session: Session, wanted: Sequence[tuple[ForecastRequest, Train
     alike: dict[tuple[int, int, int], list[int]] = {}
     for request, model in wanted:
         reach = max(model.window.lags)
-        alike.setdefault((request.as_of, request.link.slot_seconds, reach), []).append(request.key)
+        alike.setdefault((request.as_of, request.link.slot_seconds, reach), []).append(request.link.link_key)
     found: dict[int, Array] = {}
     for (as_of, seconds, reach), keys in alike.items():
         first = as_of - (reach - 1) * seconds

@@ -94,7 +94,7 @@ class NetworkForecaster:
                 return {key: outcome for one in alone for key, outcome in one.items()}
             request = group[0][0]
             log.exception("a link's context failed", extra={"link": request.link.link_id})
-            return {request.key: Reason(Degradation.FAILED, f"its context failed: {type(problem).__name__}")}
+            return {request.link.link_key: Reason(Degradation.FAILED, f"its context failed: {type(problem).__name__}")}
 
     def _forecast(self, session: Session, group: Group) -> dict[int, ModelForecast | Reason]:
         models = [model for _, model in group]
@@ -103,12 +103,12 @@ class NetworkForecaster:
         found: dict[int, ModelForecast | Reason] = {}
         for i, (request, model) in enumerate(group):
             if (gaps := too_many_gaps(rows.filled[i])) is not None:
-                found[request.key] = gaps
+                found[request.link.link_key] = gaps
             elif not np.isfinite(forecasts.expected[i]).all():
-                found[request.key] = Reason(Degradation.NO_PROFILE, "its network has no profile of it")
+                found[request.link.link_key] = Reason(Degradation.NO_PROFILE, "its network has no profile of it")
             else:
                 assert model.bands is not None
-                found[request.key] = ModelForecast(
+                found[request.link.link_key] = ModelForecast(
                     model.algorithm,
                     request.version,
                     model.bands.level,
@@ -136,7 +136,7 @@ class NetworkForecaster:
         links = np.array([model.link for _, model in group])
         known = self._known_network(session, network)
         keys = known.keys.copy()
-        keys[links] = [one.key for one, _ in group]  # a link may have been deleted and created again
+        keys[links] = [one.link.link_key for one, _ in group]  # a link may have been deleted and created again
         deviations = self._kept_deviations(known, (needed + first).tolist(), newest)
         is_kept = np.isin(needed + first, list(deviations))
         of_all, of_requested = needed[~is_kept], needed[is_kept]  # the slots to read of all links, and of these

@@ -87,7 +87,7 @@ class ProfileFallback:
             known = self.look_up(session, part)
             for request in part:
                 try:
-                    found[request.key] = self._forecast(request, known[request.key])
+                    found[request.link.link_key] = self._forecast(request, known[request.link.link_key])
                 except NotYet:
                     raise
                 except Exception:  # one bad link must not spoil the response for the others
@@ -96,7 +96,7 @@ class ProfileFallback:
 
     def of(self, session: Session, request: ForecastRequest) -> LinkProfile | LinkSeries:
         """Return the profile of a link with its bands, or its last weeks while they have too few counts for one."""
-        return self.learn(request, self.look_up(session, [request])[request.key])
+        return self.learn(request, self.look_up(session, [request])[request.link.link_key])
 
     def look_up(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, LinkProfile | Rows]:
         """Return the profiles of links that are in memory, and the counts to learn the others from, by link key."""
@@ -104,9 +104,9 @@ class ProfileFallback:
         alike: dict[int, list[int]] = {}
         for request in requests:
             if (known := self.in_memory(request.link, request.as_of, request.version)) is not None:
-                found[request.key] = known
+                found[request.link.link_key] = known
             else:
-                alike.setdefault(request.as_of, []).append(request.key)
+                alike.setdefault(request.as_of, []).append(request.link.link_key)
         for as_of, link_keys in alike.items():
             found |= counts_by_link(session, link_keys, as_of - DAYS * 86400, as_of)
         return found
@@ -151,7 +151,7 @@ class ProfileFallback:
             with reading(engine) as session:
                 known = self.look_up(session, part)
             for request in part:
-                self.learn(request, known[request.key])
+                self.learn(request, known[request.link.link_key])
             time.sleep(time.monotonic() - began)
 
     def _forecast(self, request: ForecastRequest, known: LinkProfile | Rows) -> ModelForecast:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.core.errors import no_link
 from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
@@ -69,18 +68,15 @@ async def get_forecast(
     forecasts: ForecastCache = request.app.state.forecast_cache
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
-    stale = False
     if explain or as_of is not None:
         document = await shedding.run_in_lane(
             "forecasts", explained_forecast, forecasts, link_id, horizon, as_of, explain
         )
     else:
-        if (entry := forecasts.get(link_id)) is None:
-            entries, stale = await shedding.run_in_lane("look_up", forecasts.latest, [link_id])
-            if (entry := entries.get(link_id)) is None:
-                raise no_link(link_id)
-        document = forecasts.document(entry, horizon, stale=stale)
-    headers = STALE_HEADER if stale else None
+        document = forecasts.document(link_id, horizon) or await shedding.run_in_lane(
+            "look_up", forecasts.latest_document, link_id, horizon
+        )
+    headers = STALE_HEADER if document["stale"] else None
     if media_type == CSV:
         rows = ({"link_id": link_id, **forecast} for forecast in document["forecasts"])
         return CsvResponse(LINK_COLUMNS, rows, headers)

@@ -32,9 +32,8 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
         cache.latest()
     with pytest.raises(OperationalError):
         cache.latest(ids)
-    entries, stale = cache.latest(ids[:1])
-    assert stale
-    assert cache.document(entries[ids[0]], 1, stale=stale)["stale"] is True
+    assert cache.latest(ids[:1])[1]
+    assert cache.latest_document(ids[0], 1)["stale"] is True
 
     now: Callable[[FeedClock], datetime] = FeedClock.now
     monkeypatch.setattr(FeedClock, "now", lambda clock: now(clock) + timedelta(minutes=91))
@@ -53,7 +52,7 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     entries, stale = cache.latest(ids[:1])
     assert ForecastList(cache, entries, 1, stale=stale).document()["links"][0]["status"] == "failed"
     with pytest.raises(Unavailable, match="its profile is not in memory"):
-        cache.document(entries[ids[0]], 1, stale=stale)
+        cache.latest_document(ids[0], 1)
 
 
 def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):
