@@ -71,7 +71,7 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
 
 
 def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
-    """Explain a forecast; None where no trained model made it, or where counts were corrected away since."""
+    """Explain a forecast; None where no trained model made it, or where corrections left too many gaps since."""
     request = forecaster.request_again(session, issued)
     loaded = request.loaded
     if loaded is None or loaded.version != issued.model_version or issued.method == PROFILE:
@@ -189,7 +189,7 @@ def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
     network, base, scale = model.network, model.network.base, model.scale
     standardised = base.standardised(rows.columns[0], 1)
     adds = standardised[0] * (base.weights[0] + model.own[0]) * scale
-    issued: dict[str, float] = {"usual": float(rows.usual[0, 0]) * scale + model.center}
+    issued: dict[str, float] = {"usual": float(rows.profile[0, 0]) * scale + model.center}
     for (part, _), value in zip(network.parts.columns, adds.tolist(), strict=True):
         issued[part] = issued.get(part, 0.0) + value
     issued["offset"] = float(base.offset[0]) * scale

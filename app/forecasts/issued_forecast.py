@@ -74,7 +74,7 @@ class ModelForecast(NamedTuple):
     expected: Array
     lower: Array | None
     upper: Array | None
-    usual: Array | None
+    profile: Array | None  # of the same slots
     filled_lags: int = 0
     reason: Reason | None = None
 
@@ -92,7 +92,7 @@ class IssuedForecast(NamedTuple):
     expected: list[float]
     lower: list[float | None]
     upper: list[float | None]
-    usual: list[float | None]
+    profile: list[float | None]
     issued_at: int  # microseconds since 1970
     first_slot: int | None = None  # of horizon 1, where that is not the slot after ``as_of``
     degradation: Degradation | None = None  # kind of the reason; not stored
@@ -123,7 +123,7 @@ def issue(link: LinkInfo, as_of: int, forecast: ModelForecast, issued_at: int) -
         _rounded(forecast.expected),
         _rounded_or_none(forecast.lower),
         _rounded_or_none(forecast.upper),
-        _rounded_or_none(forecast.usual),
+        _rounded_or_none(forecast.profile),
         issued_at,
         degradation=kind,
     )

@@ -27,15 +27,15 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
     for request, model in wanted:
         try:
             calendar = link_calendar(request.link, request.as_of + request.link.slot_seconds, HORIZONS)
-            usual = model.profile.at(calendar.weekday, calendar.slot_of_day)
-            ready.append((request, model, usual, _latest_window(request, model, series[request.link.link_key])))
+            profile = model.profile.at(calendar.weekday, calendar.slot_of_day)
+            ready.append((request, model, profile, _latest_window(request, model, series[request.link.link_key])))
         except TooManyGaps as gaps:
             found[request.link.link_key] = Reason(Degradation.GAPS, str(gaps))
         except Exception as problem:
             log.exception("a link's window failed", extra={"link": request.link.link_id})
             found[request.link.link_key] = Reason(Degradation.FAILED, f"its window failed: {type(problem).__name__}")
     forecasts = forecast_each([model for _, model, _, _ in ready], [latest.window for *_, latest in ready])
-    for (request, model, usual, latest), forecast in zip(ready, forecasts, strict=True):
+    for (request, model, profile, latest), forecast in zip(ready, forecasts, strict=True):
         assert model.bands is not None
         found[request.link.link_key] = ModelForecast(
             model.algorithm,
@@ -44,7 +44,7 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
             forecast.expected[0],
             forecast.lower[0],
             forecast.upper[0],
-            usual,
+            profile,
             latest.filled_lags,
             request.reason,
         )

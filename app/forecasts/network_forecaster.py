@@ -50,7 +50,7 @@ class NetworkRows(NamedTuple):
     """Rows of context of several links of one network."""
 
     columns: list[Array]  # by horizon, (n_links, n_columns)
-    usual: Array  # (n_links, n_horizons), in units of the links' scales
+    profile: Array  # (n_links, n_horizons), in units of the links' scales
     filled: list[int]  # of the recent slots, how many had no count
 
 
@@ -99,7 +99,7 @@ class NetworkForecaster:
     def _forecast(self, session: Session, group: Group) -> dict[int, ModelForecast | Reason]:
         models = [model for _, model in group]
         rows = self.rows(session, group)
-        forecasts = forecast_network(models, rows.columns, rows.usual)
+        forecasts = forecast_network(models, rows.columns, rows.profile)
         found: dict[int, ModelForecast | Reason] = {}
         for i, (request, model) in enumerate(group):
             if (gaps := too_many_gaps(rows.filled[i])) is not None:
@@ -115,7 +115,7 @@ class NetworkForecaster:
                     forecasts.expected[i],
                     forecasts.lower[i],
                     forecasts.upper[i],
-                    np.maximum(rows.usual[i] * model.scale + model.center, 0.0),
+                    np.maximum(rows.profile[i] * model.scale + model.center, 0.0),
                     rows.filled[i],
                     request.reason,
                 )
@@ -141,8 +141,8 @@ class NetworkForecaster:
         is_kept = np.isin(needed + first, list(deviations))
         of_all, of_requested = needed[~is_kept], needed[is_kept]  # the slots to read of all links, and of these
         all_counts = _read_counts(session, keys, of_all + first, seconds)
-        usual = network.profile.expected_counts[:, calendar.weekday[of_all], calendar.slot_of_day[of_all]]
-        computed = mean_deviation((all_counts - usual) / known.scale[:, None])
+        profile = network.profile.expected_counts[:, calendar.weekday[of_all], calendar.slot_of_day[of_all]]
+        computed = mean_deviation((all_counts - profile) / known.scale[:, None])
         deviations |= dict(zip((of_all + first).tolist(), computed.tolist(), strict=True))
         self._keep_deviations(known, deviations, newest)
 

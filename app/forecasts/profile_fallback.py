@@ -207,8 +207,8 @@ def learn_profile(series: LinkSeries, profile: Profile | None) -> LinkProfile | 
     calendar = _calendar(series.grid, series.zone, series.first, len(series))
     if profile is None:
         profile = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
-    usual = profile.at(calendar.weekday, calendar.slot_of_day)
-    return LinkProfile(profile, _learn_bands(usual[:, None], sound[:, None]))
+    expected = profile.at(calendar.weekday, calendar.slot_of_day)
+    return LinkProfile(profile, _learn_bands(expected[:, None], sound[:, None]))
 
 
 def link_calendar(link: LinkInfo, first: int, n: int) -> Calendar:

@@ -75,7 +75,7 @@ def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
             issued.lower[h],
             issued.upper[h],
             issued.level,
-            issued.usual[h],
+            issued.profile[h],
             method,
             issued.degraded_reason,
             issued.filled_lags,

@@ -10,7 +10,7 @@ from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
 from app.forecasts.history import CURSOR, read_history
-from app.forecasts.issued_forecast import HORIZONS, encode
+from app.forecasts.issued_forecast import HORIZONS, Document, encode
 from app.forecasts.listing import NETWORK_CONTENT, list_forecasts, wanted_links
 from app.forecasts.schemas import (
     LINK_COLUMNS,
@@ -68,14 +68,13 @@ async def get_forecast(
     forecasts: ForecastCache = request.app.state.forecast_cache
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
+    document: Document | None
     if explain or as_of is not None:
         document = await shedding.run_in_lane(
             "forecasts", explained_forecast, forecasts, link_id, horizon, as_of, explain
         )
-    else:
-        document = forecasts.document(link_id, horizon) or await shedding.run_in_lane(
-            "look_up", forecasts.latest_document, link_id, horizon
-        )
+    elif (document := forecasts.document(link_id, horizon)) is None:
+        document = await shedding.run_in_lane("look_up", forecasts.latest_document, link_id, horizon)
     headers = STALE_HEADER if document["stale"] else None
     if media_type == CSV:
         rows = ({"link_id": link_id, **forecast} for forecast in document["forecasts"])

@@ -44,8 +44,8 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     begin = datetime.fromtimestamp(issued.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
     assert datetime.fromisoformat(one["slot_start"]) == begin
     profile = cache.forecaster.profiles.in_memory(issued.link, issued.as_of, 0)
-    usual = profile.forecast(issued.link, int(begin.timestamp()), 0, None)
-    assert one["expected_count"] == round(usual.expected[0], 3)
+    expected = profile.forecast(issued.link, int(begin.timestamp()), 0, None)
+    assert one["expected_count"] == round(expected.expected[0], 3)
     assert listed.tag() != ForecastList(cache, entries, 1, stale=False).tag()
 
     monkeypatch.setattr(cache.forecaster, "profiles", ProfileFallback())  # nothing is in memory
