@@ -95,7 +95,7 @@ def cut_pieces(link: LinkInfo, span: Span, parts: Sequence[Span] = ()) -> list[P
 
 
 def _weeks_before(link: LinkInfo, span: Span) -> Iterator[tuple[int, int | None]]:
-    """Yield from when on what is to be added to a slot's start; of a local time that came twice, the first is meant."""
+    """Yield from when on how many seconds are to be added; of a local time that came twice, the first is meant."""
     offsets = list(_offsets(link, Span(span.begin - WEEK - 2 * SECONDS_A_DAY, span.end)))
     for now in offsets:
         done = max(now.begin, span.begin)

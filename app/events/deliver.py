@@ -20,8 +20,8 @@ from app.events.queries import (
     due_webhooks,
     latest_forecasts,
     release_webhook,
-    settle_activations,
     wait_after,
+    wait_for_activations,
 )
 from app.events.schemas import EventKind
 from app.events.send import NotDelivered, is_allowed, send, signed_headers
@@ -83,7 +83,7 @@ class Deliverer:
         if version == self._version:
             return
         with reading(self._engine) as session:
-            settle_activations(session)
+            wait_for_activations(session)
             activation = newest_activation(session)
         with reading(self._engine) as session:
             self._feed_now = (newest_slot_end(session) or 0) if self._settings.clock is ClockKind.FEED else 0
@@ -149,7 +149,7 @@ class Deliverer:
             with writing(self._engine, derived=True, served=False) as session:
                 release_webhook(session, row.id, lease, **values)
         except SQLAlchemyError as problem:  # the lease ends by itself, and the messages come again
-            log.warning("a delivery was not noted", extra={"webhook": row.id, "reason": type(problem).__name__})
+            log.warning("a delivery was not stored", extra={"webhook": row.id, "reason": type(problem).__name__})
 
 
 def _since(began: float) -> timedelta:

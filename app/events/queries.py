@@ -93,7 +93,7 @@ def release_webhook(session: Session, webhook_id: int, until: datetime, **values
     session.execute(mine.values(**values).execution_options(synchronize_session=False))
 
 
-def settle_activations(session: Session) -> None:
+def wait_for_activations(session: Session) -> None:
     """Wait for activations that have a number and are not committed yet; a later number might be seen before them."""
     if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer, so numbers come in order
         session.execute(text("SET LOCAL lock_timeout = '2s'"))

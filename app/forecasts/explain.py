@@ -141,12 +141,12 @@ class _Moment(NamedTuple):
 
     @property
     def link(self) -> int:
-        """Place of its link in the network."""
+        """Return the place of its link in the network."""
         return int(self.memory.links[self.row])
 
     @property
     def slot(self) -> int:
-        """Number of the slot that followed it."""
+        """Return the number of the slot that followed it."""
         return int(self.memory.slots[self.row])
 
 

@@ -61,7 +61,7 @@ class ForecastRequest(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Version of the model; 0 without one."""
+        """Return the version of the model; 0 without one."""
         return self.loaded.version if self.loaded else 0
 
 

@@ -1,4 +1,4 @@
-"""Forecasts as they go out."""
+"""Forecasts as responses."""
 
 from __future__ import annotations
 

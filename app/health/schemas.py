@@ -1,4 +1,4 @@
-"""Health as it goes out."""
+"""Health as responses."""
 
 from __future__ import annotations
 

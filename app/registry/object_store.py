@@ -94,7 +94,7 @@ class ObjectStore(ModelStore):
             raise
 
     def require_sound(self, place: str, fingerprint: str) -> None:
-        """Raise for an artifact that could not be served, here or by a machine that has no copy of it yet."""
+        """Raise for an artifact that could not be served, by this machine or by one that has no copy of it yet."""
         folder = self.fetch(place, fingerprint)
         try:
             load_model(folder, fingerprint=fingerprint)
@@ -190,11 +190,11 @@ class ObjectStore(ModelStore):
     def _upload(self, place: str) -> None:
         folder = self.path(place)
         names = _arrays(folder, (folder / MANIFEST).read_bytes())
-        there = self._objects(place)
-        self._bucket.remove([f"{place}/{MANIFEST}"] if MANIFEST in there else [])  # until the new one is whole
+        old = self._objects(place)
+        self._bucket.remove([f"{place}/{MANIFEST}"] if MANIFEST in old else [])  # until the new one is whole
         self._bucket.put({f"{place}/{name}": folder / name for name in names})
         self._bucket.put({f"{place}/{MANIFEST}": folder / MANIFEST})
-        self._bucket.remove(f"{place}/{name}" for name in sorted(set(there) - {*names, MANIFEST}))
+        self._bucket.remove(f"{place}/{name}" for name in sorted(set(old) - {*names, MANIFEST}))
 
     def _upload_network(self, place: str) -> None:
         try:
@@ -208,9 +208,9 @@ class ObjectStore(ModelStore):
         """Raise where the bucket does not hold what the copy is of, as far as sizes and the manifest show."""
         folder = self.path(place)
         manifest = (folder / MANIFEST).read_bytes()
-        there = self._objects(place)
+        objects = self._objects(place)
         for name in (MANIFEST, *_arrays(folder, manifest)):
-            size, stored = (folder / name).stat().st_size, there.get(name)
+            size, stored = (folder / name).stat().st_size, objects.get(name)
             if stored is None:
                 raise DamagedArtifact(folder, f"{name} is missing from {self._bucket.address}/{place}")
             if stored.size != size:

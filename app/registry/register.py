@@ -81,7 +81,7 @@ def register_model(
 
 
 def note_decision(session: Session, link_key: int, version: int, run_id: int, outcome: str, reason: str) -> None:
-    """Store with a version what a retrain run decided about it; the figures it decided by are there already."""
+    """Store what a retrain run decided about a version; the figures it decided by are stored already."""
     row = find_version(session, link_key, version)
     if row is not None:
         row.about = row.about | {"decision": {"run_id": run_id, "outcome": outcome, "reason": reason}}

@@ -1,4 +1,4 @@
-"""Trained models as responses, and what an artifact must say about itself to come in."""
+"""Trained models as responses, and the description that an artifact must have to be registered."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ModelStore:
             _copy_artifact(source, new, fingerprint)
             if network is None:
                 load_model(new, fingerprint=fingerprint)  # the copy is what will be served
-            else:  # from here its network is not found
+            else:  # from a folder that is being written its network is not found
                 read_artifact(new, fingerprint=fingerprint)
         sync(self.root)
 
