@@ -167,24 +167,24 @@ def road(request, engine):
 
 
 class TestLink:
-    def ask(self, engine, road, **asked):
+    def measure(self, engine, road, **query):
         with reading(engine) as session:
             span = {"begin": datetime.fromtimestamp(road.begin, UTC), "end": datetime.fromtimestamp(road.end, UTC)}
-            return link_accuracy(session, road.link_id, FLOOR, **span | asked)
+            return link_accuracy(session, road.link_id, FLOOR, **span | query)
 
     def test_the_span_whole_and_by_horizon_and_version(self, engine, road):
         slots = road.slots()
         size = len(slots), road.n_counts(slots)
         for horizon in (1, 2, 7):
-            answer = self.ask(engine, road, horizon=horizon, by=By.HORIZON)
+            answer = self.measure(engine, road, horizon=horizon, by=By.HORIZON)
             agree(answer, slow_measures(road.pairs(slots, horizon=horizon), *size))
             assert [item.horizon for item in answer.series] == [1, 2]
             for item in answer.series:
                 agree(item, slow_measures(road.pairs(slots, horizon=item.horizon), *size))
         for version in (3, 5):
-            answer = self.ask(engine, road, model_version=version)
+            answer = self.measure(engine, road, model_version=version)
             agree(answer, slow_measures(road.pairs(slots, version=version), *size))
-        answer = self.ask(engine, road, by=By.MODEL_VERSION)
+        answer = self.measure(engine, road, by=By.MODEL_VERSION)
         agree(answer, slow_measures(road.pairs(slots), *size))
         assert [item.model_version for item in answer.series] == [0, 3, 4]
         for item in answer.series:
@@ -195,7 +195,7 @@ class TestLink:
             self.check_parts(engine, road, by)
 
     def check_parts(self, engine, road, by):
-        answer = self.ask(engine, road, by=by)
+        answer = self.measure(engine, road, by=by)
         agree(answer, slow_measures(road.pairs(road.slots()), len(road.slots()), road.n_counts(road.slots())))
         begins = [int(item.from_.timestamp()) for item in answer.series]
         assert begins[0] <= road.begin

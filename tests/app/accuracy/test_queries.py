@@ -69,8 +69,8 @@ def test_no_row_of_a_slot_leaves_the_database(engine, statements):
             assert read(session).n_used % (DAYS * 96) == 0
         with engine.connect() as connection:
             # With the settings that were made for them, such as PostgreSQL's SET LOCAL.
-            asked = [one for one in statements if not one[0].startswith("BEGIN")]
-            sizes = [(sql, number_of_rows(connection, sql, given)) for sql, given in asked]
+            queries = [one for one in statements if not one[0].startswith("BEGIN")]
+            sizes = [(sql, number_of_rows(connection, sql, given)) for sql, given in queries]
         sizes = [size for sql, size in sizes if re.search(r"\bforecasts\b", sql)]
         assert sizes
         assert max(sizes) <= most
@@ -83,10 +83,12 @@ def test_sqlite_goes_to_each_row_by_its_key(engine, statements):
         statements.clear()
         with reading(engine) as session:
             read(session)
-        asked = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
+        queries = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
         with engine.connect() as connection:
             steps = [
-                row[3] for sql, given in asked for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
+                row[3]
+                for sql, given in queries
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
             ]
         assert not [step for step in steps if re.match(r"SCAN \w*(counts|forecasts)", step)]
         of_forecasts = [step for step in steps if re.match(r"SEARCH \w*forecasts", step)]
@@ -95,15 +97,15 @@ def test_sqlite_goes_to_each_row_by_its_key(engine, statements):
 
 
 @on_postgresql
-def test_postgresql_plans_for_the_months_of_the_span_and_of_the_week_before(engine, statements):
+def test_postgresql_plans_for_the_months_of_span_and_week_before(engine, statements):
     fill(engine, [int(datetime(2025, month, 15, tzinfo=UTC).timestamp()) for month in range(1, 13)])
     for _, read in reads():
         statements.clear()
         with reading(engine) as session:
             read(session)
-        asked = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
+        queries = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
         with engine.connect() as connection:
-            plans = [line for sql, given in asked for (line,) in connection.exec_driver_sql(f"EXPLAIN {sql}", given)]
+            plans = [line for sql, given in queries for (line,) in connection.exec_driver_sql(f"EXPLAIN {sql}", given)]
         months = set(re.findall(r"on (?:counts|forecasts)_(\d{4}_\d\d)", "\n".join(plans)))
         assert months
         assert months <= {"2025_11", "2025_12"}

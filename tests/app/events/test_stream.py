@@ -87,10 +87,10 @@ class TestPayload:
         events.look(None)
         activate(runtime, "A", 2)
         [event], _ = events.look(None)
-        told = json.loads(event.data)
+        shown = json.loads(event.data)
         assert event.event == "activation"
-        assert (told["link_id"], told["version"], told["previous_version"]) == ("A", 2, 1)
-        assert "activated_by" not in told
+        assert (shown["link_id"], shown["version"], shown["previous_version"]) == ("A", 2, 1)
+        assert "activated_by" not in shown
 
 
 class TestResume:

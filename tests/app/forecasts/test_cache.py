@@ -50,7 +50,7 @@ def test_a_posted_count_replaces_one_entry_here_and_evicts_it_elsewhere(client, 
 
 
 @on_postgresql
-def test_an_entry_is_returned_without_the_database_until_its_link_is_written(client, settings, city):
+def test_an_entry_needs_no_database_until_its_link_is_written(client, settings, city):
     moved, still = list(city.counts)[:2]
     with TestClient(create_app(settings), headers=KEY) as other:
         wait_until_following(other)
@@ -85,7 +85,7 @@ def test_others_are_followed_also_after_all_connections_were_cut(client, setting
 
 
 @pytest.mark.journey
-def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):
+def test_a_forecast_that_was_never_issued_is_issued_when_it_is_read(client, settings, city):
     link_id = next(iter(city.counts))
     assert first_slot(client, link_id) == slot_start(city, NOW)
     row = rows(city, NOW, NOW + 1, [link_id])[0]

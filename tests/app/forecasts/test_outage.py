@@ -1,4 +1,4 @@
-"""What is said while the database is away and the newest count grows old."""
+"""Forecasts while the database is unreachable and the newest count grows old."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

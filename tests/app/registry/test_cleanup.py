@@ -222,8 +222,8 @@ class TestCommand:
         megabytes = store.size("Ba/1") / 1e6
         assert f"versions: 2, on disk: {(store.size('Ba/1') + store.size('Ba/2')) / 1e6:.2f} MB" in run("list").stdout
         assert f"{megabytes:.2f}" in run("list").stdout
-        told = json.loads(run("list", "--json").stdout)
-        assert told[0]["models"][1]["size_bytes"] == store.size("Ba/1")
+        listed = json.loads(run("list", "--json").stdout)
+        assert listed[0]["models"][1]["size_bytes"] == store.size("Ba/1")
 
 
 def age(folder: Path) -> None:
