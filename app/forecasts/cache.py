@@ -212,7 +212,8 @@ class ForecastCache:
         try:
             with reading(self.engine) as session:
                 newest = newest_slots(session, [link.link_key for link in links])
-                forecasts = self._store(self.forecaster.compute(session, links, newest))
+                forecasts = self.forecaster.compute(session, links, newest)
+            forecasts = self._store(forecasts)
         except BaseException:
             self._evict({link.link_id for link in links})
             raise
@@ -240,7 +241,7 @@ class ForecastCache:
         """Read the entries of links; with ``issue``, forecasts that nobody computed yet are computed and stored."""
         link_keys = [link.link_key for link in links]
         newest, active = newest_slots(session, link_keys), active_models(session, link_keys)
-        entries, changed = {}, []
+        entries = {}
         for link in links:
             active_version = active[link.link_key].version if link.link_key in active else 0
             key, old = ForecastKey(link, newest.get(link.link_key), active_version), self._entries.get(link.link_id)
@@ -248,13 +249,11 @@ class ForecastCache:
                 entries[link.link_id] = replace(old, version=version)
             else:
                 entries[link.link_id] = CacheEntry(key, version, None)
-                changed += [link] if key.as_of is not None else []
-        stored = stored_forecasts(session, changed, newest)
-        missing = []
-        for link in changed:
-            entry = entries[link.link_id]
-            entry.issued = stored.get((link.link_key, entry.key.active_version))
-            missing += [link] if entry.issued is None else []
+        changed = [entry for entry in entries.values() if entry.issued is None and entry.key.as_of is not None]
+        stored = stored_forecasts(session, [entry.key.link for entry in changed], newest)
+        for entry in changed:
+            entry.issued = stored.get((entry.key.link.link_key, entry.key.active_version))
+        missing = [entry.key.link for entry in changed if entry.issued is None]
         if issue and missing:
             # By the session that the keys were read with: it still sees a link that was deleted since.
             for forecast in self._store(self.forecaster.compute(session, missing, newest)):
