@@ -20,7 +20,6 @@ from app.counts import routes as counts_routes
 from app.counts.ingest import IngestContext
 from app.dashboard import routes as dashboard_routes
 from app.events import routes as events_routes
-from app.events import webhook_routes
 from app.forecasts import routes as forecasts_routes
 from app.health import routes as health_routes
 from app.http.problems import add_problem_handlers
@@ -51,7 +50,6 @@ ROUTERS = (
     registry_routes.router,
     retrain_routes.router,
     events_routes.router,
-    webhook_routes.router,
     keys_routes.audit_router,
     keys_routes.router,
     keys_routes.own_router,

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.core.database import open_database
 from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
-from app.registry.folder_store import FolderStore
+from app.registry.store import ModelStore
 from benchmarks.fault_city import FaultCity
 from benchmarks.fault_clients import FIRST_SLOT, SLOT_SECONDS, Feed, Retrain, Swap, slot_name
 
@@ -143,7 +143,7 @@ def _without_artifact(city: FaultCity) -> int:
 def _without_row(city: FaultCity) -> int:
     """Count artifacts that no row names, after the worker's sweep; it waits an hour, so they are made older here."""
     known = {folder for (folder,) in _folders(city)}
-    store = FolderStore(city.models)
+    store = ModelStore(city.models)
     for place in set(store.places()) - known:
         _make_old(store.path(place))
     engine = open_database(city.url.replace("postgresql://", "postgresql+psycopg://"))

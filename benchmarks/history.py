@@ -27,12 +27,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from sqlalchemy import Engine
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import Ranking, network_accuracy
+from app.accuracy.measure import link_accuracy, network_accuracy
 from app.core.database import is_sqlite, reading
 from app.counts.history import count_history
 from app.counts.queries import counts_between, newest_slot_end, newest_slots, stored_span
-from app.events.webhook_queries import latest_forecasts
+from app.events.queries import latest_forecasts
 from app.forecasts.history import read_history
 from app.forecasts.queries import stored_forecasts
 from app.links.queries import LinkInfo, all_links
@@ -66,7 +65,7 @@ def reads(links: Sequence[LinkInfo], last: int, hours: int, *, far: bool = True)
     """Give what the service asks its database, by name; those that look far back only if wanted."""
     far_back: dict[str, Read] = {
         f"accuracy of a link over {hours} h": lambda session, link: link_accuracy(
-            session, link.link_id, Question(window=window), 1
+            session, link.link_id, 1, window=window
         )
     }
     keys, window = [link.link_key for link in links], f"{hours}h"
@@ -86,11 +85,9 @@ def reads(links: Sequence[LinkInfo], last: int, hours: int, *, far: bool = True)
         "latest forecasts of all links": lambda session, _: stored_forecasts(session, links, as_of),
         "latest forecasts, for webhooks": lambda session, _: latest_forecasts(session),
         "a page of a link's past forecasts": lambda session, link: read_history(
-            session, link.link_id, (None, None), (1, None), 40, None
+            session, link.link_id, horizon=1, limit=40
         ),
-        f"accuracy of all links over {hours} h": lambda session, _: network_accuracy(
-            session, Ranking(window=window), 1
-        ),
+        f"accuracy of all links over {hours} h": lambda session, _: network_accuracy(session, 1, window=window),
     } | (far_back if far else {})
 
 

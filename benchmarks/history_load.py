@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from app.core.database import is_sqlite, open_database, writing
 from app.core.partitions import month_begin, month_name, month_of
 from app.core.schema import upgrade_schema
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS
 from app.forecasts.tables import METHODS
 from app.links.tables import Link
 from app.settings import Settings

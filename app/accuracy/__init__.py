@@ -1,1 +1,1 @@
-"""Accuracy: forecasts joined to the counts that came, and the health of detectors."""
+"""Accuracy: realised errors, from forecasts joined to the counts that came."""

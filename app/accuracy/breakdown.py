@@ -1,21 +1,67 @@
-"""Cut a link's span where the hour or day changes, and where the same local slot a week before lies elsewhere.
+"""The window that accuracy is measured over, cut into local hours or days, and into pieces for last week's counts.
 
-The slots of a piece belong to one part, and are all the same number of seconds from those of the week before.
-A week is 167 or 169 hours long where the clocks changed in it.
+The slots of a piece belong to one part, and are all the same number of seconds from those of the same local time a
+week before. A week is 167 or 169 hours long where the clocks changed in it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from app.core.times import SECONDS_A_DAY, Span, instant_of
+from app.accuracy.schemas import By
+from app.core.slots import from_local
+from app.core.times import SECONDS_A_DAY, Span, instant_of, unix_seconds
 from app.links.queries import LinkInfo
 
+SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}
+LINK_WINDOW = "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$"
+NETWORK_WINDOW = "^(?:[1-9][0-9]{0,3}m|[1-9][0-9]{0,2}h|(?:[1-9]|[12][0-9]|3[01])d)$"  # up to LONGEST_DAYS
+LONGEST_DAYS = 42  # of all links; no window is longer
+MOST_PARTS = 2000
 WEEK = 7 * SECONDS_A_DAY
 HALF_DAY = SECONDS_A_DAY // 2
+
+
+def window_seconds(window: str) -> int:
+    """Read a window such as 90m, 24h or 7d."""
+    return int(window[:-1]) * SECONDS[window[-1]]
+
+
+def cut_parts(link: LinkInfo, span: Span, by: By) -> list[tuple[int, Span]]:
+    """Cut a span into local hours or days, the newest 2,000 of them: the start of each, and what of it is in the span.
+
+    An hour that comes twice in autumn is two hours, and a day has 23, 24 or 25 of them.
+    """
+    length, edge_after = (3600, _next_hour) if by is By.HOUR else (SECONDS_A_DAY, _next_midnight)
+    # Each edge but the first lies after its slot's beginning, so one too many is looked for.
+    edges = [max(span.begin, span.end - (MOST_PARTS + 1) * length)]
+    edges[0] = _hour(link, edges[0]) if by is By.HOUR else _midnight(link, edges[0])
+    while edges[-1] < span.end:
+        edges.append(edge_after(link, edges[-1]))
+    cut = [(begin, Span(max(begin, span.begin), min(end, span.end))) for begin, end in pairwise(edges)]
+    return cut[-MOST_PARTS:]
+
+
+def _hour(link: LinkInfo, second: int) -> int:
+    local = instant_of(second).astimezone(link.zone)
+    return second - 60 * local.minute - local.second
+
+
+def _next_hour(link: LinkInfo, second: int) -> int:
+    return _hour(link, second + 3600)
+
+
+def _midnight(link: LinkInfo, second: int, days: int = 0) -> int:
+    day = instant_of(second).astimezone(link.zone).date() + timedelta(days=days)
+    return unix_seconds(from_local(datetime(day.year, day.month, day.day), link.zone, or_next=True))
+
+
+def _next_midnight(link: LinkInfo, second: int) -> int:
+    return max(_midnight(link, second, days=1), second + 1)
 
 
 class Piece(NamedTuple):
@@ -49,7 +95,7 @@ def cut_pieces(link: LinkInfo, span: Span, parts: Sequence[Span] = ()) -> list[P
 
 
 def _weeks_before(link: LinkInfo, span: Span) -> Iterator[tuple[int, int | None]]:
-    """Yield from when on what is to be added to a slot's start; of a local time that came twice, the first is meant."""
+    """Yield from when on how many seconds are to be added; of a local time that came twice, the first is meant."""
     offsets = list(_offsets(link, Span(span.begin - WEEK - 2 * SECONDS_A_DAY, span.end)))
     for now in offsets:
         done = max(now.begin, span.begin)

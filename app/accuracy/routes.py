@@ -6,10 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import CURSOR_PATTERN, Ranking, network_accuracy
+from app.accuracy.breakdown import LINK_WINDOW, NETWORK_WINDOW
+from app.accuracy.measure import CURSOR_PATTERN, link_accuracy, network_accuracy
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
-from app.accuracy.window import LINK_WINDOW, NETWORK_WINDOW
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, SettingsDep
 from app.http.problems import problem_responses
@@ -53,8 +52,17 @@ def get_link_accuracy(
 
     `Accept: text/csv` returns one row, or with `by` a row for each part.
     """
-    asked = Question(window, horizon, model_version, by, begin, end)
-    found = link_accuracy(session, link_id, asked, settings.mare_min_count)
+    found = link_accuracy(
+        session,
+        link_id,
+        settings.mare_min_count,
+        window=window,
+        horizon=horizon,
+        model_version=model_version,
+        by=by,
+        begin=begin,
+        end=end,
+    )
     if chosen_type(request, JSON, CSV) == JSON:
         return found
     rows = [found] if found.series is None else found.series
@@ -90,8 +98,18 @@ def get_accuracy(
     Over a window up to the newest count, or from `from` to `to`, at most 42 days. `Accept: text/csv` returns a row
     for each link of the page, where a Link header leads to the next.
     """
-    asked = Ranking(window, horizon, sort, order, limit, cursor, begin, end)
-    found = network_accuracy(session, asked, settings.mare_min_count)
+    found = network_accuracy(
+        session,
+        settings.mare_min_count,
+        window=window,
+        horizon=horizon,
+        sort=sort,
+        order=order,
+        limit=limit,
+        cursor=cursor,
+        begin=begin,
+        end=end,
+    )
     if chosen_type(request, JSON, CSV) == JSON:
         return found
     headers = next_page(request, found.next_cursor)

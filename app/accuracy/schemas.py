@@ -1,4 +1,4 @@
-"""Accuracy as it goes out: realised errors, summarised, each with the numbers that explain it."""
+"""Accuracy as responses: realised errors, summarised, each with the numbers that explain it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_ci
 from app.demo.replay import Feed, replay
 from app.demo.service_process import ServiceGone, free_port, running_service
 from app.links.queries import all_links
-from app.registry.open_store import open_store
+from app.registry.store import open_store
 from app.settings import ClockKind
 
 FASTEST = 6000.0  # slots a minute

@@ -24,12 +24,11 @@ from app.links.queries import LinkInfo, all_links, link_or_404
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.loaded_models import LoadedModels
-from app.registry.open_store import open_store
 from app.registry.queries import newest_candidates, registry_size
 from app.registry.register import register_model
 from app.registry.schemas import LARGEST_VERSION, ModelList
 from app.registry.show import list_models
-from app.registry.store import ModelStore
+from app.registry.store import ModelStore, open_store
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST
 

@@ -27,8 +27,8 @@ from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.links.tables import folder_name
-from app.registry.open_store import open_store
 from app.registry.register import mismatch
+from app.registry.store import open_store
 from app.training.aligned_counts import LinkTopology, read_topology
 from app.training.network_stage import ALGORITHMS as NETWORK_ALGORITHMS
 from app.training.network_stage import NetworkTraining

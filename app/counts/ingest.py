@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from time import perf_counter, time
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine
@@ -37,20 +37,13 @@ ONCE_RULE = "must come only once for a link in a batch"
 NOT_A_TIME = -1
 
 
-class IssueForecasts(Protocol):
-    """A function that issues forecasts of links whose newest slot moved forward."""
-
-    def __call__(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
-        """Return how many links have a new forecast; ``stored`` are the counts that moved them."""
-
-
 class IngestContext(NamedTuple):
     """Settings, database and clock for counts that are stored, and the function that issues forecasts afterwards."""
 
     settings: Settings
     engine: Engine
     clock: Clock
-    issue_forecasts: IssueForecasts
+    issue_forecasts: Callable[[Sequence[LinkInfo]], int]  # of links that moved forward; returns of how many
 
 
 class StoredCounts(NamedTuple):
@@ -60,7 +53,6 @@ class StoredCounts(NamedTuple):
     replaced: int
     unchanged: int
     moved: dict[LinkInfo, int]  # links, and their newest slots
-    rows: Rows  # as they are in the database now, by link and slot
 
 
 def ingest_counts(
@@ -94,13 +86,11 @@ def ingest_counts(
         replaced=stored.replaced,
         unchanged=stored.unchanged,
         refused=sorted([*refused, *broken], key=lambda one: one.index),
-        forecasts_issued=issue_forecasts(context, list(stored.moved), stored.rows, arrived),
+        forecasts_issued=issue_forecasts(context, list(stored.moved), arrived),
     )
 
 
-def issue_forecasts(
-    context: IngestContext, moved: Sequence[LinkInfo], stored: Rows | None = None, arrived: float | None = None
-) -> int:
+def issue_forecasts(context: IngestContext, moved: Sequence[LinkInfo], arrived: float | None = None) -> int:
     """Issue forecasts of links that moved forward; return the number of links, 0 if it fails.
 
     The counts are committed and must be acknowledged: the next read of a forecast that is missing issues it.
@@ -108,7 +98,7 @@ def issue_forecasts(
     if not moved:
         return 0
     try:
-        issued = context.issue_forecasts(moved, stored)
+        issued = context.issue_forecasts(moved)
     except Exception:
         log.exception("forecasts were not issued")
         metrics.FAILED_ISSUES.inc()
@@ -158,7 +148,7 @@ def store_counts(
     ``OperationalError`` for which ``lock_denied`` is true; nothing was stored then. A dry run locks and writes nothing.
     """
     if not len(rows):
-        return StoredCounts(0, 0, 0, {}, rows)
+        return StoredCounts(0, 0, 0, {})
     keys = np.unique(rows[:, 0]).tolist()
     if not dry_run:
         ensure_months(session, Count.__tablename__, rows[:, 1], wait=wait, most=MOST_NEW_MONTHS)
@@ -169,7 +159,7 @@ def store_counts(
     newest = dict(rows[np.diff(rows[:, 0], append=-1) != 0, :2].tolist())
     by_key = {link.link_key: link for link in links}
     moved = {by_key[key]: slot for key, slot in newest.items() if slot > newest_before.get(key, -1)}
-    return StoredCounts(new, replaced, unchanged, moved, rows)
+    return StoredCounts(new, replaced, unchanged, moved)
 
 
 def _unix_start(text: str) -> tuple[int, str]:

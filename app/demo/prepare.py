@@ -35,7 +35,6 @@ from app.links.schemas import LinkIn
 from app.links.store import store_links
 from app.links.tables import folder_name
 from app.registry.activate import activate
-from app.registry.folder_store import FolderStore
 from app.registry.queries import active_models
 from app.registry.register import register_model
 from app.registry.store import ModelStore
@@ -94,7 +93,7 @@ class DemoFolder:
     @property
     def model_store(self) -> ModelStore:
         """The artifacts of the trained models."""
-        return self.models or FolderStore(self.root.absolute() / "models")
+        return self.models or ModelStore(self.root.absolute() / "models")
 
     @property
     def log(self) -> Path:

@@ -6,7 +6,6 @@ import logging
 import threading
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,20 +13,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.change_feed import watch_changes
 from app.core.database import reading, writing
 from app.counts.queries import newest_slot_end
-from app.events.messages import Cursor, News, changed, messages
-from app.events.payloads import ACTIVATION, FORECAST
-from app.events.send import Address, NotDelivered, send, signed_headers
-from app.events.tables import Webhook
-from app.events.webhook_queries import (
+from app.events.messages import Cursor, messages
+from app.events.queries import (
     MOST_FAILURES,
     claim_webhook,
     due_webhooks,
     latest_forecasts,
     release_webhook,
-    settle_activations,
     wait_after,
+    wait_for_activations,
 )
-from app.registry.tables import newest_activation
+from app.events.schemas import EventKind
+from app.events.send import NotDelivered, is_allowed, send, signed_headers
+from app.events.tables import Webhook
+from app.registry.queries import newest_activation
 from app.settings import ClockKind, Settings
 
 MOST_AT_ONCE = 16
@@ -38,13 +37,14 @@ log = logging.getLogger("flowcast.webhooks")
 
 
 class Deliverer:
-    """Looks what is new, and sends it in threads of its own; what was sent is noted in the database."""
+    """Sends what is new, in threads of its own, and stores in the database what was sent."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self._changes = watch_changes(engine)
-        self._stamp: object = None
-        self._news: News | None = None
+        self._version: object = None  # of the change feed when the latest events were read
+        self._latest = Cursor(0, {})
+        self._feed_now = 0
         self._under_way: dict[int, threading.Thread] = {}
         self._closed = threading.Event()
 
@@ -56,17 +56,17 @@ class Deliverer:
                 due = [row for row in due_webhooks(session, now) if row.id not in self._under_way]
             if not due:
                 return
-            news = self._look(now)
+            self._read_latest()
             for row in due:
-                if len(self._under_way) < MOST_AT_ONCE and not self._closed.is_set() and _has_news(row, news):
-                    self._begin(row, news, now)
+                if len(self._under_way) < MOST_AT_ONCE and not self._closed.is_set() and self._has_news(row):
+                    self._begin(row, now)
         except SQLAlchemyError as problem:
             log.warning("webhooks wait for the database", extra={"reason": type(problem).__name__})
         except Exception:  # the thread that calls this must live on
             log.exception("webhooks were not delivered to")
 
     def wait(self, seconds: float = 30.0) -> None:
-        """Wait for what is under way."""
+        """Wait for deliveries under way."""
         until = monotonic() + seconds
         for thread in list(self._under_way.values()):
             thread.join(timeout=max(0.0, until - monotonic()))
@@ -77,40 +77,50 @@ class Deliverer:
         self.wait()
         self._changes.close()
 
-    def _look(self, now: datetime) -> News:
-        """Ask the database what there is, if anything was written since it was last asked."""
-        stamp = self._changes.served_version()
-        if self._news is None or stamp != self._stamp:
-            with reading(self._engine) as session:
-                settle_activations(session)
-                activation = newest_activation(session)
-            with reading(self._engine) as session:
-                feed = newest_slot_end(session) if self._settings.clock is ClockKind.FEED else None
-                self._news = News(activation, latest_forecasts(session), feed or 0)
-            self._stamp = stamp
-        return self._news if self._settings.clock is ClockKind.FEED else self._news._replace(now=int(now.timestamp()))
+    def _read_latest(self) -> None:
+        """Read the latest events, if anything was written since they were last read."""
+        version = self._changes.served_version()
+        if version == self._version:
+            return
+        with reading(self._engine) as session:
+            wait_for_activations(session)
+            activation = newest_activation(session)
+        with reading(self._engine) as session:
+            self._feed_now = (newest_slot_end(session) or 0) if self._settings.clock is ClockKind.FEED else 0
+            self._latest = Cursor(activation, latest_forecasts(session))
+        self._version = version
 
-    def _begin(self, row: Webhook, news: News, now: datetime) -> None:
+    def _has_news(self, row: Webhook) -> bool:
+        cursor = Cursor.of(row)
+        if EventKind.ACTIVATION in row.events and self._latest.activation > cursor.activation:
+            return True
+        return EventKind.FORECAST in row.events and bool(cursor.changed(self._latest))
+
+    def _begin(self, row: Webhook, now: datetime) -> None:
         lease = now + LEASE
         with writing(self._engine, derived=True, served=False) as session:
             if not claim_webhook(session, row, lease):
                 return
-        thread = threading.Thread(target=self._deliver, args=(row, news, now, lease), name="webhook", daemon=True)
+        arguments = row, self._latest, self._feed_now, now, lease
+        thread = threading.Thread(target=self._deliver, args=arguments, name="webhook", daemon=True)
         self._under_way[row.id] = thread
         thread.start()
 
-    def _deliver(self, row: Webhook, news: News, now: datetime, lease: datetime) -> None:
+    def _deliver(self, row: Webhook, latest: Cursor, feed_now: int, now: datetime, lease: datetime) -> None:
         cursor, arrived, failure = Cursor.of(row), False, None
+        clock = feed_now if self._settings.clock is ClockKind.FEED else int(now.timestamp())
         began = monotonic()
         try:
-            address = Address.of(row.url)
-            if not address.is_allowed(self._settings.allowed_webhook_hosts):
+            if not is_allowed(row.url, self._settings.allowed_webhook_hosts):
                 raise NotDelivered("its host is not in FLOWCAST_WEBHOOK_HOSTS any more")
-            for message in messages(self._engine, row.events, cursor, news, now):
+            for message in messages(self._engine, row.events, cursor, latest, now, clock):
                 if message.body is not None:
                     sent_at = now + _since(began)
-                    headers = signed_headers(row.secret, message.id, message.type, message.body, sent_at)
-                    send(address, headers, message.body)
+                    send(
+                        row.url,
+                        signed_headers(row.secret, message.id, message.type, message.body, sent_at),
+                        message.body,
+                    )
                     arrived = True
                 cursor = message.after
                 if self._closed.is_set() or monotonic() > began + MOST_SECONDS:
@@ -120,12 +130,12 @@ class Deliverer:
         except Exception as problem:  # tried again like any other
             log.exception("webhook was not delivered to", extra={"webhook": row.id})
             failure = type(problem).__name__
-        self._note(row, cursor, arrived, failure, now + _since(began), lease)
+        self._store(row, cursor, arrived, failure, now + _since(began), lease)
 
-    def _note(
+    def _store(
         self, row: Webhook, cursor: Cursor, arrived: bool, failure: str | None, now: datetime, lease: datetime
     ) -> None:
-        values: dict[str, Any] = {"last_activation": cursor.activation, "last_forecast": cursor.written()}
+        values = cursor.columns()
         if arrived:
             values["delivered_at"] = now
         if failure is None:
@@ -139,15 +149,8 @@ class Deliverer:
             with writing(self._engine, derived=True, served=False) as session:
                 release_webhook(session, row.id, lease, **values)
         except SQLAlchemyError as problem:  # the lease ends by itself, and the messages come again
-            log.warning("a delivery was not noted", extra={"webhook": row.id, "reason": type(problem).__name__})
+            log.warning("a delivery was not stored", extra={"webhook": row.id, "reason": type(problem).__name__})
 
 
 def _since(began: float) -> timedelta:
     return timedelta(seconds=monotonic() - began)
-
-
-def _has_news(row: Webhook, news: News) -> bool:
-    cursor = Cursor.of(row)
-    if ACTIVATION in row.events and news.activation > cursor.activation:
-        return True
-    return FORECAST in row.events and bool(changed(cursor, news))

@@ -1,125 +1,136 @@
-"""The messages of a webhook: what is new since its cursor, a bounded piece at a time."""
+"""The payloads of events, for streams and webhooks, and the messages of a webhook: what is new since its cursor."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
+from app.events.queries import Marks
+from app.events.schemas import EventKind
 from app.events.tables import Webhook
-from app.events.webhook_queries import Marks
-from app.forecasts.issued_forecast import IssuedForecast
+from app.forecasts.issued_forecast import HORIZONS, Document, IssuedForecast, encode, listed_document
 from app.forecasts.queries import stored_forecasts
-from app.forecasts.responses import encode
 from app.links.queries import all_links
-from app.registry.tables import activations_after
+from app.registry.queries import activations_after
+from app.registry.tables import Activation
+from app.training.schemas import ActivationOut
 
 LINKS_A_MESSAGE = 200  # some 300 kB
 ACTIVATIONS_A_MESSAGE = 100
 
 
-@dataclass
-class Cursor:
-    """What a webhook was sent: the newest activation, and each link's forecast."""
+def forecast_event(issued: IssuedForecast, now: int) -> Document:
+    """Return a link's forecast, all horizons, as ``GET /v1/forecasts`` has it, with its sequence number.
+
+    The number is that of the slot the forecast was made as of, counted from 1970. It needs no counter, is the same
+    in every process, and a slot without an event is a gap in it.
+    """
+    age = max(0, now - issued.as_of - issued.link.slot_seconds)
+    return {"sequence": issued.as_of // issued.link.slot_seconds, **listed_document(issued, HORIZONS, age)}
+
+
+def activation_event(row: Activation, link_id: str) -> Document:
+    """Return an activation as ``GET /v1/admin/links/{link_id}/activations`` has it."""
+    return ActivationOut.of(row, link_id).model_dump(mode="json")
+
+
+class Cursor(NamedTuple):
+    """A newest activation, and each link's forecast: those that a webhook was sent, or the latest there are."""
 
     activation: int
-    marks: Marks = field(default_factory=dict)
+    marks: Marks
 
     @classmethod
     def of(cls, row: Webhook) -> Cursor:
-        """Read a webhook's cursor; without one it was sent nothing."""
+        """Read a webhook's cursor; a webhook without one was sent nothing."""
         stored = json.loads(row.last_forecast or "{}")
         return cls(row.last_activation, {int(key): (as_of, version) for key, (as_of, version) in stored.items()})
 
-    def written(self) -> str:
-        """Write the forecasts' part down."""
-        return json.dumps(self.marks, separators=(",", ":"))
+    def columns(self) -> dict[str, Any]:
+        """Return the cursor as a webhook's columns hold it."""
+        return {
+            "last_activation": self.activation,
+            "last_forecast": json.dumps(self.marks, separators=(",", ":")),
+        }
 
-
-class News(NamedTuple):
-    """What could be sent, as it was when the database was last read."""
-
-    activation: int  # number of the newest
-    marks: Marks
-    now: int  # by the service's clock, in Unix seconds: by which the age of counts is computed
+    def changed(self, latest: Cursor) -> Marks:
+        """Return the links whose latest forecast is not the one sent."""
+        return {key: mark for key, mark in latest.marks.items() if self.marks.get(key) != mark}
 
 
 class Message(NamedTuple):
     """A body to send, and the cursor once it arrived; without a body there is only the cursor to move.
 
-    A message that is sent again because it did not arrive has the same id, by which receivers know it.
+    A message that is sent again because it did not arrive has the same id, by which receivers recognise it.
     """
 
     id: str
-    type: str
+    type: EventKind
     body: bytes | None
     after: Cursor
 
 
-def changed(cursor: Cursor, news: News) -> Marks:
-    """Return the links whose latest forecast is not the one sent."""
-    return {key: mark for key, mark in news.marks.items() if cursor.marks.get(key) != mark}
+def messages(
+    engine: Engine, kinds: str, cursor: Cursor, latest: Cursor, sent_at: datetime, now: int
+) -> Iterator[Message]:
+    """Yield what a webhook is to be sent, activations first: they explain the forecasts.
 
-
-def messages(engine: Engine, kinds: str, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
-    """Return what a webhook is to be sent, activations first: they explain the forecasts."""
-    # Links that are gone leave the cursor, or it would grow for ever.
-    cursor = Cursor(cursor.activation, {key: mark for key, mark in cursor.marks.items() if key in news.marks})
-    if ACTIVATION in kinds:
-        for message in _activations(engine, cursor, news, now):
+    ``now`` is the time by the service's clock, in Unix seconds, by which the age of counts is computed.
+    """
+    # Links that were deleted leave the cursor, or it would grow for ever.
+    cursor = cursor._replace(marks={key: mark for key, mark in cursor.marks.items() if key in latest.marks})
+    if EventKind.ACTIVATION in kinds:
+        for message in _activations(engine, cursor, latest, sent_at):
             cursor = message.after
             yield message
-    if FORECAST in kinds:
-        yield from _forecasts(engine, cursor, news, now)
+    if EventKind.FORECAST in kinds:
+        yield from _forecasts(engine, cursor, latest, sent_at, now)
 
 
-def _activations(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
+def _activations(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime) -> Iterator[Message]:
     while True:
         with reading(engine) as session:
             found = activations_after(session, cursor.activation, ACTIVATIONS_A_MESSAGE)
-        # Beyond the newest that was looked for, one with a lower number may still be under way.
-        rows = [(row, link_id) for row, link_id in found if row.id <= news.activation]
+        # Beyond the newest that was read before, one with a lower number may still be uncommitted.
+        rows = [(row, link_id) for row, link_id in found if row.id <= latest.activation]
         if not rows:
             return
         items = [activation_event(row, link_id) for row, link_id in rows]
-        body = json.dumps(_head(ACTIVATION, now) | {"activations": items}).encode()
-        cursor = Cursor(rows[-1][0].id, cursor.marks)
-        yield Message(_id(ACTIVATION, [row.id for row, _ in rows]), ACTIVATION, body, cursor)
+        body = json.dumps(_head(EventKind.ACTIVATION, sent_at) | {"activations": items}).encode()
+        cursor = cursor._replace(activation=rows[-1][0].id)
+        yield Message(_id(EventKind.ACTIVATION, [row.id for row, _ in rows]), EventKind.ACTIVATION, body, cursor)
 
 
-def _forecasts(engine: Engine, cursor: Cursor, news: News, now: datetime) -> Iterator[Message]:
-    waiting = sorted(changed(cursor, news).items())
+def _forecasts(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime, now: int) -> Iterator[Message]:
+    waiting = sorted(cursor.changed(latest).items())
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])
-        with reading(engine) as session:
-            forecasts = _stored_forecasts(session, part)
-        links = [forecast_event(one, news.now) for one in forecasts]
-        body = encode(_head(FORECAST, now) | {"links": links}) if links else None
-        cursor = Cursor(cursor.activation, cursor.marks | part)
+        links = [forecast_event(one, now) for one in _read_forecasts(engine, part)]
+        body = encode(_head(EventKind.FORECAST, sent_at) | {"links": links}) if links else None
+        cursor = cursor._replace(marks=cursor.marks | part)
         # With the newest activation, because a rollback makes an earlier forecast the latest once more.
-        number = _id(FORECAST, [news.activation, *part.items()])
-        yield Message(number, FORECAST, body, cursor)
+        message_id = _id(EventKind.FORECAST, [latest.activation, *part.items()])
+        yield Message(message_id, EventKind.FORECAST, body, cursor)
 
 
-def _stored_forecasts(session: Session, marks: Marks) -> list[IssuedForecast]:
-    links = [link for link in all_links(session) if link.link_key in marks]
-    stored = stored_forecasts(session, links, {key: as_of for key, (as_of, _) in marks.items()})
-    wanted = [stored.get((link.link_key, marks[link.link_key][1])) for link in links]
-    return [payload for payload in wanted if payload is not None]
+def _read_forecasts(engine: Engine, marks: Mapping[int, tuple[int, int]]) -> list[IssuedForecast]:
+    with reading(engine) as session:
+        links = [link for link in all_links(session) if link.link_key in marks]
+        stored = stored_forecasts(session, links, {key: as_of for key, (as_of, _) in marks.items()})
+    wanted = [(link.link_key, marks[link.link_key][1]) for link in links]
+    return [stored[key] for key in wanted if key in stored]
 
 
-def _head(event_type: str, now: datetime) -> dict[str, Any]:
-    sent_at = now.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return {"type": event_type, "event": f"{event_type}s", "sent_at": sent_at}  # event: deprecated
+def _head(kind: EventKind, sent_at: datetime) -> Document:
+    moment = sent_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {"type": kind, "event": f"{kind}s", "sent_at": moment}  # event: deprecated
 
 
-def _id(event_type: str, content: list[Any]) -> str:
-    return f"msg_{uuid5(NAMESPACE_OID, f'{event_type} {content}').hex}"
+def _id(kind: EventKind, content: list[Any]) -> str:
+    return f"msg_{uuid5(NAMESPACE_OID, f'{kind} {content}').hex}"

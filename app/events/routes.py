@@ -1,37 +1,32 @@
-"""``GET /v1/events``: new forecasts and activations as they happen."""
+"""Events over REST: ``GET /v1/events``, a stream of new forecasts and activations, and webhooks."""
 
 from __future__ import annotations
 
-import json
-import time
-from datetime import datetime
+import secrets
+from base64 import b64encode
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from pydantic.json_schema import SkipJsonSchema
-from sqlalchemy import Engine
 
-from app.core.change_feed import ChangeFeed
-from app.core.database import reading
-from app.events.payloads import ACTIVATION, FORECAST, activation_event, forecast_event
-from app.forecasts.cache import ForecastCache
-from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.issued_forecast import IssuedForecast
-from app.forecasts.responses import encode, identity
-from app.http.dependencies import ChangeFeedDep, EngineDep, SettingsDep
-from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream, Frame
-from app.keys.authentication import ReadKey
-from app.registry.tables import Activation, activations_after, newest_activation
+from app.core.errors import Conflict
+from app.events.queries import all_webhooks, webhook_or_404
+from app.events.schemas import EventKind, MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
+from app.events.send import SECRET_PREFIX, require_allowed
+from app.events.stream import NetworkEvents
+from app.events.tables import Webhook
+from app.forecasts.cache import ForecastCacheDep
+from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
+from app.http.problems import problem_responses
+from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream
+from app.keys.authentication import AdminKey, ReadKey
+from app.registry.queries import newest_activation
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
 EVENT_ID = "^[0-9]{1,16}$"
-MOST_ACTIVATIONS = 10_000
-LOOK_BACK = 1000
-# A forecast gets its time before it is committed, and clocks of hosts differ: what is resumed begins so much earlier.
-OVERLAP_MICROSECONDS = 60_000_000
-
-Identities = dict[str, tuple[object, ...]]
+MOST_WEBHOOKS = 100
 
 
 @router.get(
@@ -63,91 +58,46 @@ async def get_events(
     `GET /v1/links/{link_id}/forecasts` has what was skipped. After `Last-Event-ID` the latest forecast of each link
     that changed since comes first; what was issued up to a minute before may come twice.
     """
-    listener = Listener(engine, changes, forecasts, None if last_event_id is None else int(last_event_id))
-    return EventStream(request, listener.version, listener.look, settings.stream_seconds)
+    events = NetworkEvents(engine, changes, forecasts, None if last_event_id is None else int(last_event_id))
+    return EventStream(request, events.version, events.look, settings.stream_seconds)
 
 
-class Listener:
-    """What one stream has sent: the latest forecast of each link, and activations.
+@router.post("/admin/webhooks", status_code=201, summary="Make a webhook", responses=problem_responses(409))
+def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
+    """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
 
-    The id of an event is the time of its forecast or activation in microseconds since 1970, or that of the event
-    before if that is later: it means the same in every process, and after a restart.
+    Forecasts begin with the latest of every link, activations with the next one. Each message is a
+    POST of JSON with the headers of Standard Webhooks, `webhook-id`, `webhook-timestamp` and
+    `webhook-signature`. Answer 2xx within 5 s; anything else is tried again, so a message may come
+    twice. The headers `X-Flowcast-…` are deprecated.
     """
-
-    def __init__(
-        self, engine: Engine, changes: ChangeFeed, forecasts: ForecastCache, last_event_id: int | None = None
-    ) -> None:
-        self._engine, self._change_feed, self._forecast_cache = engine, changes, forecasts
-        self._resumes = last_event_id is not None
-        self._id = time.time_ns() // 1000 if last_event_id is None else last_event_id
-        self._forecasts: Identities | None = None  # that were sent, by link; None before the first look
-        self._activations: set[int] = set()
-        self._newest = 0
-
-    def version(self) -> object:
-        """Return what differs once there may be something new.
-
-        The cache is replaced a moment after the database shows that a forecast was written.
-        """
-        return self._change_feed.any_version(), self._forecast_cache.revision
-
-    def look(self, _last: Frame | None) -> tuple[list[Frame], bool]:
-        """Return events since the last look, in the order of their times; the first look begins with `ready`."""
-        entries = self._forecast_cache.look_up()
-        latest = {link_id: entry.issued for link_id, entry in entries.items() if entry.issued is not None}
-        recent = self._recent_activations()
-        frames = []
-        if self._forecasts is None:
-            self._forecasts = self._take_as_sent(latest, recent)
-            frames.append(Frame("ready", json.dumps({"links": len(entries)}), str(self._id)))
-        events = [
-            (_microseconds(row.activated_at), ACTIVATION, _activation(row, link_id))
-            for row, link_id in recent
-            if row.id not in self._activations
-        ]
-        now = self._forecast_cache.now()
-        events += [
-            (issued.issued_at, FORECAST, encode(forecast_event(issued, now)).decode())
-            for link_id, issued in latest.items()
-            if identity(issued) != self._forecasts.get(link_id)
-        ]
-        self._forecasts = {link_id: identity(issued) for link_id, issued in latest.items()}
-        self._activations |= {row.id for row, _ in recent}
-        self._activations = {number for number in self._activations if number > self._newest - LOOK_BACK}
-        for at, name, data in sorted(events):
-            self._id = max(self._id, at)
-            frames.append(Frame(name, data, str(self._id)))
-        return frames, False
-
-    def _recent_activations(self) -> list[tuple[Activation, str]]:
-        """Return activations since the last look and some before: on PostgreSQL a lower number may appear later."""
-        with reading(self._engine) as session:
-            newest = newest_activation(session)
-            since = newest if self._forecasts is None else self._newest
-            self._newest = max(self._newest, newest)
-            return activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
-
-    def _take_as_sent(self, latest: dict[str, IssuedForecast], recent: list[tuple[Activation, str]]) -> Identities:
-        """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
-        if not self._resumes:
-            self._activations = {row.id for row, _ in recent}
-            return {link_id: identity(issued) for link_id, issued in latest.items()}
-        begin = self._id - OVERLAP_MICROSECONDS
-        self._activations = {row.id for row, _ in recent if _microseconds(row.activated_at) < begin}
-        # An activation may make a forecast the latest that was issued long before.
-        activated = {link_id for row, link_id in recent if row.id not in self._activations}
-        return {
-            link_id: identity(issued)
-            for link_id, issued in latest.items()
-            if issued.issued_at < begin and link_id not in activated
-        }
+    require_allowed(body.url, settings.allowed_webhook_hosts)
+    if len(all_webhooks(session)) >= MOST_WEBHOOKS:
+        raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
+    row = Webhook(
+        url=body.url,
+        events=",".join(kind for kind in EventKind if kind in body.events),
+        secret=body.secret or SECRET_PREFIX + b64encode(secrets.token_bytes(32)).decode(),
+        created_at=datetime.now(UTC),
+        created_by=caller.key_id,
+        last_activation=newest_activation(session),
+        failures=0,
+    )
+    session.add(row)
+    session.flush()
+    return MadeWebhook.made(row)
 
 
-def _activation(row: Activation, link_id: str) -> str:
-    facts = activation_event(row, link_id)
-    del facts["activated_by"]  # names a key, which only admins may see
-    return json.dumps(facts)
+@router.get("/admin/webhooks", summary="All webhooks")
+def get_webhooks(_caller: AdminKey, session: ReadSession) -> WebhookList:
+    """List every webhook and how its delivery stands; never its secret."""
+    return WebhookList(webhooks=[WebhookOut.of(row) for row in all_webhooks(session)])
 
 
-def _microseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1_000_000)
+@router.delete(
+    "/admin/webhooks/{webhook_id}", status_code=204, summary="Delete a webhook", responses=problem_responses(404)
+)
+def delete_webhook(webhook_id: WebhookPath, _caller: AdminKey, session: WriteSession) -> Response:
+    """Push nothing more to an address; a message under way may still arrive."""
+    session.delete(webhook_or_404(session, webhook_id))
+    return Response(status_code=204)

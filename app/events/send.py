@@ -1,4 +1,4 @@
-"""Send one signed message to one address: no redirect, no proxy, no waiting for long."""
+"""Send one signed message to one address: no redirect, no proxy, and within a few seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import version
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from standardwebhooks import Webhook
@@ -25,42 +24,7 @@ URL_PATTERN = (
     r"([/?][A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?$"
 )
 LONGEST_URL = 2000
-USUAL_PORTS = {"http": 80, "https": 443}
-
-
-class Address(NamedTuple):
-    """A URL taken apart, once: what was checked is what is connected to."""
-
-    secure: bool
-    host: str
-    port: int
-    target: str  # path and query
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """Take a URL apart that has the pattern."""
-        parts = urlsplit(url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return cls(parts.scheme == "https", parts.hostname or "", parts.port or USUAL_PORTS[parts.scheme], target)
-
-    def is_allowed(self, hosts: Collection[str]) -> bool:
-        """Return whether it is among the hosts; one without a port allows the usual ones only."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = self.port == USUAL_PORTS["https" if self.secure else "http"]
-        return f"{host}:{self.port}" in hosts or (usual and host in hosts)
-
-
-def require_allowed(url: str, hosts: Collection[str]) -> None:
-    """Refuse an address that was not allowed."""
-    try:
-        allowed = Address.of(url).is_allowed(hosts)
-    except ValueError:  # a port or an IPv6 address that cannot be
-        allowed = False
-    if not allowed:
-        rule = "must point to a host, and port, that FLOWCAST_WEBHOOK_HOSTS allows"
-        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("body.url", url[:100], rule)])
-
-
+CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 TIMEOUT_SECONDS = 5.0
 SECRET_PREFIX = "whsec_"  # nosec B105 # of secrets as Standard Webhooks writes them
 AGENT = f"flowcast/{version('flowcast')}"
@@ -70,9 +34,25 @@ class NotDelivered(Exception):
     """An address that did not take a message."""
 
 
-def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the deprecated signature of a message, of ``X-Flowcast-Signature``."""
-    return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, "sha256").hexdigest()
+def is_allowed(url: str, hosts: Collection[str]) -> bool:
+    """Return whether a URL points to one of the hosts; one without a port allows the default ports only."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    default = CONNECTIONS[parts.scheme].default_port
+    port = parts.port or default
+    return f"{host}:{port}" in hosts or (port == default and host in hosts)
+
+
+def require_allowed(url: str, hosts: Collection[str]) -> None:
+    """Raise ``Conflict`` for a URL that points to a host or port that was not allowed."""
+    try:
+        allowed = is_allowed(url, hosts)
+    except ValueError:  # a port or an IPv6 address that cannot be
+        allowed = False
+    if not allowed:
+        rule = "must point to a host, and port, that FLOWCAST_WEBHOOK_HOSTS allows"
+        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("body.url", url[:100], rule)])
 
 
 def signing_key(secret: str) -> bytes:
@@ -87,6 +67,7 @@ def signed_headers(secret: str, message_id: str, event_type: str, body: bytes, n
     """Return the headers of a message: those of Standard Webhooks, and the deprecated ones of Flowcast."""
     now = now.astimezone(UTC)
     timestamp = str(int(now.timestamp()))
+    signature = hmac.new(secret.encode(), timestamp.encode() + b"." + body, "sha256").hexdigest()
     return {
         "Content-Type": "application/json",
         "User-Agent": AGENT,
@@ -97,31 +78,36 @@ def signed_headers(secret: str, message_id: str, event_type: str, body: bytes, n
         "X-Flowcast-Event": f"{event_type}s",
         "X-Flowcast-Delivery": str(uuid.uuid4()),
         "X-Flowcast-Timestamp": timestamp,
-        "X-Flowcast-Signature": sign(secret, timestamp, body),
+        "X-Flowcast-Signature": f"sha256={signature}",
     }
 
 
-def send(address: Address, headers: dict[str, str], body: bytes) -> None:
+def send(url: str, headers: dict[str, str], body: bytes) -> None:
     """Post a message; raise ``NotDelivered`` for any answer but 2xx."""
     try:
-        status = _post(address, body, headers)
+        status = _post(url, headers, body)
+    except TimeoutError:
+        raise NotDelivered(f"it did not answer within {TIMEOUT_SECONDS:.0f} s") from None
     except (OSError, HTTPException, ValueError) as problem:
-        raise NotDelivered(_reason(problem)) from None
+        reason = f"{type(problem).__name__}: {getattr(problem, 'strerror', None) or problem}"
+        raise NotDelivered(reason[:200]) from None
     if not 200 <= status < 300:
         followed = "; redirects are not followed" if 300 <= status < 400 else ""
         raise NotDelivered(f"it answered {status}{followed}")
 
 
-def _post(address: Address, body: bytes, headers: dict[str, str]) -> int:
-    kind = HTTPSConnection if address.secure else HTTPConnection
-    connection = kind(address.host, address.port, timeout=TIMEOUT_SECONDS)
+def _post(url: str, headers: dict[str, str], body: bytes) -> int:
+    parts = urlsplit(url)
+    kind = CONNECTIONS[parts.scheme]
+    connection = kind(parts.hostname or "", parts.port or kind.default_port, timeout=TIMEOUT_SECONDS)
     connection.connect()
     # The timeout above is for each part of an answer; one that comes drop by drop is cut off by this.
     cut_off = threading.Timer(TIMEOUT_SECONDS, _cut, (connection.sock,))
     cut_off.daemon = True
     cut_off.start()
     try:
-        connection.request("POST", address.target, body, headers)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
         return connection.getresponse().status
     finally:
         cut_off.cancel()
@@ -131,9 +117,3 @@ def _post(address: Address, body: bytes, headers: dict[str, str]) -> int:
 def _cut(sock: socket.socket) -> None:
     with suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # past TLS, which another thread is in the middle of
-
-
-def _reason(problem: Exception) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"it did not answer within {TIMEOUT_SECONDS:.0f} s"
-    return f"{type(problem).__name__}: {getattr(problem, 'strerror', None) or problem}"[:200]

@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from fastapi import Depends
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -25,11 +26,13 @@ from app.core import metrics
 from app.core.change_feed import ChangeFeed, Notice
 from app.core.clock import Clock
 from app.core.database import UNREACHABLE, Change, reading, record_change, writing
-from app.counts.queries import Rows, newest_slots
+from app.core.errors import Conflict, Problem, Unavailable, no_link
+from app.counts.queries import newest_slots
 from app.forecasts.compute import Forecaster
-from app.forecasts.issued_forecast import WITHOUT_MODEL, IssuedForecast
-from app.forecasts.late_forecasts import Fallback, fallback_in_memory, read_fallback
+from app.forecasts.issued_forecast import Degradation, Document, IssuedForecast, link_document
+from app.forecasts.profile_fallback import LateFallback
 from app.forecasts.queries import save_forecasts, stored_forecasts
+from app.http.dependencies import from_state
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.loaded_models import LoadedModels
 from app.registry.queries import active_models
@@ -38,7 +41,6 @@ from app.settings import Settings
 log = logging.getLogger("flowcast.forecasts")
 
 READ_AT_ONCE = 50  # links that a refresh reads in one transaction
-MOST_SLOTS = 10  # that other processes are notified of one by one
 GRACE_SECONDS = 2.0  # in which the process that stored counts is expected to issue their forecasts
 EVICTED = object()  # a version that the change feed never has
 STALE_HEADER = {"X-Flowcast-Stale": "true"}
@@ -59,20 +61,22 @@ class CacheEntry:
     key: ForecastKey
     version: object  # of the change feed, when the entry was last found to be current
     issued: IssuedForecast | None
-    fallback: Fallback | None = None  # what replaces the forecast once the newest count is too old
+    fallback: LateFallback | None = None  # what replaces the forecast once the newest count is too old
     late: IssuedForecast | None = None  # the fallback's forecast for the slot that contained now at the last read
 
+    def missing(self, *, stale: bool = False) -> Problem:
+        """Return why the link has no forecast."""
+        link_id = self.key.link.link_id
+        if self.key.as_of is None:
+            return Conflict(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+        if stale and self.issued is not None:
+            missing = "the database is unreachable and its profile is not in memory"
+            return Unavailable(f"there is no forecast of link {link_id!r} from now on: {missing}")
+        return Unavailable(f"the forecast of link {link_id!r} failed; the service's log says why")
 
-class Latest(NamedTuple):
-    """The latest entries of links, and whether newer ones may exist that cannot be read."""
-
-    entries: Mapping[str, CacheEntry]
-    stale: bool
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the headers that mark a response from stale entries."""
-        return dict(STALE_HEADER) if self.stale else {}
+    def holds(self, key: ForecastKey) -> bool:
+        """Return whether it is still the entry for a key; a forecast that failed is tried again."""
+        return self.key == key and (self.issued is not None or key.as_of is None)
 
 
 class _Noticed(NamedTuple):
@@ -104,10 +108,10 @@ class ForecastCache:
         """Return now, in Unix seconds."""
         return int(self._clock.now().timestamp())
 
-    def get(self, link_id: str) -> CacheEntry | None:
+    def get(self, link_id: str, now: int | None = None) -> CacheEntry | None:
         """Return a link's entry if it is current; otherwise it must be looked up."""
-        entry = self._entries.get(link_id)
-        return entry if entry is not None and self._is_current(entry, self._changes.version(), self.now()) else None
+        entry, now = self._entries.get(link_id), self.now() if now is None else now
+        return entry if entry is not None and self._is_current(entry, self._changes.version(), now) else None
 
     def current(self, entry: CacheEntry, now: int | None = None) -> tuple[IssuedForecast | None, int]:
         """Return an entry's forecast by the age of its newest count, and that age in seconds."""
@@ -122,14 +126,37 @@ class ForecastCache:
             _count_degraded([entry.late])
         return entry.late, age
 
-    def look_up(self, link_ids: Iterable[str] | None = None) -> dict[str, CacheEntry]:
+    def document(self, link_id: str, horizons: int) -> Document | None:
+        """Return the document of a link's forecast if that is current; otherwise it must be looked up."""
+        now = self.now()
+        entry = self.get(link_id, now)
+        return None if entry is None else self._document(entry, horizons, now)
+
+    def latest_document(self, link_id: str, horizons: int) -> Document:
+        """Return the document of a link's latest forecast, current or stale, or raise why there is none."""
+        entries, stale = self.latest([link_id])
+        if link_id not in entries:
+            raise no_link(link_id)
+        return self._document(entries[link_id], horizons, self.now(), stale=stale)
+
+    def _document(self, entry: CacheEntry, horizons: int, now: int, *, stale: bool = False) -> Document:
+        forecast, age = self.current(entry, now)
+        if forecast is None:
+            raise entry.missing(stale=stale)
+        return link_document(forecast, horizons, age, stale=stale)
+
+    def look_up(self, link_ids: Collection[str] | None = None) -> dict[str, CacheEntry]:
         """Return the entries of links, or of all; links that do not exist are left out."""
         version, began = self._changes.version(), monotonic()  # before reading, so that later writes are seen next time
-        if link_ids is None and (entries := self._all_current(version)) is not None:
-            return entries
+        if link_ids is None and self._complete == version:
+            with self._lock:
+                entries = dict(self._entries)
+            now = self.now()
+            if all(self._is_current(entry, version, now) for entry in entries.values()):
+                return entries
         with reading(self.engine) as session:
-            links = all_links(session) if link_ids is None else links_by_id(session, list(link_ids)).values()
-            entries = self._read(session, list(links), version, issue=True)
+            links = all_links(session) if link_ids is None else list(links_by_id(session, link_ids).values())
+            entries = self._read(session, links, version, issue=True)
             for entry in entries.values():
                 self._add_fallback(session, entry)
         self._put(entries, began)
@@ -138,27 +165,25 @@ class ForecastCache:
             self._complete = version
         return entries
 
-    def latest(self, link_ids: Iterable[str] | None = None) -> Latest:
-        """Return the entries of links, or of all: current ones, or stale ones while the database is unreachable."""
-        wanted = None if link_ids is None else list(link_ids)
+    def latest(self, link_ids: Collection[str] | None = None) -> tuple[dict[str, CacheEntry], bool]:
+        """Return the entries of links, or of all, and whether they are stale because the database is unreachable."""
         try:
-            return Latest(self.look_up(wanted), stale=False)
+            return self.look_up(link_ids), False
         except UNREACHABLE:
-            if (known := self.known(wanted)) is None:
+            if (known := self.known(link_ids)) is None:
                 raise
-            return Latest({link_id: self._with_fallback_in_memory(entry) for link_id, entry in known.items()}, True)
+            return {link_id: self._with_fallback_in_memory(entry) for link_id, entry in known.items()}, True
 
-    def known(self, link_ids: Iterable[str] | None = None) -> dict[str, CacheEntry] | None:
+    def known(self, link_ids: Collection[str] | None = None) -> dict[str, CacheEntry] | None:
         """Return the entries in memory, current or not; None where a link may exist that is not among them."""
         with self._lock:
             known = dict(self._entries)
         if link_ids is None:
             return None if self._refreshed is None else known
-        wanted = set(link_ids)
-        absent = wanted - known.keys()
+        absent = set(link_ids) - known.keys()
         if absent and (self._refreshed is None or absent & self._links):
             return None
-        return {link_id: known[link_id] for link_id in wanted - absent}
+        return {link_id: known[link_id] for link_id in set(link_ids) - absent}
 
     def refresh(self) -> None:
         """Read the stored forecasts of links that are not current, in case the database becomes unreachable.
@@ -175,31 +200,27 @@ class ForecastCache:
             began = monotonic()
             with reading(self.engine) as session:
                 entries = self._read(session, missing[begin : begin + READ_AT_ONCE], version, issue=False)
-            read = {name: entry for name, entry in entries.items() if entry.issued or entry.key.as_of is None}
-            self._put(read, began)
+            self._put({name: one for name, one in entries.items() if one.issued or one.key.as_of is None}, began)
         self._links = frozenset(link.link_id for link in links)
         self._drop_all_but(self._links)
         self._refreshed = served
 
-    def issue(self, links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
-        """Compute and store forecasts of links whose newest slot moved forward; return of how many links.
-
-        ``stored`` are the counts that moved them, by link and slot, which need not be read again.
-        """
+    def issue(self, links: Sequence[LinkInfo]) -> int:
+        """Compute and store forecasts of links whose newest slot moved forward; return of how many links."""
         version, began = self._changes.version(), monotonic()
         try:
             with reading(self.engine) as session:
                 newest = newest_slots(session, [link.link_key for link in links])
-                forecasts = self.forecaster.compute(session, links, newest, stored)
+                forecasts = self.forecaster.compute(session, links, newest)
             forecasts = self._store(forecasts)
         except BaseException:
             self._evict({link.link_id for link in links})
             raise
-        # A degraded forecast does not show which version is active, so its link is looked up at the next read.
+        # A degraded forecast of a link with a model does not show which version is active: it is looked up when read.
         entries = {
             one.link.link_id: CacheEntry(ForecastKey(one.link, one.as_of, one.model_version), version, one)
             for one in forecasts
-            if one.degraded_reason in WITHOUT_MODEL
+            if one.degraded_reason is None or one.degradation is Degradation.NO_MODEL
         }
         self._evict({link.link_id for link in links} - entries.keys())
         self._put(entries, began)
@@ -213,56 +234,35 @@ class ForecastCache:
             and (entry.key.as_of is None or self.current(entry, now)[0] is not None)
         )
 
-    def _all_current(self, version: object) -> dict[str, CacheEntry] | None:
-        if self._complete != version:
-            return None
-        with self._lock:
-            entries = dict(self._entries)
-        now = self.now()
-        return entries if all(self._is_current(entry, version, now) for entry in entries.values()) else None
-
     def _read(
         self, session: Session, links: Sequence[LinkInfo], version: object, *, issue: bool
     ) -> dict[str, CacheEntry]:
-        """Read the entries of links; forecasts that nobody computed yet are issued where that is asked for."""
-        keys = read_keys(session, links)
-        known = {key.link.link_id: self._entries.get(key.link.link_id) for key in keys}
-        changed = [key for key in keys if not _holds(known[key.link.link_id], key)]
-        found = self._stored(session, changed)
-        if issue:
-            missing = [key for key in changed if key.as_of is not None and key.link.link_key not in found]
-            found |= self._issue_missing(session, missing)
+        """Read the entries of links; with ``issue``, forecasts that nobody computed yet are computed and stored."""
+        link_keys = [link.link_key for link in links]
+        newest, active = newest_slots(session, link_keys), active_models(session, link_keys)
         entries = {}
-        for key in keys:
-            old, link_id = known[key.link.link_id], key.link.link_id
-            if old is not None and _holds(old, key):
-                entries[link_id] = replace(old, version=version)
+        for link in links:
+            active_version = active[link.link_key].version if link.link_key in active else 0
+            key, old = ForecastKey(link, newest.get(link.link_key), active_version), self._entries.get(link.link_id)
+            if old is not None and old.holds(key):
+                entries[link.link_id] = replace(old, version=version)
             else:
-                entries[link_id] = CacheEntry(key, version, found.get(key.link.link_key))
+                entries[link.link_id] = CacheEntry(key, version, None)
+        changed = [entry for entry in entries.values() if entry.issued is None and entry.key.as_of is not None]
+        stored = stored_forecasts(session, [entry.key.link for entry in changed], newest)
+        for entry in changed:
+            entry.issued = stored.get((entry.key.link.link_key, entry.key.active_version))
+        missing = [entry.key.link for entry in changed if entry.issued is None]
+        if issue and missing:
+            # By the session that the keys were read with: it still sees a link that was deleted since.
+            for forecast in self._store(self.forecaster.compute(session, missing, newest)):
+                entries[forecast.link.link_id].issued = forecast
         return entries
-
-    def _stored(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, IssuedForecast]:
-        """Read the forecasts that were issued for these keys, by link key."""
-        as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
-        stored = stored_forecasts(session, [key.link for key in keys if key.as_of is not None], as_of)
-        found = {key.link.link_key: stored.get((key.link.link_key, key.active_version)) for key in keys}
-        return {link_key: one for link_key, one in found.items() if one is not None}
-
-    def _issue_missing(self, session: Session, keys: Sequence[ForecastKey]) -> dict[int, IssuedForecast]:
-        """Compute and store forecasts, by link key.
-
-        The session is the one that the keys were read with: it still sees a link that was deleted since.
-        """
-        if not keys:
-            return {}
-        as_of = {key.link.link_key: key.as_of for key in keys if key.as_of is not None}
-        forecasts = self._store(self.forecaster.compute(session, [key.link for key in keys], as_of))
-        return {one.link.link_key: one for one in forecasts}
 
     def _store(self, forecasts: list[IssuedForecast]) -> list[IssuedForecast]:
         """Store forecasts and return them as they are stored: one that another process issued first stays."""
         with writing(self.engine, derived=True) as session:
-            _notify(session, forecasts)
+            record_change(session, Change.FORECASTS, [one.link.link_key for one in forecasts])
             if not save_forecasts(session, forecasts):
                 as_of = {one.link.link_key: one.as_of for one in forecasts}
                 stored = stored_forecasts(session, [one.link for one in forecasts], as_of)
@@ -277,7 +277,7 @@ class ForecastCache:
         if entry.issued is None or entry.fallback is not None or self.current(entry)[0] is not None:
             return
         try:
-            entry.fallback = read_fallback(session, self.forecaster, entry.issued)
+            entry.fallback = self.forecaster.late_fallback(session, entry.issued)
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the response for the others
@@ -287,7 +287,7 @@ class ForecastCache:
         if entry.issued is None or self.current(entry)[0] is not None:
             return entry
         # A copy: a profile from memory may lack its interval, which the database provides when it is back.
-        return replace(entry, fallback=fallback_in_memory(self.forecaster, entry.issued))
+        return replace(entry, fallback=self.forecaster.late_fallback_in_memory(entry.issued))
 
     def _put(self, entries: Mapping[str, CacheEntry], began: float) -> None:
         """Put entries that were read from ``began`` on into the cache, unless a newer one is there."""
@@ -300,7 +300,7 @@ class ForecastCache:
                 if link_key in self._noticed and self._noticed[link_key].at < began:
                     del self._noticed[link_key]
 
-    def _evict(self, link_ids: Collection[str]) -> None:
+    def _evict(self, link_ids: Iterable[str]) -> None:
         with self._lock:
             for entry in [self._entries[link_id] for link_id in link_ids if link_id in self._entries]:
                 entry.version = EVICTED
@@ -321,31 +321,9 @@ class ForecastCache:
                 self._noticed[key] = _Noticed(now, due if earlier is None else min(due, earlier.due))
 
 
-def read_keys(session: Session, links: Sequence[LinkInfo]) -> list[ForecastKey]:
-    """Read what decides the forecasts of links."""
-    keys = [link.link_key for link in links]
-    newest, active = newest_slots(session, keys), active_models(session, keys)
-    return [
-        ForecastKey(link, newest.get(link.link_key), active[link.link_key].version if link.link_key in active else 0)
-        for link in links
-    ]
-
-
-def _holds(entry: CacheEntry | None, key: ForecastKey) -> bool:
-    """Return whether an entry is still the one for a key; a forecast that failed is tried again."""
-    return entry is not None and entry.key == key and (entry.issued is not None or key.as_of is None)
-
-
-def _notify(session: Session, forecasts: Sequence[IssuedForecast]) -> None:
-    """Notify other processes which links have a new forecast; where slots differ widely, that any link may."""
-    by_slot: dict[int, list[int]] = {}
-    for one in forecasts:
-        by_slot.setdefault(one.as_of, []).append(one.link.link_key)
-    if len(by_slot) <= MOST_SLOTS:
-        for as_of, link_keys in by_slot.items():
-            record_change(session, Change.FORECASTS, link_keys, as_of)
-
-
 def _count_degraded(forecasts: Sequence[IssuedForecast]) -> None:
     for kind, n in Counter(one.degradation for one in forecasts if one.degradation is not None).items():
         metrics.FORECASTS_DEGRADED.labels(kind).inc(n)
+
+
+ForecastCacheDep = Annotated[ForecastCache, Depends(from_state("forecast_cache"))]

@@ -1,4 +1,4 @@
-"""Why a forecast is what it is: when it looked like this before, and which lags matter."""
+"""Why a forecast is what it is: when it looked like this before, and which lags or context matter."""
 
 from __future__ import annotations
 
@@ -10,39 +10,120 @@ import numpy as np
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from app.core.times import instant_of
+from app.core.database import reading
+from app.core.errors import Conflict, Invalid, no_link
+from app.core.times import instant_of, unix_seconds
 from app.counts.tables import Count
+from app.forecasts.cache import CacheEntry, ForecastCache
 from app.forecasts.compute import Forecaster
-from app.forecasts.issued_forecast import IssuedForecast
-from app.forecasts.lag_windows import HORIZONS
-from app.forecasts.network_context import NetworkRows
+from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, IssuedForecast, link_document
+from app.forecasts.lag_models import lag_window
+from app.forecasts.network_forecaster import NetworkRows, too_many_gaps
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
-from app.links.queries import LinkInfo, link_keys
+from app.links.queries import LinkInfo, link_keys, link_or_404
 from app.registry.show import lag_weights
 from model.estimators.kernel import Array, Rows
+from model.link_model.lag_window import TooManyGaps
 from model.link_model.trained_model import TrainedModel, level_of
 from model.network_model.local_memory import LocalMemory
 from model.network_model.network import NetworkModel
 
 DECIMALS = 3
+MOST_NEIGHBOURS = 12
+MOST_LAGS = 12
 
 
-def explain_network(session: Session, link: LinkInfo, model: NetworkModel, rows: NetworkRows) -> Explanation:
-    """Explain a forecast that was made from these rows."""
+def explained_forecast(
+    cache: ForecastCache, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool
+) -> Document:
+    """Return one link's forecast with its reasons, or as of a past slot, which is computed and not stored."""
+    entry = cache.look_up([link_id]).get(link_id)
+    if entry is None:
+        raise no_link(link_id)
+    with reading(cache.engine) as session:
+        if as_of is None:
+            forecast, age = cache.current(entry)
+        else:
+            link = link_or_404(session, link_id)
+            slot = _past_slot(entry, as_of)
+            forecast = next(iter(cache.forecaster.compute(session, [link], {link.link_key: slot})), None)
+            age = max(0, cache.now() - slot - link.slot_seconds)
+        if forecast is None:
+            raise entry.missing()
+        document = link_document(forecast, horizons, age)
+        if with_reasons:
+            explanation = explain(session, cache.forecaster, forecast)
+            document["explanation"] = None if explanation is None else explanation.model_dump(mode="json")
+        return document
+
+
+def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
+    slot, link, newest = unix_seconds(as_of), entry.key.link, entry.key.as_of
+    if slot % link.slot_seconds or as_of.microsecond:
+        raise Invalid.field(
+            "as_of", as_of.isoformat(), f"must lie on the link's grid of {link.slot_minutes}-minute slots"
+        )
+    if newest is None:
+        raise entry.missing()
+    if slot > newest:
+        raise Conflict(f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}")
+    return slot
+
+
+def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
+    """Explain a forecast; None where no trained model made it, or where corrections left too many gaps since."""
+    request = forecaster.request_again(session, issued)
+    loaded = request.loaded
+    if loaded is None or loaded.version != issued.model_version or issued.method == PROFILE:
+        return None
+    if isinstance(model := loaded.model, NetworkModel):
+        rows = forecaster.networks.rows(session, [(request, model)])
+        return None if too_many_gaps(rows.filled[0]) else _explain_network(session, issued.link, model, rows)
+    try:
+        window = lag_window(session, request, model)
+    except TooManyGaps:
+        return None
+    return _explain_lags(issued.link, model, window, datetime.fromisoformat(loaded.trained_from))
+
+
+def _explain_lags(link: LinkInfo, model: TrainedModel, window: Array, trained_from: datetime) -> Explanation:
+    rows, weights = model.neighbors(window)
+    followed = _continuations(model, window, rows[0])
+    order = np.argsort(-weights[0], kind="stable")[:MOST_NEIGHBOURS]
+    neighbours = [
+        Neighbour(
+            link_id=link.link_id,
+            slot_start=trained_from + int(model.positions[rows[0][i]]) * timedelta(seconds=link.slot_seconds),
+            weight=round(float(weights[0][i]), 6),
+            counts=_rounded(followed[i]),
+        )
+        for i in order
+    ]
+    return Explanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
+
+
+def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
+    """Return the counts that each neighbour adds to the forecast, (k, horizons), its level exchanged for today's."""
+    level = level_of((window - model.center) / model.scale, model.window)
+    followed = model.continuations.values(rows) + level[:, None] * model.level_shares
+    return np.asarray(np.maximum(followed * model.scale + model.center, 0.0)[:, :HORIZONS])
+
+
+def _explain_network(session: Session, link: LinkInfo, model: NetworkModel, rows: NetworkRows) -> Explanation:
     own, network = model.shares.tolist()
     moments = _moments(model, rows)
     came = _counts(session, link, model, moments)
-    missed = _missed(model, moments)
     return Explanation(
         neighbours=[
             Neighbour(
                 link_id=model.network.link_ids[moment.link],
                 slot_start=instant_of(moment.slot * link.slot_seconds),
                 weight=round(moment.weight, 6),
-                counts=came[i],
-                missed=missed[i],
+                counts=counts,
+                # The errors of the base after that moment, in vehicles of the requested link.
+                missed=_rounded(moment.memory.missed.values(np.array([moment.row]))[0, :HORIZONS] * model.scale),
             )
-            for i, moment in enumerate(moments)
+            for moment, counts in zip(moments, came, strict=True)
         ],
         lags=[],
         rank=model.rank,
@@ -60,17 +141,17 @@ class _Moment(NamedTuple):
 
     @property
     def link(self) -> int:
-        """Place of its link in the network."""
+        """Return the place of its link in the network."""
         return int(self.memory.links[self.row])
 
     @property
     def slot(self) -> int:
-        """Number of the slot that followed it."""
+        """Return the number of the slot that followed it."""
         return int(self.memory.slots[self.row])
 
 
 def _moments(model: NetworkModel, rows: NetworkRows) -> list[_Moment]:
-    """Find the moments that weigh most; where no memory has a share, the link's own with their shares of it."""
+    """Return the moments that weigh most; where no memory has a share, the link's own with their shares of it."""
     network = model.network
     query = network.projected(network.base.standardised(rows.columns[0], 1))[0]
     shares = model.shares.tolist() if model.shares.any() else [1.0, 0.0]
@@ -83,35 +164,24 @@ def _moments(model: NetworkModel, rows: NetworkRows) -> list[_Moment]:
     return sorted(found, key=lambda moment: -moment.weight)[:MOST_NEIGHBOURS]
 
 
-def _missed(model: NetworkModel, moments: Sequence[_Moment]) -> list[list[float | None]]:
-    """Return the errors of the base after each moment, in vehicles of the requested link."""
-    found = [moment.memory.missed.values(np.array([moment.row]))[0, :HORIZONS] * model.scale for moment in moments]
-    return [[None if np.isnan(value) else round(value, DECIMALS) for value in row.tolist()] for row in found]
-
-
 def _counts(
     session: Session, link: LinkInfo, model: NetworkModel, moments: Sequence[_Moment]
 ) -> list[list[float | None]]:
-    """Look up what came after each moment, as its link counted."""
+    """Read what came after each moment, as its link counted."""
+    if not moments:
+        return []
     ids = model.network.link_ids
     keys = link_keys(session, {ids[moment.link] for moment in moments})
-    spans = []
-    for moment in moments:
-        key, first = keys.get(ids[moment.link]), moment.slot * link.slot_seconds
-        if key is not None:
-            last = first + (HORIZONS - 1) * link.slot_seconds
-            spans.append(and_(Count.link_key == key, Count.slot_start.between(first, last)))
-    if not spans:
-        return [[None] * HORIZONS for _ in moments]
-    question = select(Count.link_key, Count.slot_start, Count.count).where(or_(*spans))
-    came = {(key, slot): float(count) for key, slot, count in session.execute(question)}
-    return [
-        [
-            came.get((keys.get(ids[moment.link], -1), (moment.slot + ahead) * link.slot_seconds))
-            for ahead in range(HORIZONS)
-        ]
+    wanted = [
+        [(keys.get(ids[moment.link], -1), (moment.slot + ahead) * link.slot_seconds) for ahead in range(HORIZONS)]
         for moment in moments
     ]
+    spans = [
+        and_(Count.link_key == key, Count.slot_start.between(first, last)) for (key, first), *_, (_, last) in wanted
+    ]
+    query = select(Count.link_key, Count.slot_start, Count.count).where(or_(*spans))
+    came = {(key, slot): float(count) for key, slot, count in session.execute(query)}
+    return [[came.get(slot) for slot in slots] for slots in wanted]
 
 
 def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
@@ -119,7 +189,7 @@ def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
     network, base, scale = model.network, model.network.base, model.scale
     standardised = base.standardised(rows.columns[0], 1)
     adds = standardised[0] * (base.weights[0] + model.own[0]) * scale
-    issued: dict[str, float] = {"usual": float(rows.usual[0, 0]) * scale + model.center}
+    issued: dict[str, float] = {"usual": float(rows.profile[0, 0]) * scale + model.center}
     for (part, _), value in zip(network.parts.columns, adds.tolist(), strict=True):
         issued[part] = issued.get(part, 0.0) + value
     issued["offset"] = float(base.offset[0]) * scale
@@ -127,41 +197,5 @@ def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
     return [ContextShare(part=part, vehicles=round(value, DECIMALS + 3)) for part, value in issued.items()]
 
 
-MOST_NEIGHBOURS = 12
-MOST_LAGS = 12
-
-
-def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
-    """Explain a forecast; None where no trained model made it."""
-    loaded = forecaster.model_of(session, issued)
-    if loaded is None:
-        return None
-    model = loaded.model
-    if isinstance(model, NetworkModel):
-        context = forecaster.rows_of(session, issued, model)
-        return None if context is None else explain_network(session, issued.link, model, context)
-    window = forecaster.window_of(session, issued, loaded, model)
-    if window is None:
-        return None
-    rows, weights = model.neighbors(window)
-    began = datetime.fromisoformat(loaded.trained_from)
-    followed = _continuations(model, window, rows[0])
-    order = np.argsort(-weights[0], kind="stable")[:MOST_NEIGHBOURS]
-    length = timedelta(seconds=issued.link.slot_seconds)
-    neighbours = [
-        Neighbour(
-            link_id=issued.link.link_id,
-            slot_start=began + int(model.positions[rows[0][i]]) * length,
-            weight=round(float(weights[0][i]), 6),
-            counts=[None if np.isnan(value) else round(float(value), 3) for value in followed[i]],
-        )
-        for i in order
-    ]
-    return Explanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
-
-
-def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
-    """Return the counts that each neighbour lends to the forecast, (k, horizons), its level exchanged for today's."""
-    level = level_of((window - model.center) / model.scale, model.window)
-    followed = model.continuations.values(rows) + level[:, None] * model.level_shares
-    return np.asarray(np.maximum(followed * model.scale + model.center, 0.0)[:, :HORIZONS])
+def _rounded(values: Array) -> list[float | None]:
+    return [None if np.isnan(value) else round(value, DECIMALS) for value in values.tolist()]

@@ -1,19 +1,23 @@
-"""A link's forecast as it is stored and served, and why it may be worse than the evidence allows."""
+"""A link's forecast: as it is requested, as an expert computes it, and as it is stored, served and written as JSON."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.forecasts.lag_windows import HORIZONS
-from app.forecasts.profile_fallback import ForecastValues
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
+from app.registry.loaded_models import Loaded
 
 Array = NDArray[np.float64]
+Document = dict[str, Any]
 
+HORIZONS = 4  # slots ahead that are served
 PROFILE, LAST_COUNT = "profile", "last_count"
 DECIMALS = 3
 
@@ -39,13 +43,40 @@ class Reason(NamedTuple):
 
 NO_MODEL = Reason(Degradation.NO_MODEL, "the link has no trained model")
 MODEL_WITHDRAWN = Reason(Degradation.NO_MODEL, "the link's trained model was withdrawn")
-WITHOUT_MODEL = (None, NO_MODEL.text, MODEL_WITHDRAWN.text)  # reasons of a link that has no active model
 NO_PROFILE = Reason(Degradation.NO_PROFILE, "there is no profile: its latest weeks have too few counts")
 
 
 def reason_without_model(link: LinkInfo) -> Reason | None:
     """Return why a link without an active model is degraded; None where its profile won on held-out days."""
     return {PROFILE_WON: None, WITHDRAWN: MODEL_WITHDRAWN}.get(link.choice or "", NO_MODEL)
+
+
+class ForecastRequest(NamedTuple):
+    """A link to forecast, with the model to use, and the reason if that is not the active one."""
+
+    link: LinkInfo
+    as_of: int  # Unix seconds of the newest slot known
+    loaded: Loaded | None = None
+    reason: Reason | None = None
+
+    @property
+    def version(self) -> int:
+        """Return the version of the model; 0 without one."""
+        return self.loaded.version if self.loaded else 0
+
+
+class ModelForecast(NamedTuple):
+    """What an expert expects of a link's next slots; intervals are None where too little is known."""
+
+    method: str
+    version: int  # of the trained model; 0 without one
+    level: float
+    expected: Array
+    lower: Array | None
+    upper: Array | None
+    profile: Array | None  # of the same slots
+    filled_lags: int = 0
+    reason: Reason | None = None
 
 
 class IssuedForecast(NamedTuple):
@@ -61,7 +92,7 @@ class IssuedForecast(NamedTuple):
     expected: list[float]
     lower: list[float | None]
     upper: list[float | None]
-    usual: list[float | None]
+    profile: list[float | None]
     issued_at: int  # microseconds since 1970
     first_slot: int | None = None  # of horizon 1, where that is not the slot after ``as_of``
     degradation: Degradation | None = None  # kind of the reason; not stored
@@ -72,36 +103,29 @@ class IssuedForecast(NamedTuple):
         first = self.as_of + seconds if self.first_slot is None else self.first_slot
         return range(first, first + len(self.expected) * seconds, seconds)
 
-
-class ModelForecast(NamedTuple):
-    """A forecast with the method that produced it and the reason for any fallback."""
-
-    version: int
-    method: str
-    reason: Reason | None
-    filled_lags: int
-    level: float
-    values: ForecastValues
-    usual: Array | None
+    def identity(self) -> tuple[object, ...]:
+        """Return what no other forecast has, to compare forecasts and to derive entity tags from."""
+        source = (self.as_of, self.model_version, self.degraded_reason, self.issued_at)
+        return (self.link.link_id, self.link.link_key, *source)
 
 
-def issued_forecast(link: LinkInfo, newest: int, forecast: ModelForecast, issued_at: int) -> IssuedForecast:
+def issue(link: LinkInfo, as_of: int, forecast: ModelForecast, issued_at: int) -> IssuedForecast:
     """Return a computed forecast as it is stored, rounded."""
-    values, reason = forecast.values, forecast.reason
+    kind, text = forecast.reason or (None, None)
     return IssuedForecast(
         link,
-        newest,
+        as_of,
         forecast.version,
         forecast.method,
-        None if reason is None else reason.text,
+        text,
         forecast.filled_lags,
         forecast.level,
-        _rounded(values.expected),
-        _or_none(values.lower),
-        _or_none(values.upper),
-        _or_none(forecast.usual),
+        _rounded(forecast.expected),
+        _rounded_or_none(forecast.lower),
+        _rounded_or_none(forecast.upper),
+        _rounded_or_none(forecast.profile),
         issued_at,
-        degradation=None if reason is None else reason.kind,
+        degradation=kind,
     )
 
 
@@ -109,5 +133,55 @@ def _rounded(values: Array) -> list[float]:
     return [round(value, DECIMALS) for value in values[:HORIZONS].tolist()]
 
 
-def _or_none(values: Array | None) -> list[float | None]:
+def _rounded_or_none(values: Array | None) -> list[float | None]:
     return [None] * HORIZONS if values is None else [*_rounded(values)]
+
+
+def encode(document: Document) -> bytes:
+    """Encode a document as compact JSON."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def link_document(issued: IssuedForecast, horizons: int, age: int, *, stale: bool = False) -> Document:
+    """Return the document of one link's forecasts; ``age`` is that of its newest count, in seconds."""
+    return {"link_id": issued.link.link_id, "stale": stale, "forecasts": _items(issued, horizons, age)}
+
+
+def listed_document(issued: IssuedForecast, horizons: int, age: int) -> Document:
+    """Return the document of a link's forecasts as one of many."""
+    status = "degraded" if issued.degraded_reason else "ok"
+    return {"link_id": issued.link.link_id, "status": status, "forecasts": _items(issued, horizons, age)}
+
+
+def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
+    slots = issued.slots()
+    return [
+        {
+            "horizon": h + 1,
+            "slot_start": _rfc_3339(slot),
+            "expected_count": issued.expected[h],
+            "lower": issued.lower[h],
+            "upper": issued.upper[h],
+            "level": issued.level,
+            "flow": round(issued.expected[h] * 3600 / slots.step, 3),
+            "as_of_slot": _rfc_3339(issued.as_of),
+            "issued_at": _rfc_3339_micros(issued.issued_at),
+            "method": issued.method,
+            "degraded_reason": issued.degraded_reason,
+            "filled_lags": issued.filled_lags,
+            "data_age_seconds": age,
+            "model_version": issued.model_version or None,
+        }
+        for h, slot in enumerate(slots[:horizons])
+    ]
+
+
+@lru_cache(maxsize=256)  # all links of a batch share their slots and the time of issue
+def _rfc_3339(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@lru_cache(maxsize=256)
+def _rfc_3339_micros(microseconds: int) -> str:
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

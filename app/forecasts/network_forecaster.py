@@ -1,127 +1,228 @@
-"""Compute forecasts from network models, all links of a network together."""
+"""Forecasts of network models, all links of a network together.
+
+A row of context needs the network's mean deviation from its profile, slot by slot, and so the counts of all links.
+Deviations of slots that are over are kept for a while. So of most slots only the counts of the requested links are
+read; all links' are read of the newest slots, whose counts keep coming in, and of those that are not kept.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
+from weakref import finalize
+from zoneinfo import ZoneInfo
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.forecasts.issued_forecast import Degradation, Reason
-from app.forecasts.network_context import NetworkRows, rows_of
-from app.forecasts.network_deviations import NetworkDeviationCache
-from app.forecasts.profile_fallback import ForecastValues
-from app.links.queries import LinkInfo
-from model.link_model.lag_window import TooManyGaps
-from model.link_model.profile import Array
-from model.network_model.context import MOST_FILLED, RECENT
+from app.core.network_calendar import network_calendar
+from app.core.slots import SlotGrid
+from app.counts.queries import counts_between
+from app.forecasts.issued_forecast import HORIZONS, Array, Degradation, ForecastRequest, ModelForecast, Reason
+from app.links.queries import link_keys
+from model.network_model.context import MOST_FILLED, NEIGHBOUR_LAGS, RECENT, moment
+from model.network_model.deviations import mean_deviation
 from model.network_model.forecast_each import forecast_network
-from model.network_model.network import NetworkModel
+from model.network_model.network import Network, NetworkModel, source_of
+from model.network_model.series import NetworkCalendar
+
+Slots = NDArray[np.int64]
+Group = Sequence[tuple[ForecastRequest, NetworkModel]]  # of one network, as of one slot
+
+PAST_DAYS = 8  # a week ago, whatever the clocks did since
+CALENDARS = 64  # that are kept: one for each network and newest slot of late
+NEWEST = max(4, NEIGHBOUR_LAGS)  # slots whose deviations are never kept; related links' lags are among them
+KEPT_SECONDS = 600.0  # after which corrected and late counts are seen
+MOST_KEPT = 2048  # slots of a network; eight days as of some hundred different slots need fewer
+NO_LINK = -1  # the key of a link that was deleted since the network learnt it
 
 log = logging.getLogger("flowcast.forecasts")
 
 
-class ForecastRequest(NamedTuple):
-    """A link of a network, its model, and its newest slot in Unix seconds."""
+class NetworkRows(NamedTuple):
+    """Rows of context of several links of one network."""
 
-    link: LinkInfo
-    model: NetworkModel
-    newest: int
-
-
-class NetworkForecast(NamedTuple):
-    """A model's forecast of the next slots, their profile, and how many recent slots had no count."""
-
-    values: ForecastValues
-    usual: Array
-    filled: int
+    columns: list[Array]  # by horizon, (n_links, n_columns)
+    profile: Array  # (n_links, n_horizons), in units of the links' scales
+    filled: list[int]  # of the recent slots, how many had no count
 
 
 @dataclass
+class _KnownNetwork:
+    """What is kept of a network, in its order of links: their keys, their scales, and mean deviations by slot."""
+
+    scale: Array
+    keys: Slots
+    keys_until: float = 0.0
+    deviations: dict[int, tuple[float, float]] = field(default_factory=dict)  # each with the time it is kept until
+
+
 class NetworkForecaster:
-    """Computes forecasts of network models, and keeps the deviations of their networks."""
+    """Computes forecasts of network models, and keeps the deviations of networks as long as these are in use."""
 
-    deviations: NetworkDeviationCache = field(default_factory=NetworkDeviationCache)
+    def __init__(self) -> None:
+        self._known: dict[int, _KnownNetwork] = {}  # by the identity of the network
+        self._lock = threading.Lock()
 
-    def compute(
-        self, session: Session, requests: Sequence[ForecastRequest]
-    ) -> tuple[dict[int, NetworkForecast], dict[int, Reason]]:
-        """Return forecasts by link key, and for the other links the reason why there is none."""
-        found: dict[int, NetworkForecast] = {}
-        reasons: dict[int, Reason] = {}
-        for group in _alike(requests):
-            self._compute_group(session, group, found, reasons)
-        return found, reasons
+    def compute(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, ModelForecast | Reason]:
+        """Return the forecasts of links with such a model, by link key, or the reasons why there is none."""
+        groups: dict[tuple[int, int, str, int], list[tuple[ForecastRequest, NetworkModel]]] = {}
+        for request in requests:
+            if request.loaded is not None and isinstance(model := request.loaded.model, NetworkModel):
+                key = (id(model.network), request.as_of, request.link.zone_name, request.link.slot_minutes)
+                groups.setdefault(key, []).append((request, model))
+        found: dict[int, ModelForecast | Reason] = {}
+        for group in groups.values():
+            found |= self._compute_group(session, group)
+        return found
 
-    def rows(self, session: Session, request: ForecastRequest) -> NetworkRows:
-        """Return the rows of context of one link, or raise where it has too many gaps."""
-        link, model, newest = request
-        rows = rows_of(session, self.deviations, [link], [model], newest)
-        if (reason := too_many_gaps(rows.filled[0])) is not None:
-            raise TooManyGaps(reason)
-        return rows
-
-    def _compute_group(
-        self,
-        session: Session,
-        group: Sequence[ForecastRequest],
-        found: dict[int, NetworkForecast],
-        reasons: dict[int, Reason],
-    ) -> None:
+    def _compute_group(self, session: Session, group: Group) -> dict[int, ModelForecast | Reason]:
         try:
-            self._forecast(session, group, found, reasons)
+            return self._forecast(session, group)
         except SQLAlchemyError:
             raise
         except Exception as problem:
             if len(group) > 1:  # one bad link must not spoil the forecasts of the others
-                for request in group:
-                    self._compute_group(session, [request], found, reasons)
-                return
-            log.exception("a link's context failed", extra={"link": group[0].link.link_id})
-            text = f"its context failed: {type(problem).__name__}"
-            reasons[group[0].link.link_key] = Reason(Degradation.FAILED, text)
+                alone = [self._compute_group(session, [one]) for one in group]
+                return {key: outcome for one in alone for key, outcome in one.items()}
+            request = group[0][0]
+            log.exception("a link's context failed", extra={"link": request.link.link_id})
+            return {request.link.link_key: Reason(Degradation.FAILED, f"its context failed: {type(problem).__name__}")}
 
-    def _forecast(
-        self,
-        session: Session,
-        group: Sequence[ForecastRequest],
-        found: dict[int, NetworkForecast],
-        reasons: dict[int, Reason],
-    ) -> None:
-        models = [request.model for request in group]
-        rows = rows_of(session, self.deviations, [request.link for request in group], models, group[0].newest)
-        forecasts = forecast_network(models, rows.columns, rows.usual)
-        scale = np.array([model.scale for model in models])[:, None]
-        center = np.array([model.center for model in models])[:, None]
-        usual = np.maximum(rows.usual * scale + center, 0.0)
-        for i, request in enumerate(group):
-            key, gaps = request.link.link_key, too_many_gaps(rows.filled[i])
-            if gaps is not None:
-                reasons[key] = Reason(Degradation.GAPS, gaps)
+    def _forecast(self, session: Session, group: Group) -> dict[int, ModelForecast | Reason]:
+        models = [model for _, model in group]
+        rows = self.rows(session, group)
+        forecasts = forecast_network(models, rows.columns, rows.profile)
+        found: dict[int, ModelForecast | Reason] = {}
+        for i, (request, model) in enumerate(group):
+            if (gaps := too_many_gaps(rows.filled[i])) is not None:
+                found[request.link.link_key] = gaps
             elif not np.isfinite(forecasts.expected[i]).all():
-                reasons[key] = Reason(Degradation.NO_PROFILE, "its network has no profile of it")
+                found[request.link.link_key] = Reason(Degradation.NO_PROFILE, "its network has no profile of it")
             else:
-                values = ForecastValues(forecasts.expected[i], forecasts.lower[i], forecasts.upper[i])
-                found[key] = NetworkForecast(values, usual[i], rows.filled[i])
+                assert model.bands is not None
+                found[request.link.link_key] = ModelForecast(
+                    model.algorithm,
+                    request.version,
+                    model.bands.level,
+                    forecasts.expected[i],
+                    forecasts.lower[i],
+                    forecasts.upper[i],
+                    np.maximum(rows.profile[i] * model.scale + model.center, 0.0),
+                    rows.filled[i],
+                    request.reason,
+                )
+        return found
+
+    def rows(self, session: Session, group: Group) -> NetworkRows:
+        """Compute the rows of context of links of one network as of one slot; no later count is read."""
+        request, network = group[0][0], group[0][1].network
+        grid, seconds = request.link.grid, request.link.slot_seconds
+        past = PAST_DAYS * grid.slots_per_day + RECENT
+        newest = request.as_of // seconds
+        first = newest + 1 - past
+        calendar = _calendar(grid, request.link.zone, first, past + HORIZONS + 1, network.holidays)
+        at = np.array([past])  # the first slot without a known count
+        horizons = range(1, HORIZONS + 1)
+        needed = np.unique(np.concatenate([moment(calendar, at, horizon).slots for horizon in horizons]))
+
+        links = np.array([model.link for _, model in group])
+        known = self._known_network(session, network)
+        keys = known.keys.copy()
+        keys[links] = [one.link.link_key for one, _ in group]  # a link may have been deleted and created again
+        deviations = self._kept_deviations(known, (needed + first).tolist(), newest)
+        is_kept = np.isin(needed + first, list(deviations))
+        of_all, of_requested = needed[~is_kept], needed[is_kept]  # the slots to read of all links, and of these
+        all_counts = _read_counts(session, keys, of_all + first, seconds)
+        profile = network.profile.expected_counts[:, calendar.weekday[of_all], calendar.slot_of_day[of_all]]
+        computed = mean_deviation((all_counts - profile) / known.scale[:, None])
+        deviations |= dict(zip((of_all + first).tolist(), computed.tolist(), strict=True))
+        self._keep_deviations(known, deviations, newest)
+
+        related = _with_related(network, links)
+        places = np.searchsorted(related, links)
+        counts = np.full((len(related), len(calendar)), np.nan)
+        counts[:, of_all] = all_counts[related]
+        counts[places[:, None], of_requested] = _read_counts(session, keys[links], of_requested + first, seconds)
+        by_place = {slot - first: deviation for slot, deviation in deviations.items()}
+        source = source_of(network, counts, calendar, related, by_place)
+        found = [source.rows(at, horizon, places) for horizon in horizons]
+        return NetworkRows(
+            [rows.columns[:, 0] for rows in found],
+            np.stack([rows.usual[:, 0] for rows in found], axis=1),
+            found[0].filled[:, 0].tolist(),
+        )
+
+    def _known_network(self, session: Session, network: Network) -> _KnownNetwork:
+        """Return what is kept of a network, with the keys that its links have now."""
+        with self._lock:
+            known = self._known.get(id(network))
+            if known is None:
+                known = self._known[id(network)] = _KnownNetwork(network.profile.scale, np.empty(0, dtype=np.int64))
+                finalize(network, self._known.pop, id(network), None)  # before another may have its identity
+        if time.monotonic() >= known.keys_until:
+            found = link_keys(session, network.link_ids)
+            known.keys = np.array([found.get(link_id, NO_LINK) for link_id in network.link_ids], dtype=np.int64)
+            known.keys_until = time.monotonic() + KEPT_SECONDS
+        return known
+
+    def _kept_deviations(self, known: _KnownNetwork, slots: Sequence[int], newest: int) -> dict[int, float]:
+        now = time.monotonic()
+        with self._lock:
+            found = {slot: known.deviations[slot] for slot in slots if slot in known.deviations}
+        return {slot: value for slot, (value, until) in found.items() if slot <= newest - NEWEST and now < until}
+
+    def _keep_deviations(self, known: _KnownNetwork, deviations: Mapping[int, float], newest: int) -> None:
+        now = time.monotonic()
+        with self._lock:
+            kept = {slot: one for slot, one in known.deviations.items() if now < one[1]}
+            for slot, value in deviations.items():
+                if slot <= newest - NEWEST:
+                    kept.setdefault(slot, (value, now + KEPT_SECONDS))
+            known.deviations = kept if len(kept) <= MOST_KEPT else {}
 
 
-def _alike(requests: Sequence[ForecastRequest]) -> list[list[ForecastRequest]]:
-    """Group requests whose rows can be computed together: of one network, as of one slot."""
-    groups: dict[tuple[int, int, str, int], list[ForecastRequest]] = {}
-    for request in requests:
-        link = request.link
-        key = (id(request.model.network), request.newest, link.zone_name, link.slot_minutes)
-        groups.setdefault(key, []).append(request)
-    return list(groups.values())
-
-
-def too_many_gaps(filled: int) -> str | None:
+def too_many_gaps(filled: int) -> Reason | None:
     """Return the reason not to use a model where too many recent counts are filled in; None where few are."""
     most = int(MOST_FILLED * RECENT)
     if filled <= most:
         return None
-    return f"{filled} of {RECENT} lags are missing; at most {most} may be filled"
+    return Reason(Degradation.GAPS, f"{filled} of {RECENT} lags are missing; at most {most} may be filled")
+
+
+@lru_cache(maxsize=CALENDARS)
+def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str) -> NetworkCalendar:
+    return network_calendar(grid, zone, first, n, holidays)
+
+
+def _with_related(network: Network, links: Slots) -> Slots:
+    """Return the places of links and of those at their junctions and upstream of them, in order."""
+    junction, upstream = network.others_at_junction(), network.upstream
+    places = set(links.tolist())
+    for link in links.tolist():
+        places.update(junction[link], upstream[link])
+    return np.array(sorted(places), dtype=np.int64)
+
+
+def _read_counts(session: Session, keys: Slots, slots: Slots, seconds: int) -> Array:
+    """Read the counts of links in slots, by their numbers in order, (n_links, n_slots); NaN where there is none.
+
+    Suspect counts are read as they are, as in a lag window; they are left out only of what is learnt from.
+    """
+    table = np.full((len(keys), len(slots)), np.nan)
+    order = np.argsort(keys)
+    ordered = keys[order]
+    existing = ordered[ordered != NO_LINK].tolist()
+    for run in np.split(slots, np.flatnonzero(np.diff(slots) > 1) + 1):  # of consecutive slots
+        if len(run):
+            rows = counts_between(session, existing, int(run[0]) * seconds, int(run[-1]) * seconds)
+            places = order[np.searchsorted(ordered, rows[:, 0])]
+            table[places, np.searchsorted(slots, rows[:, 1] // seconds)] = rows[:, 2]
+    return table

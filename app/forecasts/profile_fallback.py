@@ -1,7 +1,8 @@
-"""What to say where no trained model can: the usual count of the slot, or the last count."""
+"""Forecasts of links that no trained model can forecast: their profiles, or their last counts."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -11,7 +12,6 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -21,12 +21,23 @@ from app.core.slots import Calendar, SlotGrid
 from app.core.times import instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
 from app.counts.series import LinkSeries, series_of, slots_between
+from app.forecasts.issued_forecast import (
+    HORIZONS,
+    LAST_COUNT,
+    NO_PROFILE,
+    PROFILE,
+    Array,
+    Degradation,
+    ForecastRequest,
+    IssuedForecast,
+    ModelForecast,
+    Reason,
+    issue,
+)
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
-
-Array = NDArray[np.float64]
 
 DAYS = 28  # of counts that a profile is learnt from when no model brings one
 LEAST_DAYS = 2  # of counts, below which a mean of the past is worse than the last count
@@ -36,18 +47,7 @@ LINKS_AT_ONCE = 50  # links whose counts are read in one query: megabytes, and a
 RENEWAL_STEP = 900  # seconds between the renewals of two links with consecutive keys
 CALENDARS = 16  # that are kept: links of one zone whose newest slot is the same share two
 
-
-class ForecastValues(NamedTuple):
-    """Expected counts of the next slots, and the ends of their intervals, None where too little is known."""
-
-    expected: Array
-    lower: Array | None
-    upper: Array | None
-
-    @classmethod
-    def constant(cls, count: float, n: int) -> ForecastValues:
-        """Return the same count for n slots, without an interval."""
-        return cls(np.full(n, count), None, None)
+log = logging.getLogger("flowcast.forecasts")
 
 
 class LinkProfile(NamedTuple):
@@ -56,25 +56,18 @@ class LinkProfile(NamedTuple):
     profile: Profile
     bands: Bands | None
 
-    def at(self, link: LinkInfo, first: int, n: int) -> ForecastValues:
-        """Return the profile of n slots from ``first`` on, in Unix seconds, with its interval."""
-        calendar = _calendar(link.grid, link.zone, first // link.slot_seconds, n)
-        return _banded(self.profile.at(calendar.weekday, calendar.slot_of_day), self.bands)
-
-
-class Wanted(NamedTuple):
-    """A link whose profile is asked for as of a slot, with the profile and version of its trained model, if any."""
-
-    link: LinkInfo
-    newest: int
-    profile: Profile | None = None
-    version: int = 0
+    def forecast(self, link: LinkInfo, first: int, version: int, reason: Reason | None) -> ModelForecast:
+        """Return the profile of the slots from ``first`` on, in Unix seconds, with its interval."""
+        calendar = link_calendar(link, first, HORIZONS)
+        expected = self.profile.at(calendar.weekday, calendar.slot_of_day)
+        lower, upper = _interval(self.bands, expected[:, None])  # one band for all slots
+        return ModelForecast(PROFILE, version, LEVEL, expected, lower, upper, expected, reason=reason)
 
 
 class ProfileFallback:
     """Profiles of links, learnt from their latest weeks and kept for a day.
 
-    To learn one takes some milliseconds. Links therefore renew theirs at different times of the day, which spreads
+    Learning one takes some milliseconds. Links therefore renew theirs at different times of the day, which spreads
     the work of thousands of links over all batches of a day.
     """
 
@@ -83,46 +76,61 @@ class ProfileFallback:
         self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, LinkProfile]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, session: Session, wanted: Wanted) -> LinkProfile | LinkSeries:
-        """Return the profile of a link with its bands, or its last weeks while they have too few counts for one."""
-        return self.learn(wanted, self.look_up(session, [wanted])[wanted.link.link_key])
+    def __len__(self) -> int:
+        return len(self._kept)
 
-    def look_up(self, session: Session, wanted: Sequence[Wanted]) -> dict[int, LinkProfile | Rows]:
+    def compute(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, ModelForecast]:
+        """Return the forecasts of links by their profiles or else their last counts, by link key."""
+        found = {}
+        for begin in range(0, len(requests), LINKS_AT_ONCE):
+            part = requests[begin : begin + LINKS_AT_ONCE]
+            known = self.look_up(session, part)
+            for request in part:
+                try:
+                    found[request.link.link_key] = self._forecast(request, known[request.link.link_key])
+                except Conflict:
+                    raise
+                except Exception:  # one bad link must not spoil the response for the others
+                    log.exception("a link's forecast failed", extra={"link": request.link.link_id})
+        return found
+
+    def of(self, session: Session, request: ForecastRequest) -> LinkProfile | LinkSeries:
+        """Return the profile of a link with its bands, or its last weeks while they have too few counts for one."""
+        return self.learn(request, self.look_up(session, [request])[request.link.link_key])
+
+    def look_up(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, LinkProfile | Rows]:
         """Return the profiles of links that are in memory, and the counts to learn the others from, by link key."""
         found: dict[int, LinkProfile | Rows] = {}
         alike: dict[int, list[int]] = {}
-        for one in wanted:
-            if (known := self.in_memory(one.link, one.newest, one.version)) is not None:
-                found[one.link.link_key] = known
+        for request in requests:
+            if (known := self.in_memory(request.link, request.as_of, request.version)) is not None:
+                found[request.link.link_key] = known
             else:
-                alike.setdefault(one.newest, []).append(one.link.link_key)
-        for newest, link_keys in alike.items():
-            found |= counts_by_link(session, link_keys, newest - DAYS * 86400, newest)
+                alike.setdefault(request.as_of, []).append(request.link.link_key)
+        for as_of, link_keys in alike.items():
+            found |= counts_by_link(session, link_keys, as_of - DAYS * 86400, as_of)
         return found
 
-    def learn(self, wanted: Wanted, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
+    def learn(self, request: ForecastRequest, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
         """Return the profile of a link that was looked up, learnt and kept; its last weeks if these are too few."""
         if isinstance(known, LinkProfile):
             return known
-        link, newest, profile, version = wanted
-        series = series_of(link, known, slots_between(link, newest - DAYS * 86400, newest))
-        usual = learn_profile(series, profile)
-        if usual is None:  # not kept: the past of a link with too few counts may come in at any moment
+        link, as_of = request.link, request.as_of
+        series = series_of(link, known, slots_between(link, as_of - DAYS * 86400, as_of))
+        profile = learn_profile(series, request.loaded.model.profile if request.loaded else None)
+        if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
         with self._lock:
-            self._kept.setdefault(_key(link, newest, version), (newest, usual))
+            self._kept.setdefault(_kept_as(link, as_of, request.version), (as_of, profile))
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-        return usual
+        return profile
 
-    def in_memory(self, link: LinkInfo, newest: int, version: int) -> LinkProfile | None:
-        """Return the profile of a link if it was learnt already, from no later counts than ``newest``."""
+    def in_memory(self, link: LinkInfo, as_of: int, version: int) -> LinkProfile | None:
+        """Return the profile of a link if it was learnt already, from no later counts than ``as_of``."""
         with self._lock:
-            kept = self._kept.get(_key(link, newest, version))
-        return kept[1] if kept is not None and kept[0] <= newest else None
-
-    def __len__(self) -> int:
-        return len(self._kept)
+            kept = self._kept.get(_kept_as(link, as_of, version))
+        return kept[1] if kept is not None and kept[0] <= as_of else None
 
     def learn_ahead(self, engine: Engine, over: Callable[[], bool]) -> None:
         """Learn the profiles of links without a model before they are needed, and rest for as long as each part took.
@@ -134,37 +142,60 @@ class ProfileFallback:
             modelled = active_models(session)
             links = {link.link_key: link for link in all_links(session) if link.link_key not in modelled}
             newest = newest_slots(session, list(links))
-        wanted = [Wanted(links[key], newest[key]) for key in sorted(newest, reverse=True)[:MOST_KEPT]]
-        for begin in range(0, len(wanted), LINKS_AT_ONCE):
+        requests = [ForecastRequest(links[key], newest[key]) for key in sorted(newest, reverse=True)[:MOST_KEPT]]
+        for begin in range(0, len(requests), LINKS_AT_ONCE):
             if over():
                 return
             began = time.monotonic()
+            part = requests[begin : begin + LINKS_AT_ONCE]
             with reading(engine) as session:
-                part = wanted[begin : begin + LINKS_AT_ONCE]
                 known = self.look_up(session, part)
-            for one in part:
-                self.learn(one, known[one.link.link_key])
+            for request in part:
+                self.learn(request, known[request.link.link_key])
             time.sleep(time.monotonic() - began)
 
+    def _forecast(self, request: ForecastRequest, known: LinkProfile | Rows) -> ModelForecast:
+        profile = self.learn(request, known)
+        if isinstance(profile, LinkSeries):
+            return last_count(profile, request.as_of, request.reason or NO_PROFILE)
+        first = request.as_of + request.link.slot_seconds
+        return profile.forecast(request.link, first, request.version, request.reason)
 
-def _key(link: LinkInfo, newest: int, version: int) -> tuple[LinkInfo, int, int]:
-    # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
-    return link, (newest + RENEWAL_STEP * link.link_key) // 86400, version
+
+class LateFallback(NamedTuple):
+    """What replaces the forecast of a link whose counts stopped coming: its profile, or else its last count."""
+
+    version: int  # of the trained model that the profile belongs to; 0 for none
+    profile: LinkProfile | None
+    last_count: float = 0.0
+
+    def forecast(self, issued: IssuedForecast, now: int, minutes: int) -> IssuedForecast:
+        """Return the forecast that replaces an issued one, from the slot that contains now on; it is never stored."""
+        link = issued.link
+        first = now - now % link.slot_seconds
+        reason = Reason(Degradation.STALE, f"no count has come for more than {minutes} minutes")
+        if self.profile is None:
+            # Without an interval: errors of the last count are known for the next few slots only.
+            expected = np.full(HORIZONS, self.last_count)
+            forecast = ModelForecast(LAST_COUNT, 0, LEVEL, expected, None, None, None, reason=reason)
+        else:
+            forecast = self.profile.forecast(link, first, self.version, reason)
+        return issue(link, issued.as_of, forecast, time.time_ns() // 1000)._replace(first_slot=first)
 
 
-def last_count(series: LinkSeries, newest: int, n: int) -> ForecastValues:
-    """Return the last count as forecast of the next n slots, with an interval from the errors of such forecasts."""
+def last_count(series: LinkSeries, as_of: int, reason: Reason | None = None) -> ModelForecast:
+    """Return the last count as forecast of the next slots, with an interval from the errors of such forecasts."""
     counts = series.counts
     known = counts[~np.isnan(counts)]
-    if not len(known):  # asked as of a slot that no count came near
-        raise Conflict(
-            f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(newest).isoformat()}"
-        )
-    expected = np.full(n, known[-1])
-    came = np.full((len(counts), n), np.nan)
-    for horizon in range(1, n + 1):
+    if not len(known):  # as of a slot that no count came near
+        raise Conflict(f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(as_of).isoformat()}")
+    expected = np.full(HORIZONS, known[-1])
+    came = np.full((len(counts), HORIZONS), np.nan)
+    for horizon in range(1, HORIZONS + 1):
         came[: len(counts) - horizon, horizon - 1] = counts[horizon:]
-    return _banded(expected, _bands(np.repeat(counts[:, None], n, axis=1), came))
+    bands = _learn_bands(np.repeat(counts[:, None], HORIZONS, axis=1), came)
+    lower, upper = _interval(bands, expected[None, :])  # a band for each horizon
+    return ModelForecast(LAST_COUNT, 0, LEVEL, expected, lower, upper, None, reason=reason)
 
 
 def learn_profile(series: LinkSeries, profile: Profile | None) -> LinkProfile | None:
@@ -176,7 +207,13 @@ def learn_profile(series: LinkSeries, profile: Profile | None) -> LinkProfile | 
     calendar = _calendar(series.grid, series.zone, series.first, len(series))
     if profile is None:
         profile = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
-    return LinkProfile(profile, _bands(profile.at(calendar.weekday, calendar.slot_of_day)[:, None], sound[:, None]))
+    expected = profile.at(calendar.weekday, calendar.slot_of_day)
+    return LinkProfile(profile, _learn_bands(expected[:, None], sound[:, None]))
+
+
+def link_calendar(link: LinkInfo, first: int, n: int) -> Calendar:
+    """Return the calendar of n slots from the one that starts at ``first``, in Unix seconds, by the link's clock."""
+    return _calendar(link.grid, link.zone, first // link.slot_seconds, n)
 
 
 @lru_cache(maxsize=CALENDARS)
@@ -184,18 +221,21 @@ def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int) -> Calendar:
     return grid.calendar(first, n, zone)
 
 
-def _bands(expected: Array, came: Array) -> Bands | None:
+def _learn_bands(expected: Array, came: Array) -> Bands | None:
     try:
         return Bands.learn(expected, came, LEVEL)
-    except ValueError:  # too few errors to say how large they are
+    except ValueError:  # too few errors to know how large they are
         return None
 
 
-def _banded(expected: Array, bands: Bands | None) -> ForecastValues:
+def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array | None]:
+    """Return the ends of the intervals around expected counts, (n, 1) or (1, n), as ``Bands.around`` takes them."""
     if bands is None:
-        return ForecastValues(expected, None, None)
-    if len(bands.edges) == 1:  # one band for all horizons
-        lower, upper = bands.around(expected[:, None])
-        return ForecastValues(expected, lower[:, 0], upper[:, 0])
-    lower, upper = bands.around(expected[None, :])
-    return ForecastValues(expected, lower[0], upper[0])
+        return None, None
+    lower, upper = bands.around(expected)
+    return lower.ravel(), upper.ravel()
+
+
+def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:
+    # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
+    return link, (as_of + RENEWAL_STEP * link.link_key) // 86400, version

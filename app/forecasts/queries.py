@@ -2,69 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import and_, select, tuple_
+from sqlalchemy import Row, and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.core.database import array_text
+from app.core.database import array_text, in_values
 from app.core.partitions import ensure_months
 from app.core.times import Span
 from app.counts.queries import newest_by_link
 from app.counts.tables import Count
-from app.forecasts.issued_forecast import PROFILE, WITHOUT_MODEL, IssuedForecast, reason_without_model
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS, PROFILE, IssuedForecast, reason_without_model
 from app.forecasts.tables import METHODS, Forecast
 from app.links.queries import LinkInfo
 
-COLUMNS = (
+_COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
     "degraded_reason, filled_lags, issued_at"
 )
 _KEY = "link_key, slot_start, horizon, model_version"
-_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.removeprefix(f"{_KEY}, ").split(", "))
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.removeprefix(f"{_KEY}, ").split(", "))
 # Only of links that exist: one may have been deleted since its counts were read. A forecast that was issued before
 # stays, unless the link's zone or counts changed since.
 _SAVE = (
-    f"INSERT INTO forecasts ({COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "  # nosec B608
+    f"INSERT INTO forecasts ({_COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "  # nosec B608
     "WHERE forecasts.issued_at < (SELECT forecasts_valid_from FROM links WHERE links.link_key = excluded.link_key)"
 )
-_THERE = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
-_SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_THERE}")
-_ARRAYS = (  # constants of ours
+_EXISTS = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
+_SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_EXISTS}")
+_ARRAYS = (  # constants only
     "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
     "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[]) "
-    f"AS issued ({COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"  # nosec B608
+    f"AS issued ({_COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"  # nosec B608
 )
 _EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
 _POSTGRESQL = f"WITH existing AS MATERIALIZED ({_EXISTING}) {_SAVE.format(rows=_ARRAYS)}"
-# The slots are named as a span as well, without which SQLite would read all forecasts of a link.
-_AS_OF = "slot_start BETWEEN {0} AND {0} AND slot_start - horizon * {0} = {0}"
-_WHERE = f"WHERE {{many}} AND {_AS_OF} ORDER BY link_key, model_version, horizon"
-_ISSUED = f"SELECT {COLUMNS} FROM forecasts {_WHERE}"  # nosec B608 # constants of ours
-_ISSUED_SQLITE = _ISSUED.format("?", many="link_key IN (SELECT value FROM json_each(?))")
-_ISSUED_POSTGRESQL = _ISSUED.format("%s", many="link_key = ANY (%s::int[])")
-
-
-class PastForecast(NamedTuple):
-    """A forecast as it was issued, and the count that came."""
-
-    slot_start: int
-    horizon: int
-    model_version: int
-    expected: float
-    lower: float | None
-    upper: float | None
-    level: float
-    method: str
-    degraded_reason: str | None
-    filled_lags: int
-    issued_at: int
-    came: int | None
-    quality: int | None
 
 
 def save_forecasts(session: Session, forecasts: Iterable[IssuedForecast]) -> bool:
@@ -100,7 +75,7 @@ def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
             issued.lower[h],
             issued.upper[h],
             issued.level,
-            issued.usual[h],
+            issued.profile[h],
             method,
             issued.degraded_reason,
             issued.filled_lags,
@@ -113,58 +88,49 @@ def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
 def stored_forecasts(
     session: Session, links: Sequence[LinkInfo], as_of: dict[int, int]
 ) -> dict[tuple[int, int], IssuedForecast]:
-    """Return the forecasts that were issued from the slots ``as_of``, by link key and model version."""
+    """Return the forecasts that were issued from the slots ``as_of``, by link key and model version.
+
+    One that was issued before the link's zone or counts changed is left out.
+    """
     alike: dict[tuple[int, int], dict[int, LinkInfo]] = {}
     for link in links:
         alike.setdefault((as_of[link.link_key], link.slot_seconds), {})[link.link_key] = link
     found: dict[tuple[int, int], IssuedForecast] = {}
     for (newest, seconds), by_key in alike.items():
-        parts: dict[tuple[int, int], list[tuple[Any, ...]]] = {}
-        for row in _issued(session, list(by_key), newest, seconds):
-            parts.setdefault((row[0], row[3]), []).append(row)
-        for (key, version), rows in parts.items():
-            if len(rows) == HORIZONS and is_served(by_key[key], rows[0]):
-                found[key, version] = forecast_of_rows(by_key[key], newest, rows)
+        query = select(Forecast.__table__).where(
+            in_values(Forecast.link_key, by_key),
+            # As a span as well, without which SQLite would read all forecasts of a link.
+            Forecast.slot_start.between(newest + seconds, newest + HORIZONS * seconds),
+            Forecast.slot_start - Forecast.horizon * seconds == newest,
+        )
+        rows = session.execute(query.order_by(Forecast.link_key, Forecast.model_version, Forecast.horizon))
+        for (key, version), group in groupby(rows, key=itemgetter(0, 3)):
+            link, horizons = by_key[key], list(group)
+            if len(horizons) == HORIZONS and horizons[0].issued_at >= link.forecasts_valid_from:
+                found[key, version] = _issued_forecast(link, newest, horizons)
     return found
 
 
-def _issued(session: Session, keys: list[int], newest: int, seconds: int) -> list[tuple[Any, ...]]:
-    """Read the rows of forecasts that were issued from one slot."""
-    as_of = (newest + seconds, newest + HORIZONS * seconds, seconds, newest)  # the parameters of _AS_OF
-    connection = session.connection()
-    if connection.dialect.name == "postgresql":
-        result = connection.exec_driver_sql(_ISSUED_POSTGRESQL, (keys, *as_of))
-    else:
-        result = connection.exec_driver_sql(_ISSUED_SQLITE, (json.dumps(keys), *as_of))
-    return [tuple(row) for row in result]
-
-
-def is_served(link: LinkInfo, row: tuple[Any, ...]) -> bool:
-    """Return whether a stored forecast may be served: neither the link's zone nor its counts changed since."""
-    return bool(row[-1] >= link.forecasts_valid_from)  # issued_at is the last of COLUMNS
-
-
-def forecast_of_rows(link: LinkInfo, newest: int, rows: Sequence[tuple[Any, ...]]) -> IssuedForecast:
-    """Return rows of all horizons, nearest first, as the statement they were made of."""
-    columns = list(zip(*rows, strict=True))
-    _, _, _, versions, expected, lower, upper, level, usual, methods, reasons, filled, issued_at = columns
-    method, reason = METHODS[methods[0]], reasons[0]
-    if method == PROFILE and reason in WITHOUT_MODEL:  # that it answers may have been decided after it was issued
+def _issued_forecast(link: LinkInfo, newest: int, rows: Sequence[Row[Any]]) -> IssuedForecast:
+    """Return the forecast that was stored as these rows, the nearest horizon first."""
+    nearest = rows[0]
+    method, reason = METHODS[nearest.method], nearest.degraded_reason
+    if method == PROFILE and not nearest.model_version and link.choice:  # which may have been made since it was issued
         without = reason_without_model(link)
         reason = None if without is None else without.text
     return IssuedForecast(
         link,
         newest,
-        versions[0],
+        nearest.model_version,
         method,
         reason,
-        filled[0],
-        level[0],
-        list(expected),
-        list(lower),
-        list(upper),
-        list(usual),
-        issued_at[0],
+        nearest.filled_lags,
+        nearest.level,
+        [row.expected for row in rows],
+        [row.lower for row in rows],
+        [row.upper for row in rows],
+        [row.usual for row in rows],
+        nearest.issued_at,
     )
 
 
@@ -172,51 +138,33 @@ def past_forecasts(
     session: Session,
     link_key: int,
     span: Span,
-    only: tuple[int | None, int | None],
+    horizon: int | None,
+    model_version: int | None,
     after: tuple[int, ...] | None,
     limit: int,
-) -> list[PastForecast]:
-    """Return forecasts of the slots in a span, with the counts that came, in order of slot, horizon and version.
+) -> list[tuple[Forecast, int | None, int | None]]:
+    """Return forecasts of the slots in a span, in order of slot, horizon and version, each with count and quality.
 
-    ``only`` is a horizon and a version to keep to; ``after`` are slot, horizon and version of the
-    last one already given. Of several for one slot and horizon, by different models, all are given.
+    ``after`` are slot, horizon and version of the last one returned before. Of several forecasts for one slot and
+    horizon, by different models, all are returned.
     """
-    place = tuple_(Forecast.slot_start, Forecast.horizon, Forecast.model_version)
-    horizon, model_version = only
-    # The span is given for both: PostgreSQL would look for counts in every month, in which there are none.
+    place = Forecast.slot_start, Forecast.horizon, Forecast.model_version
+    # The span restricts both: PostgreSQL would look for counts in every month, in which there are none.
     came = [Count.link_key == Forecast.link_key, Count.slot_start == Forecast.slot_start]
     came += [Count.slot_start >= span.begin, Count.slot_start < span.end]
-    question = (
-        select(
-            Forecast.slot_start,
-            Forecast.horizon,
-            Forecast.model_version,
-            Forecast.expected,
-            Forecast.lower,
-            Forecast.upper,
-            Forecast.level,
-            Forecast.method,
-            Forecast.degraded_reason,
-            Forecast.filled_lags,
-            Forecast.issued_at,
-            Count.count,
-            Count.quality,
-        )
-        .outerjoin(Count, and_(*came))
-        .where(Forecast.link_key == link_key, Forecast.slot_start >= span.begin, Forecast.slot_start < span.end)
-        .order_by(Forecast.slot_start, Forecast.horizon, Forecast.model_version)
-        .limit(limit)
+    query = select(Forecast, Count.count, Count.quality).outerjoin(Count, and_(*came)).order_by(*place).limit(limit)
+    query = query.where(
+        Forecast.link_key == link_key, Forecast.slot_start >= span.begin, Forecast.slot_start < span.end
     )
     if after is not None:
-        question = question.where(place > tuple_(*after))
+        query = query.where(tuple_(*place) > tuple_(*after))
     if horizon is not None:
-        question = question.where(Forecast.horizon == horizon)
+        query = query.where(Forecast.horizon == horizon)
     if model_version is not None:
-        question = question.where(Forecast.model_version == model_version)
-    rows: list[tuple[Any, ...]] = [tuple(row) for row in session.execute(question)]
-    return [PastForecast(*row)._replace(method=METHODS[row[7]]) for row in rows]
+        query = query.where(Forecast.model_version == model_version)
+    return [(forecast, count, quality) for forecast, count, quality in session.execute(query)]
 
 
 def newest_forecast(session: Session, link_key: int) -> int | None:
-    """Start of the newest slot that was forecast."""
+    """Return the start of the newest slot that was forecast."""
     return newest_by_link(session, Forecast, [link_key]).get(link_key)

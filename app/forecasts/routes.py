@@ -1,34 +1,29 @@
-"""Forecasts out: of one link, of all, and of the past."""
+"""Forecasts over REST: of one link, of all, and of the past."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.core.errors import no_link
 from app.core.times import Instant
-from app.forecasts.cache import ForecastCache, Latest
-from app.forecasts.dependencies import ForecastCacheDep
-from app.forecasts.formats import (
-    LINK_COLUMNS,
-    NETWORK_CONTENT,
-    PAST_COLUMNS,
-    link_csv,
-    network_csv,
-    network_geojson,
-    past_csv,
-    read_geometries,
-)
+from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
+from app.forecasts.explain import explained_forecast
 from app.forecasts.history import CURSOR, read_history
-from app.forecasts.lag_windows import HORIZONS
-from app.forecasts.responses import Document, ForecastList, encode, explained, link_forecast, wanted_links
-from app.forecasts.schemas import ExplainedForecast, LinkForecast, NetworkForecast, PastForecasts
-from app.http.csv import CSV, csv_content
-from app.http.dependencies import EngineDep, ReadSession
+from app.forecasts.issued_forecast import HORIZONS, Document, encode
+from app.forecasts.listing import NETWORK_CONTENT, list_forecasts, wanted_links
+from app.forecasts.schemas import (
+    LINK_COLUMNS,
+    PAST_COLUMNS,
+    ExplainedForecast,
+    LinkForecast,
+    NetworkForecast,
+    PastForecasts,
+)
+from app.http.csv import CSV, CsvResponse, csv_content
+from app.http.dependencies import ReadSession
 from app.http.problems import problem_responses
-from app.http.requests import JSON, From, To, chosen_type, is_unchanged, next_page
+from app.http.requests import JSON, From, To, chosen_type, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import ReadKey
 from app.links.schemas import GEOJSON, LINK_ID_PATTERN, LinkPath
@@ -70,23 +65,17 @@ async def get_forecast(
     forecasts: ForecastCache = request.app.state.forecast_cache
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
+    document: Document | None
     if explain or as_of is not None:
-        return _response(
-            await shedding.run_in_lane("forecasts", explained, forecasts, link_id, horizon, as_of, explain),
-            media_type,
+        document = await shedding.run_in_lane(
+            "forecasts", explained_forecast, forecasts, link_id, horizon, as_of, explain
         )
-    entry, found = forecasts.get(link_id), Latest({}, stale=False)
-    if entry is None:
-        found = await shedding.run_in_lane("look_up", forecasts.latest, [link_id])
-        if (entry := found.entries.get(link_id)) is None:
-            raise no_link(link_id)
-    return _response(link_forecast(forecasts, entry, horizon, stale=found.stale), media_type, found.headers)
-
-
-def _response(document: Document, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a link's forecasts in the media type asked for."""
+    elif (document := forecasts.document(link_id, horizon)) is None:
+        document = await shedding.run_in_lane("look_up", forecasts.latest_document, link_id, horizon)
+    headers = STALE_HEADER if document["stale"] else None
     if media_type == CSV:
-        return link_csv(document, headers)
+        rows = ({"link_id": link_id, **forecast} for forecast in document["forecasts"])
+        return CsvResponse(LINK_COLUMNS, rows, headers)
     return Response(encode(document), headers=headers, media_type=JSON)
 
 
@@ -100,7 +89,6 @@ def _response(document: Document, media_type: str, headers: Mapping[str, str] | 
 )
 async def get_forecasts(
     request: Request,
-    engine: EngineDep,
     forecasts: ForecastCacheDep,
     caller: ReadKey,
     horizon: Horizons = 1,
@@ -132,19 +120,8 @@ async def get_forecasts(
     media_type = chosen_type(request, JSON, CSV, GEOJSON)
 
     def answer() -> Response:
-        wanted = wanted_links(engine, links, bbox, upstream_of)
-        found = forecasts.latest(wanted)
-        listed = ForecastList(forecasts, found, horizon)
-        places = read_geometries(engine, found.entries) if media_type == GEOJSON else {}
-        tag = listed.tag(media_type, sorted(places.items()))
-        headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | found.headers
-        if is_unchanged(request, tag):
-            return Response(status_code=304, headers=headers)
-        if media_type == CSV:
-            return network_csv(listed.document(), headers)
-        if media_type == GEOJSON:
-            return Response(network_geojson(listed.document(), places), headers=headers, media_type=GEOJSON)
-        return Response(encode(listed.document()), headers=headers, media_type=JSON)
+        wanted = wanted_links(forecasts.engine, links, bbox, upstream_of)
+        return list_forecasts(forecasts, wanted, horizon, media_type, request)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.run_in_lane("forecasts", answer)
@@ -172,9 +149,12 @@ def get_past_forecasts(
 
     `Accept: text/csv` answers in CSV. A Link header leads to the next page.
     """
-    page = read_history(session, link_id, (begin, end), (horizon, model_version), limit, cursor)
+    page = read_history(
+        session, link_id, begin, end, horizon=horizon, model_version=model_version, limit=limit, cursor=cursor
+    )
     headers = next_page(request, page.next_cursor)
     if chosen_type(request, JSON, CSV) == CSV:
-        return past_csv(page, headers)
+        rows = ({"link_id": link_id, **forecast.model_dump(mode="json")} for forecast in page.forecasts)
+        return CsvResponse(PAST_COLUMNS, rows, headers)
     response.headers.update(headers)
     return page

@@ -1,4 +1,4 @@
-"""Forecasts as they go out."""
+"""Forecasts as responses."""
 
 from __future__ import annotations
 
@@ -153,3 +153,9 @@ class PastForecasts(BaseModel):
     link_id: str
     forecasts: list[PastForecastOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+
+
+# Of answers as CSV.
+LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
+NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]
+PAST_COLUMNS = ["link_id", *PastForecastOut.model_fields]

@@ -1,1 +1,1 @@
-"""Health of the detectors: what not to believe, what is missing, and how old the newest count is."""
+"""Health of the detectors: which counts are suspect, what is missing, and how old the newest count is."""

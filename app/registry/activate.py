@@ -12,7 +12,7 @@ from app.core.errors import Conflict, FieldError, NotFound
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
 from app.registry.queries import active_model, find_version, lock_versions
-from app.registry.store import ModelStore, StoreAway
+from app.registry.store import ModelStore, StoreUnreachable
 from app.registry.tables import NO_VERSION, Activation, ModelVersion
 from model.artifacts.artifact import DamagedArtifact
 
@@ -30,7 +30,7 @@ def activate(
 ) -> ModelVersion:
     """Retire the active version and activate another; rolling back to a retired one is the same.
 
-    Who did it, why, and the figures it was chosen by go into the link's history.
+    The link's history records who did it, why, and the figures it was chosen by.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def deactivate(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Activation:
-    """Retire the active version without a successor, so that the link's profile answers.
+    """Retire the active version without a successor, so that the link is forecast by its profile.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _retire(active: ModelVersion, moment: datetime) -> datetime:
 
 
 def version_or_404(session: Session, link: LinkInfo, version: int) -> ModelVersion:
-    """Return one version of a link's trained model, or the problem that it does not exist."""
+    """Return one version of a link's trained model, or raise ``NotFound``."""
     found = find_version(session, link.link_key, version)
     if found is None:
         raise NotFound(
@@ -122,27 +122,26 @@ def version_or_404(session: Session, link: LinkInfo, version: int) -> ModelVersi
 
 
 def _require_same_zone(session: Session, link: LinkInfo, chosen: ModelVersion) -> None:
-    # Read again: the zone may have changed since the link was looked up, as before a long training.
+    # Read again: the zone may have changed since the link was read, as before a long training.
     zone, learnt = session.scalar(select(Link.zone).where(Link.link_key == link.link_key)), chosen.about.get("zone")
     if learnt not in (zone, None):
         rule = f"must have been trained in the link's zone, {zone!r}, not in {learnt!r}; retrain the link"
-        raise Conflict(
-            f"version {chosen.version} of link {link.link_id!r} is not activated; it {rule}",
-            [FieldError("version", str(chosen.version), rule)],
-        )
+        raise _refusal(link, chosen, f"it {rule}", rule)
 
 
 def _require_sound(store: ModelStore, link: LinkInfo, chosen: ModelVersion) -> None:
-    refused = f"version {chosen.version} of link {link.link_id!r} is not activated"
     try:
         store.require_sound(chosen.folder, chosen.fingerprint)
-    except StoreAway as away:
-        raise Conflict(
-            f"{refused}; {away}", [FieldError("version", str(chosen.version), "must have an artifact within reach")]
-        ) from None
+    except StoreUnreachable as problem:
+        raise _refusal(link, chosen, str(problem), "must have an artifact within reach") from None
     except (DamagedArtifact, OSError) as damage:
         reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__
-        raise Conflict(
-            f"{refused}; its artifact is damaged: {reason}",
-            [FieldError("version", str(chosen.version), f"must have a sound artifact: {reason}")],
-        ) from None
+        rule = f"must have a sound artifact: {reason}"
+        raise _refusal(link, chosen, f"its artifact is damaged: {reason}", rule) from None
+
+
+def _refusal(link: LinkInfo, chosen: ModelVersion, why: str, rule: str) -> Conflict:
+    return Conflict(
+        f"version {chosen.version} of link {link.link_id!r} is not activated; {why}",
+        [FieldError("version", str(chosen.version), rule)],
+    )

@@ -1,4 +1,4 @@
-"""Objects in a bucket, by fsspec: each call is answered, or fails with one line that states why."""
+"""Objects in a bucket, by fsspec: each call returns, or fails with one line that states why."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from app.registry.store import StoreAway
+from app.registry.store import StoreUnreachable
 
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 20.0
 ATTEMPTS = 2  # of a request, in all
-AWAY_SECONDS = 10.0  # after a failure nobody waits for another one: hundreds of links may ask
+UNREACHABLE_SECONDS = 10.0  # after a failure, in which calls fail at once: hundreds of links may need the store
 OF_THIS_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """An object: its bytes, and when it was written by the store's clock."""
 
     size: int
@@ -38,77 +38,72 @@ class Bucket:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._below = address.removeprefix("s3://")
+        self._prefix = address.removeprefix("s3://")
         self._lock = threading.Lock()
         self._opened: Any = None
-        self._away: tuple[str, float] = ("", 0.0)
+        self._unreachable: tuple[str, float] = ("", 0.0)  # why, and until when no call is attempted
 
-    def list(self, prefix: str = "") -> dict[str, Stored]:
-        """Return the objects below a prefix, by name below the address; none is fine."""
-        found = self._ask(lambda files: files.find(self._path(prefix), detail=True))
-        cut = len(self._below) + 1
-        return {path[cut:]: Stored(one["size"], one["LastModified"]) for path, one in found.items()}
+    def list(self, prefix: str = "") -> dict[str, StoredObject]:
+        """Return the objects below a prefix, by name below the address; there may be none."""
+        found = self._call(lambda files: files.find(self._path(prefix), detail=True))
+        cut = len(self._prefix) + 1
+        return {path[cut:]: StoredObject(one["size"], one["LastModified"]) for path, one in found.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return what objects hold, by name; those that are not there are left out."""
+        """Return the contents of objects, by name; absent ones are left out."""
         wanted = list(names)
         paths = [self._path(name) for name in wanted]
 
-        def ask(files: Any) -> dict[str, bytes]:
-            answers = files.cat_ranges(paths, None, None, on_error="return") if paths else []
-            for answer in answers:
-                if isinstance(answer, BaseException) and not _is_absent(answer):
-                    raise answer
+        def read(files: Any) -> dict[str, bytes]:
+            results = files.cat_ranges(paths, None, None, on_error="return") if paths else []
+            for result in results:
+                if isinstance(result, BaseException) and not _is_absent(result):
+                    raise result
             return {
-                name: answer for name, answer in zip(wanted, answers, strict=True) if not isinstance(answer, Exception)
+                name: result for name, result in zip(wanted, results, strict=True) if not isinstance(result, Exception)
             }
 
-        return self._ask(ask)
+        return self._call(read)
 
     def get(self, names: Iterable[str], folder: Path) -> None:
-        """Copy objects into a folder, under the last part of their names; one that is absent is left out."""
+        """Copy objects into a folder, under the last part of their names; an absent one is left out."""
         wanted = list(names)
-        there = [str(folder / name.rpartition("/")[2]) for name in wanted]
+        targets = [str(folder / name.rpartition("/")[2]) for name in wanted]
         try:
-            self._ask(lambda files: files.get([self._path(name) for name in wanted], there) if wanted else None)
-        except FileNotFoundError:  # whoever reads the folder says which
+            self._call(lambda files: files.get([self._path(name) for name in wanted], targets) if wanted else None)
+        except FileNotFoundError:  # whoever reads the folder finds which
             return
 
     def put(self, files_by_name: Mapping[str, Path]) -> None:
         """Write objects from files; each is there whole or not at all."""
         sources = [str(file) for file in files_by_name.values()]
         targets = [self._path(name) for name in files_by_name]
-        self._ask(lambda files: files.put(sources, targets) if sources else None)
+        self._call(lambda files: files.put(sources, targets) if sources else None)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are fine."""
+        """Remove objects; absent ones do not matter."""
         paths = [self._path(name) for name in names]
         if paths:
-            self._ask(lambda files: files.rm(paths))
+            self._call(lambda files: files.rm(paths))
 
     def _path(self, name: str) -> str:
-        return f"{self._below}/{name}".rstrip("/")
+        return f"{self._prefix}/{name}".rstrip("/")
 
-    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
-        reason, until = self._away
+    def _call(self, operation: Callable[[Any], Result]) -> Result:
+        """Call an operation of fsspec; after a failure of the store raise ``StoreUnreachable`` at once for a while."""
+        reason, until = self._unreachable
         if monotonic() < until:
-            raise StoreAway(reason)
+            raise StoreUnreachable(reason)
         try:
-            return question(self._files())
+            return operation(self._files())
         except Exception as problem:  # botocore's and aiohttp's errors have no root of their own
             if _is_absent(problem) or _is_of_this_machine(problem):
                 raise
-            raise self._noted(problem) from problem
-
-    def _noted(self, problem: Exception) -> StoreAway:
-        """Return why the store is unreachable, and refuse further attempts for a while."""
-        # Botocore's own words may repeat addresses; S3's, which come as OSErrors, say what the operator must mend.
-        message = (
-            str(problem).splitlines()[0] if isinstance(problem, OSError) and str(problem) else type(problem).__name__
-        )
-        reason = f"the model store {self.address} is out of reach: {message}"
-        self._away = (reason, monotonic() + AWAY_SECONDS)
-        return StoreAway(reason)
+            # Botocore's messages may repeat addresses; S3's, which come as OSErrors, state what the operator can fix.
+            lines = str(problem).splitlines()[:1] if isinstance(problem, OSError) else []
+            reason = f"the model store {self.address} is out of reach: {lines[0] if lines else type(problem).__name__}"
+            self._unreachable = (reason, monotonic() + UNREACHABLE_SECONDS)
+            raise StoreUnreachable(reason) from problem
 
     def _files(self) -> Any:
         with self._lock:
@@ -118,7 +113,7 @@ class Bucket:
 
 
 def _open() -> Any:
-    import fsspec  # here, for a store in a folder needs none of it
+    import fsspec  # here, because a store in a folder does not need it
 
     region = os.environ.get("AWS_REGION")  # as AWS's other tools read it; botocore knows AWS_DEFAULT_REGION alone
     files = fsspec.filesystem(
@@ -138,8 +133,8 @@ def _open() -> Any:
 
 def _is_absent(problem: BaseException) -> bool:
     """Return whether an object is missing, and not its bucket."""
-    answer = getattr(problem.__cause__, "response", None) or {}
-    code = answer.get("Error", {}).get("Code")
+    response = getattr(problem.__cause__, "response", None) or {}
+    code = response.get("Error", {}).get("Code")
     return isinstance(problem, FileNotFoundError) and code != "NoSuchBucket"
 
 

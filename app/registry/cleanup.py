@@ -1,27 +1,32 @@
-"""Keep the registry small: versions nobody will go back to leave it, and what died writers left leaves the store."""
+"""Keep registry and store small: remove old versions, artifacts without a row, and folders that dead writers left."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from collections.abc import Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
 from app.registry.queries import lock_versions, networks_in_use, newest_versions, remove_versions, versions_of
-from app.registry.store import ModelStore
+from app.registry.store import ModelStore, is_old
 from app.registry.tables import ModelVersion
-from app.registry.training_folder import sweep_training
-from model.artifacts.network_models import NETWORKS
 
-LEFT_AFTER_SECONDS = 3600.0  # whoever writes for longer than this has died
+LEFT_AFTER_SECONDS = 3600.0  # without a write, after which a writer is taken for dead
+TRAINING = ".training-"
 
 log = logging.getLogger("flowcast.housekeeping")
 
 
 def remove_old_versions(session: Session, store: ModelStore, link_key: int, keep: int) -> list[int]:
-    """Take versions of a link that are neither active nor among the latest retired or newest candidates.
+    """Remove versions of a link that are neither active nor among the latest retired or newest candidates.
 
     At least one retired version stays, the one a rollback leads to, and so does the newest version of
     all: its number must not be given again. Rows go with the transaction, artifacts once it is committed.
@@ -37,11 +42,10 @@ def remove_old_versions(session: Session, store: ModelStore, link_key: int, keep
 
 
 def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
-    """Remove artifacts that have no row, and folders that died writers left, an hour after they were last written to.
+    """Remove artifacts that have no row, and folders that dead writers left, an hour after they were last written to.
 
-    Only what the database knows to be gone is removed: of links it has versions of, and no version
-    newer than those. A service that is pointed at the wrong database, or at yesterday's, loses nothing.
-    Networks that no trained model refers to any more go, too.
+    An artifact is removed only where the database has its link's versions, none of them older than it. A service on
+    the wrong database, or on yesterday's, removes nothing. Networks that no trained model refers to are removed, too.
     """
     try:
         places = store.places()  # before the rows are read: what is added meanwhile is not seen
@@ -55,30 +59,33 @@ def sweep_store(engine: Engine, store: ModelStore) -> list[str]:
         gone = [place for place in orphans if store.holds_artifact(place) and store.is_old(place, LEFT_AFTER_SECONDS)]
         for place in gone:
             store.remove(place)
-        return gone + _sweep_networks(engine, store) + sweep_training(store, LEFT_AFTER_SECONDS)
-    except OSError as problem:  # a disk in trouble, or a store that is unreachable, must not stop the one who sweeps
+        unused = _unused_networks(engine, store)
+        for place in unused:
+            store.remove(place)
+        return gone + unused + sweep_training(store)
+    except OSError as problem:  # a failing disk or an unreachable store must not stop the caller
         log.warning("the model store was not swept", exc_info=problem)
         return []
 
 
-def _sweep_networks(engine: Engine, store: ModelStore) -> list[str]:
-    """Remove networks that neither a row nor an artifact refers to, an hour after they were last written to.
+def _unused_networks(engine: Engine, store: ModelStore) -> list[str]:
+    """Return the old networks that neither a row nor an artifact refers to.
 
-    Artifacts count as well as rows, so that here, too, the wrong database costs nothing.
+    Artifacts count as well as rows, so that the wrong database removes nothing here, either.
     """
-    there = store.networks()
-    if not there:
+    networks = store.networks()
+    if not networks:
         return []
     with reading(engine) as session:
         used = networks_in_use(session)
-    # After the rows were read: whoever registers touches the network before the row is written.
-    idle = [network for network in there if network not in used and store.network_is_old(network, LEFT_AFTER_SECONDS)]
-    if idle:
-        used = store.networks_referred_to()
-        idle = [network for network in idle if network not in used]
-    for network in idle:
-        store.remove_network(network)
-    return [f"{NETWORKS}/{network}" for network in idle]
+    unused = [place for place in networks if _fingerprint(place) not in used]
+    unused = [place for place in unused if store.is_old(place, LEFT_AFTER_SECONDS)]
+    used = store.networks_referred_to() if unused else used
+    return [place for place in unused if _fingerprint(place) not in used]
+
+
+def _fingerprint(network_place: str) -> str:
+    return network_place.rpartition("/")[2]
 
 
 def _kept(rows: Sequence[ModelVersion], keep: int) -> list[ModelVersion]:
@@ -102,3 +109,55 @@ def _after_commit(session: Session, store: ModelStore, places: Sequence[str]) ->
 
     event.listen(session, "after_commit", after_commit)
     event.listen(session, "after_rollback", after_rollback)
+
+
+@contextmanager
+def training_folder(store: ModelStore, run_id: int) -> Iterator[Path]:
+    """Return an empty folder on this machine for an attempt at a run, removed at the end.
+
+    What earlier attempts left on this machine is removed first.
+    """
+    store.root.mkdir(parents=True, exist_ok=True)
+    for leftover in store.root.glob(f"{TRAINING}{run_id}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{TRAINING}{run_id}-", dir=store.root))
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor)  # hours may pass before the next file is written: the lock keeps a sweep from removing it
+        yield folder
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep_training(store: ModelStore) -> list[str]:
+    """Remove the training folders of workers that died, an hour after they were last written to."""
+    stale = [
+        folder
+        for folder in store.root.glob(f"{TRAINING}*")
+        if folder.is_dir() and is_old(folder, LEFT_AFTER_SECONDS) and _is_unlocked(folder)
+    ]
+    for folder in stale:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [folder.name for folder in stale]
+
+
+def _is_unlocked(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: age alone decides
+        return True
+    return True

@@ -1,7 +1,7 @@
-"""Artifacts in an object store: the truth lies there, and what this machine serves is a copy of it in a folder.
+"""Artifacts in a bucket, and copies of those that were needed in a folder of this machine.
 
-A copy is verified before it takes its place, and taken for what it is by its fingerprint. It is mapped like any
-artifact in a folder, so that a model that was loaded asks nothing of the store any more.
+A copy is verified before it takes its place, and identified by its fingerprint. It is mapped like any artifact in a
+folder, so that a loaded model needs the bucket no more.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
-from app.registry.bucket import Bucket, Stored
-from app.registry.folder_store import FolderStore
-from app.registry.store import PLACE, ModelStore
+from app.registry.bucket import Bucket, StoredObject
+from app.registry.store import NETWORK_PLACE, PLACE, ModelStore
 from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
 from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, replaced
 from model.artifacts.link_models import load_model
 from model.artifacts.manifest import check_entry, parse_manifest
-from model.artifacts.network_models import FINGERPRINT, NETWORKS, check_network, network_of
+from model.artifacts.network_models import NETWORKS, check_network, network_of
 
 FETCHED_AT_ONCE = 8
 TRIM_SECONDS = 600.0
-SPARED_SECONDS = 3600.0  # a copy that was asked for of late stays, however many there are
+SPARED_SECONDS = 3600.0  # a copy that was used of late stays, however many there are
 MEGABYTE = 1 << 20
 
 log = logging.getLogger("flowcast.models")
 
 
 class ObjectStore(ModelStore):
-    """Artifacts in a bucket, laid out as in a folder, and copies of those that were needed in a folder of this machine.
+    """Artifacts in a bucket, laid out as in a folder, with copies in a folder of this machine.
 
     Parameters
     ----------
@@ -44,22 +45,22 @@ class ObjectStore(ModelStore):
     cache : Path
         The folder of the copies, of this store's alone; processes of one machine share it.
     megabytes : int
-        How large it may grow. Those asked for longest ago go first.
+        How large it may grow. Those used longest ago are removed first.
     """
 
     copies = True
 
     def __init__(self, bucket: Bucket, cache: Path, megabytes: int) -> None:
         super().__init__(cache)
-        self._bucket, self._cache, self._most = bucket, FolderStore(cache), megabytes * MEGABYTE
+        self._bucket, self._most_bytes = bucket, megabytes * MEGABYTE
         self._one_network = threading.Lock()
         self._trim_at = 0.0
 
     def fetch(self, place: str, fingerprint: str, *, anew: bool = False) -> Path:
-        """See to it that an artifact and its network lie on this machine, and give its folder."""
+        """Ensure that copies of an artifact and its network lie on this machine, and return its folder."""
         folder = self.path(place)
-        if anew or not _is(folder, fingerprint):
-            self._download(place, folder, fingerprint)
+        if anew or not _has_fingerprint(folder, fingerprint):
+            self._download(place, fingerprint)
         network = network_of(folder)
         if network is not None:
             with self._one_network:  # links that are fetched at once mostly share one
@@ -68,7 +69,7 @@ class ObjectStore(ModelStore):
         return folder
 
     def fetch_many(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """Fetch artifacts side by side; what fails is found out when it is asked for by itself."""
+        """Fetch artifacts side by side; what fails is reported when it is fetched by itself."""
 
         def fetch(one: tuple[str, str]) -> None:
             with suppress(ValueError, OSError):  # DamagedArtifact is one of the first
@@ -78,45 +79,62 @@ class ObjectStore(ModelStore):
             list(pool.map(fetch, wanted))
 
     def add(self, source: Path, place: str, fingerprint: str) -> None:
-        """Copy an artifact in: its network first, then its arrays, and last its manifest, without which it is none."""
+        """Store an artifact: its network first, then its arrays, and last its manifest, without which it is none."""
         folder = self.path(place)
         new = not folder.exists()
-        self._cache.add(source, place, fingerprint)  # checked here, and what is sent
+        super().add(source, place, fingerprint)  # the copy is checked, and it is what is uploaded
         try:
             network = network_of(folder)
             if network is not None:
-                self._add_network(network)
-            self._upload(folder, place)
+                self._upload_network(f"{NETWORKS}/{network}")
+            self._upload(place)
         except OSError:
-            if new:  # otherwise it was to be mended, and the copy here may be the only sound one
+            if new:  # otherwise it was to be repaired, and the copy may be the only sound one
                 self.remove(place)
             raise
 
     def require_sound(self, place: str, fingerprint: str) -> None:
-        """Refuse an artifact that could not be served, here or by a machine that has no copy of it yet."""
+        """Raise for an artifact that could not be served, by this machine or by one that has no copy of it yet."""
         folder = self.fetch(place, fingerprint)
         try:
             load_model(folder, fingerprint=fingerprint)
         except (DamagedArtifact, FileNotFoundError):
             load_model(self.fetch(place, fingerprint, anew=True), fingerprint=fingerprint)
-        self._require_stored(folder, place)
+        self._require_stored(place)
         network = network_of(folder)
         if network is not None:
-            self._require_stored(self.network(network), f"{NETWORKS}/{network}")
+            self._require_stored(f"{NETWORKS}/{network}")
 
     def size(self, place: str) -> int:
         """Return the bytes of an artifact's objects; 0 where there is none."""
         return sum(one.size for one in self._objects(place).values())
 
     def remove(self, place: str) -> None:
-        """Remove an artifact, and the copy here; what a store that is unreachable keeps is swept later."""
-        self._remove(place)
-        self._cache.remove(place)
+        """Remove an artifact and its copy; what an unreachable store keeps is swept later."""
+        super().remove(place)
+        try:
+            self._bucket.remove(f"{place}/{name}" for name in sorted(self._objects(place)))
+        except OSError as problem:
+            log.warning("artifact not removed", extra={"folder": place, "reason": str(problem)})
 
     def places(self) -> list[str]:
-        """List the places that are taken."""
+        """List the places of artifacts of links."""
         found = {"/".join(name.split("/")[:2]) for name in self._bucket.list() if name.count("/") >= 2}
         return sorted(place for place in found if PLACE.fullmatch(place))
+
+    def networks(self) -> list[str]:
+        """List the places of artifacts of networks."""
+        found = {name.rpartition("/")[0] for name in self._bucket.list(NETWORKS)}
+        return sorted(place for place in found if NETWORK_PLACE.fullmatch(place))
+
+    def networks_referred_to(self) -> set[str]:
+        """Return the fingerprints of networks that artifacts in the store refer to, from all their manifests."""
+        found = set()
+        for name, raw in self._bucket.read(f"{place}/{MANIFEST}" for place in self.places()).items():
+            with suppress(DamagedArtifact):  # what cannot be read cannot be served either
+                contents = parse_manifest(Path(name), raw)["contents"]
+                found.add(contents.get("network") if isinstance(contents, dict) else None)
+        return {network for network in found if isinstance(network, str)}
 
     def holds_artifact(self, place: str) -> bool:
         """Return whether a place holds an artifact, or what is left of one, and nothing else."""
@@ -126,45 +144,17 @@ class ObjectStore(ModelStore):
         )
 
     def is_old(self, place: str, seconds: float) -> bool:
-        """Return whether an artifact was not written to for so long, by the store's clock."""
-        return _is_old(self._objects(place), seconds)
+        """Return whether an artifact was neither written to nor referred to anew for so long, by the store's clock."""
+        before = datetime.now(UTC) - timedelta(seconds=seconds)
+        return all(one.written < before for one in self._objects(place).values())
 
-    def networks(self) -> list[str]:
-        """List the networks by their fingerprints."""
-        found = {name.split("/")[1] for name in self._bucket.list(NETWORKS) if name.count("/") == 2}
-        return sorted(name for name in found if FINGERPRINT.fullmatch(name))
-
-    def networks_referred_to(self) -> set[str]:
-        """Return the networks that artifacts in the store refer to, from all their manifests."""
-        found = set()
-        for name, raw in self._bucket.read(f"{place}/{MANIFEST}" for place in self.places()).items():
-            with suppress(DamagedArtifact):  # what cannot be read cannot be served either
-                contents = parse_manifest(Path(name), raw)["contents"]
-                found.add(contents.get("network") if isinstance(contents, dict) else None)
-        return {network for network in found if isinstance(network, str)}
-
-    def network_is_old(self, fingerprint: str, seconds: float) -> bool:
-        """Return whether a network was neither written to nor referred to anew for so long."""
-        self.network(fingerprint)  # refuses what is no fingerprint
-        return _is_old(self._objects(f"{NETWORKS}/{fingerprint}"), seconds)
-
-    def remove_network(self, fingerprint: str) -> None:
-        """Remove a network's artifact, and the copy here."""
-        self._cache.remove_network(fingerprint)
-        self._remove(f"{NETWORKS}/{fingerprint}")
-
-    def _objects(self, place: str) -> dict[str, Stored]:
-        """Return what lies at a place, by name below it."""
+    def _objects(self, place: str) -> dict[str, StoredObject]:
+        """Return the objects at a place, by name below it."""
         return {name[len(place) + 1 :]: one for name, one in self._bucket.list(place).items()}
 
-    def _remove(self, place: str) -> None:
-        try:
-            self._bucket.remove(f"{place}/{name}" for name in sorted(self._objects(place)))
-        except OSError as problem:
-            log.warning("artifact not removed", extra={"folder": place, "reason": str(problem)})
-
     def _fetch_network(self, folder: Path, fingerprint: str, anew: bool) -> None:
-        target = self.network(fingerprint)
+        place = f"{NETWORKS}/{fingerprint}"
+        target = self.path(place)
         try:
             if anew:
                 check_network(target, fingerprint)
@@ -173,13 +163,14 @@ class ObjectStore(ModelStore):
             found = False
         if not found:
             try:
-                self._download(f"{NETWORKS}/{fingerprint}", target, fingerprint)
+                self._download(place, fingerprint)
             except DamagedArtifact as damage:
                 raise DamagedArtifact(folder, f"its network {fingerprint[:12]}… is damaged: {damage.reason}") from None
         _touch(target)
 
-    def _download(self, place: str, target: Path, fingerprint: str) -> None:
-        """Copy an artifact from the store; it takes its place here once every byte of it was verified."""
+    def _download(self, place: str, fingerprint: str) -> None:
+        """Copy an artifact from the bucket; the copy takes its place once every byte of it was verified."""
+        target = self.path(place)
         manifest = self._bucket.read([f"{place}/{MANIFEST}"]).get(f"{place}/{MANIFEST}")
         if manifest is None:
             raise DamagedArtifact(target, f"{MANIFEST} is missing from {self._bucket.address}/{place}")
@@ -196,29 +187,30 @@ class ObjectStore(ModelStore):
                 raise DamagedArtifact(target, damage.reason) from None
         self._trim()
 
-    def _upload(self, folder: Path, place: str) -> None:
+    def _upload(self, place: str) -> None:
+        folder = self.path(place)
         names = _arrays(folder, (folder / MANIFEST).read_bytes())
-        there = self._objects(place)
-        self._bucket.remove([f"{place}/{MANIFEST}"] if MANIFEST in there else [])  # until the new one is whole
+        old = self._objects(place)
+        self._bucket.remove([f"{place}/{MANIFEST}"] if MANIFEST in old else [])  # until the new one is whole
         self._bucket.put({f"{place}/{name}": folder / name for name in names})
         self._bucket.put({f"{place}/{MANIFEST}": folder / MANIFEST})
-        self._bucket.remove(f"{place}/{name}" for name in sorted(set(there) - {*names, MANIFEST}))
+        self._bucket.remove(f"{place}/{name}" for name in sorted(set(old) - {*names, MANIFEST}))
 
-    def _add_network(self, fingerprint: str) -> None:
-        folder, place = self.network(fingerprint), f"{NETWORKS}/{fingerprint}"
+    def _upload_network(self, place: str) -> None:
         try:
-            self._require_stored(folder, place)
+            self._require_stored(place)
         except DamagedArtifact:
-            self._upload(folder, place)
-        else:  # in use again: what is swept was not written to of late
-            self._bucket.put({f"{place}/{MANIFEST}": folder / MANIFEST})
+            self._upload(place)
+        else:  # in use again: only what was not written to of late is swept
+            self._bucket.put({f"{place}/{MANIFEST}": self.path(place) / MANIFEST})
 
-    def _require_stored(self, folder: Path, place: str) -> None:
-        """Refuse what the store does not hold as the copy here says it must, as far as sizes and the manifest tell."""
+    def _require_stored(self, place: str) -> None:
+        """Raise where the bucket does not hold what the copy is of, as far as sizes and the manifest show."""
+        folder = self.path(place)
         manifest = (folder / MANIFEST).read_bytes()
-        there = self._objects(place)
+        objects = self._objects(place)
         for name in (MANIFEST, *_arrays(folder, manifest)):
-            size, stored = (folder / name).stat().st_size, there.get(name)
+            size, stored = (folder / name).stat().st_size, objects.get(name)
             if stored is None:
                 raise DamagedArtifact(folder, f"{name} is missing from {self._bucket.address}/{place}")
             if stored.size != size:
@@ -227,26 +219,32 @@ class ObjectStore(ModelStore):
             raise DamagedArtifact(folder, f"{MANIFEST} in the store is another's")
 
     def _trim(self) -> None:
-        """Delete copies while there are too many; mapped files stay readable for those who have them."""
+        """Delete copies while there are too many; mapped files stay readable for processes that have them."""
         if time.monotonic() < self._trim_at:
             return
         self._trim_at = time.monotonic() + TRIM_SECONDS
-        folders = [self.path(place) for place in self._cache.places()]
-        folders += [self.network(network) for network in self._cache.networks()]
         found = []
-        for folder in folders:
+        for place in super().places() + super().networks():
+            folder = self.path(place)
             with suppress(OSError):  # another process was faster
                 size = sum(file.stat().st_size for file in folder.iterdir())
                 found.append((folder.stat().st_mtime, size, folder))
         total, now = sum(size for _, size, _ in found), time.time()
-        for asked_for, size, folder in sorted(found):
-            if total <= self._most or asked_for > now - SPARED_SECONDS:
+        for used, size, folder in sorted(found):
+            if total <= self._most_bytes or used > now - SPARED_SECONDS:
                 break
             shutil.rmtree(folder, ignore_errors=True)
             total -= size
 
 
-def _is(folder: Path, fingerprint: str) -> bool:
+@lru_cache
+def open_object_store(address: str, cache: Path, megabytes: int) -> ObjectStore:
+    """Open a store once in a process, so that an unreachable one is known as such by all parts of the process."""
+    # A folder for every store: two that share a cache must not take each other's places.
+    return ObjectStore(Bucket(address), cache / quote(address.removeprefix("s3://"), safe=""), megabytes)
+
+
+def _has_fingerprint(folder: Path, fingerprint: str) -> bool:
     try:
         return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest() == fingerprint
     except (FileNotFoundError, NotADirectoryError):
@@ -262,12 +260,7 @@ def _arrays(folder: Path, manifest: bytes) -> list[str]:
 
 
 def _touch(folder: Path) -> None:
-    """Note that a copy was asked for, where the last note is no minute old; readers take a touch for a change."""
+    """Set a copy's time to now, once a minute at most; readers take a newer folder for a change."""
     with suppress(OSError):
         if folder.stat().st_mtime < time.time() - 60.0:
             os.utime(folder)
-
-
-def _is_old(objects: dict[str, Stored], seconds: float) -> bool:
-    before = datetime.now(UTC) - timedelta(seconds=seconds)
-    return all(one.written < before for one in objects.values())

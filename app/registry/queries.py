@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, defer
 
 from app.core.database import in_values
 from app.links.tables import Link
-from app.registry.tables import ModelVersion
+from app.registry.tables import Activation, ModelVersion
 
 
 class ArtifactRef(NamedTuple):
@@ -22,73 +22,72 @@ class ArtifactRef(NamedTuple):
     fingerprint: str
 
 
-_PLACE = select(ModelVersion.link_key, ModelVersion.version, ModelVersion.folder, ModelVersion.fingerprint)
+_REFS = select(ModelVersion.link_key, ModelVersion.version, ModelVersion.folder, ModelVersion.fingerprint)
 
 
 def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, ArtifactRef]:
     """Return the active version of each link that has one, of some links or all."""
-    question = _PLACE.where(ModelVersion.state == "active")
+    query = _REFS.where(ModelVersion.state == "active")
     if link_keys is not None:
-        question = question.where(in_values(ModelVersion.link_key, link_keys))
-    return {row.link_key: ArtifactRef(*row) for row in session.execute(question)}
+        query = query.where(in_values(ModelVersion.link_key, link_keys))
+    return {row.link_key: ArtifactRef(*row) for row in session.execute(query)}
 
 
 def once_active(session: Session, link_key: int) -> list[ArtifactRef]:
     """Return the versions that were active before, the latest first."""
-    question = _PLACE.where(ModelVersion.link_key == link_key, ModelVersion.state == "retired")
-    question = question.join(Link, Link.link_key == ModelVersion.link_key)
-    question = question.where(ModelVersion.about["zone"].as_string() == Link.zone)  # the zone may have changed since
-    question = question.where(ModelVersion.activated_at.is_not(None)).order_by(ModelVersion.activated_at.desc())
-    return [ArtifactRef(*row) for row in session.execute(question)]
+    query = _REFS.where(ModelVersion.link_key == link_key, ModelVersion.state == "retired")
+    query = query.join(Link, Link.link_key == ModelVersion.link_key)
+    query = query.where(ModelVersion.about["zone"].as_string() == Link.zone)  # the zone may have changed since
+    query = query.where(ModelVersion.activated_at.is_not(None)).order_by(ModelVersion.activated_at.desc())
+    return [ArtifactRef(*row) for row in session.execute(query)]
 
 
 def find_version(session: Session, link_key: int, version: int) -> ModelVersion | None:
-    """Return one version of a link's trained model, if there is such."""
-    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.version == version)
-    return session.scalars(question).one_or_none()
+    """Return one version of a link's trained model, if it exists."""
+    query = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.version == version)
+    return session.scalars(query).one_or_none()
 
 
 def read_versions(session: Session, link_key: int, before: int | None, most: int) -> list[ModelVersion]:
     """Return a link's trained models, the newest first, those with a version below ``before`` if given."""
-    question = select(ModelVersion).where(ModelVersion.link_key == link_key)
+    query = select(ModelVersion).where(ModelVersion.link_key == link_key)
     if before is not None:
-        question = question.where(ModelVersion.version < before)
-    return list(session.scalars(question.order_by(ModelVersion.version.desc()).limit(most)))
+        query = query.where(ModelVersion.version < before)
+    return list(session.scalars(query.order_by(ModelVersion.version.desc()).limit(most)))
+
+
+def versions_of(session: Session, link_key: int) -> list[ModelVersion]:
+    """Return all trained models of a link, the newest first, without their descriptions."""
+    query = select(ModelVersion).where(ModelVersion.link_key == link_key).options(defer(ModelVersion.about))
+    return list(session.scalars(query.order_by(ModelVersion.version.desc())))
 
 
 def with_fingerprint(session: Session, link_key: int, fingerprint: str) -> ModelVersion | None:
-    """Find the trained model of a link that has this very artifact, if it is in the registry."""
-    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.fingerprint == fingerprint)
-    return session.scalars(question.order_by(ModelVersion.version).limit(1)).one_or_none()
+    """Return the trained model of a link that has this very artifact, if it is in the registry."""
+    query = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.fingerprint == fingerprint)
+    return session.scalars(query.order_by(ModelVersion.version).limit(1)).one_or_none()
 
 
 def newest_version(session: Session, link_key: int) -> int:
-    """Return the highest version of a link, 0 where it is empty."""
+    """Return the highest version of a link; 0 without any."""
     newest = session.scalar(select(func.max(ModelVersion.version)).where(ModelVersion.link_key == link_key))
     return newest or 0
 
 
 def active_model(session: Session, link_key: int) -> ModelVersion | None:
     """Return the active version of a link, if it has one."""
-    question = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.state == "active")
-    return session.scalars(question).one_or_none()
+    query = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.state == "active")
+    return session.scalars(query).one_or_none()
 
 
 def newest_candidates(session: Session) -> dict[int, int]:
     """Return the newest candidate of every link that has one, by link key."""
-    question = select(ModelVersion.link_key, func.max(ModelVersion.version)).where(ModelVersion.state == "candidate")
-    rows = session.execute(question.group_by(ModelVersion.link_key))
-    return {row.link_key: row[1] for row in rows}
-
-
-def versions_of(session: Session, link_key: int) -> list[ModelVersion]:
-    """Return all trained models of a link, the newest first, without their manifests."""
-    question = select(ModelVersion).where(ModelVersion.link_key == link_key).options(defer(ModelVersion.about))
-    return list(session.scalars(question.order_by(ModelVersion.version.desc())))
+    query = select(ModelVersion.link_key, func.max(ModelVersion.version)).where(ModelVersion.state == "candidate")
+    return dict(session.execute(query.group_by(ModelVersion.link_key)).all())
 
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
-    """Take rows from the registry."""
+    """Delete rows from the registry."""
     session.execute(delete(ModelVersion).where(in_values(ModelVersion.id, ids)))
 
 
@@ -111,26 +110,46 @@ def networks_in_use(session: Session) -> set[str]:
 
 
 def registry_size(session: Session) -> tuple[int, int]:
-    """Count the trained models in the registry, and the bytes of their artifacts."""
+    """Return the number of trained models in the registry, and the bytes of their artifacts."""
     versions, size = session.execute(select(func.count(), func.sum(ModelVersion.size_bytes))).one()
     return versions, int(size or 0)
 
 
 def models_by_state(session: Session) -> dict[str, int]:
-    """Count the trained models in the registry by state; states without any are left out."""
-    question = select(ModelVersion.state, func.count()).group_by(ModelVersion.state)
-    return dict(session.execute(question).all())
+    """Return the number of trained models in the registry by state; states without any are left out."""
+    query = select(ModelVersion.state, func.count()).group_by(ModelVersion.state)
+    return dict(session.execute(query).all())
 
 
 def active_versions(session: Session) -> dict[int, int]:
     """Return the active version of every link that has one, by link key."""
-    question = select(ModelVersion.link_key, ModelVersion.version).where(ModelVersion.state == "active")
-    return dict(session.execute(question).all())
+    query = select(ModelVersion.link_key, ModelVersion.version).where(ModelVersion.state == "active")
+    return dict(session.execute(query).all())
 
 
 def lock_versions(session: Session, link_key: int) -> None:
     """Lock a link's models against other writers; SQLite has only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
-        # Without the key: whoever stores counts that refer to the link need not wait.
-        question = select(Link.link_key).where(Link.link_key == link_key)
-        session.execute(question.with_for_update(key_share=True)).all()
+        # Without the key: a transaction that stores counts of the link need not wait.
+        query = select(Link.link_key).where(Link.link_key == link_key)
+        session.execute(query.with_for_update(key_share=True)).all()
+
+
+def activations_before(session: Session, link_key: int, cursor: int | None, limit: int) -> list[Activation]:
+    """Return activations of a link, the newest first, those with an id below ``cursor`` if given."""
+    query = select(Activation).where(Activation.link_key == link_key).order_by(Activation.id.desc()).limit(limit)
+    if cursor is not None:
+        query = query.where(Activation.id < cursor)
+    return list(session.scalars(query))
+
+
+def activations_after(session: Session, seen: int, limit: int) -> list[tuple[Activation, str]]:
+    """Return activations newer than one, the oldest first, with their links' ids."""
+    query = select(Activation, Link.link_id).join(Link, Link.link_key == Activation.link_key)
+    rows = session.execute(query.where(Activation.id > seen).order_by(Activation.id).limit(limit))
+    return [(row, link_id) for row, link_id in rows]
+
+
+def newest_activation(session: Session) -> int:
+    """Return the number of the newest activation; 0 before the first."""
+    return session.scalar(select(func.max(Activation.id))) or 0

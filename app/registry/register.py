@@ -14,7 +14,7 @@ from app.core.errors import Invalid
 from app.links.queries import LinkInfo
 from app.registry.queries import find_version, lock_versions, newest_version, with_fingerprint
 from app.registry.schemas import ArtifactAbout
-from app.registry.store import ModelStore, StoreAway, place_of
+from app.registry.store import ModelStore, StoreUnreachable, place_of
 from app.registry.tables import ModelVersion
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.link_models import LinkModel, load_model
@@ -22,7 +22,8 @@ from model.artifacts.network_models import network_of
 from model.link_model.trained_model import ALGORITHMS
 from model.network_model.network import NetworkModel
 
-LEAST_HORIZONS = 4  # so many slots ahead are served; a test holds it to app.forecasts, a room below this one
+LEAST_HORIZONS = 4  # slots ahead that are served; a test compares it with app.forecasts, which this package precedes
+# What is kept of an artifact's description; the last three are of retrain runs.
 LEARNT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")
 KEPT = (*LEARNT, "chosen", "refreshed", "young")
 
@@ -32,13 +33,6 @@ class Registered(NamedTuple):
 
     version: int
     new: bool
-
-
-class _Checked(NamedTuple):
-    model: LinkModel
-    about: ArtifactAbout
-    kept: dict[str, Any]
-    fingerprint: str
 
 
 def register_model(
@@ -51,48 +45,46 @@ def register_model(
     Invalid
         The artifact is damaged, or not one of this link's.
     """
-    checked = check_artifact(link, folder)
+    model, described, fingerprint = _read_artifact(folder)
+    about = _check_about(link, described)
+    _check_model(link, model)
     lock_versions(session, link.link_key)
-    there = with_fingerprint(session, link.link_key, checked.fingerprint)
-    if there is not None:
-        _mend(store, there, folder)
-        return Registered(there.version, new=False)
+    known = with_fingerprint(session, link.link_key, fingerprint)
+    if known is not None:
+        _repair(store, known, folder)
+        return Registered(known.version, new=False)
     version = newest_version(session, link.link_key) + 1
     place = place_of(link.link_id, version)
-    store.add(folder, place, checked.fingerprint)
+    store.add(folder, place, fingerprint)
     _remove_unless_committed(session, store, place)
-    session.add(_row(link, version, place, checked, store.size(place), now or datetime.now(UTC)))
+    kept = {name: described[name] for name in KEPT if name in described}
+    if isinstance(model, NetworkModel):
+        kept["network"] = network_of(folder)
+    session.add(
+        ModelVersion(
+            link_key=link.link_key,
+            version=version,
+            state="candidate",
+            algorithm=model.algorithm,
+            folder=place,
+            fingerprint=fingerprint,
+            rank=model.rank,
+            size_bytes=store.size(place),
+            trained_from=about.trained_from,
+            trained_to=about.trained_to,
+            about=kept,
+            created_at=now or datetime.now(UTC),
+        )
+    )
     session.flush()
     return Registered(version, new=True)
 
 
 def note_decision(session: Session, link_key: int, version: int, run_id: int, outcome: str, reason: str) -> None:
-    """Keep with a version what a retrain run decided about it; the figures it decided by are there already."""
+    """Store what a retrain run decided about a version; the figures it decided by are stored already."""
     row = find_version(session, link_key, version)
     if row is not None:
         row.about = row.about | {"decision": {"run_id": run_id, "outcome": outcome, "reason": reason}}
-
-
-def check_artifact(link: LinkInfo, folder: Path) -> _Checked:
-    """Read an artifact, and refuse by name what cannot serve this link."""
-    try:
-        fingerprint = read_artifact(folder, verify=False).fingerprint
-        model, described = load_model(folder, fingerprint=fingerprint)
-        about = ArtifactAbout.model_validate(described)
-    except DamagedArtifact as damage:
-        raise Invalid.field("folder", folder, f"must be a sound artifact: {damage.reason}") from None
-    except OSError as problem:
-        raise Invalid.field("folder", folder, f"must be a readable artifact: {problem.strerror}") from None
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        name = ".".join(map(str, ("about", *first["loc"])))
-        raise Invalid.field(name, first["input"], f"is not as training writes it: {first['msg']}") from None
-    _check_link(link, about)
-    _check_model(link, model)
-    kept = {name: described[name] for name in KEPT if name in described}
-    if isinstance(model, NetworkModel):
-        kept["network"] = network_of(folder)
-    return _Checked(model, about, kept, fingerprint)
 
 
 def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
@@ -105,11 +97,29 @@ def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
     return None
 
 
-def _check_link(link: LinkInfo, about: ArtifactAbout) -> None:
+def _read_artifact(folder: Path) -> tuple[LinkModel, dict[str, Any], str]:
+    """Return an artifact's model, description and fingerprint."""
+    try:
+        fingerprint = read_artifact(folder, verify=False).fingerprint
+        return *load_model(folder, fingerprint=fingerprint), fingerprint
+    except DamagedArtifact as damage:
+        raise Invalid.field("folder", folder, f"must be a sound artifact: {damage.reason}") from None
+    except OSError as problem:
+        raise Invalid.field("folder", folder, f"must be a readable artifact: {problem.strerror}") from None
+
+
+def _check_about(link: LinkInfo, described: dict[str, Any]) -> ArtifactAbout:
+    try:
+        about = ArtifactAbout.model_validate(described)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        name = ".".join(map(str, ("about", *first["loc"])))
+        raise Invalid.field(name, first["input"], f"is not as training writes it: {first['msg']}") from None
     if about.link_id != link.link_id:
         raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is registered for")
     if (other := mismatch(link, about.zone, about.slot_minutes)) is not None:
         raise other
+    return about
 
 
 def _check_model(link: LinkInfo, model: LinkModel) -> None:
@@ -128,38 +138,21 @@ def _check_model(link: LinkInfo, model: LinkModel) -> None:
         raise Invalid.field("profile", shape, f"must have the shape {week}, weekdays by slots of a day")
 
 
-def _row(link: LinkInfo, version: int, place: str, checked: _Checked, size: int, now: datetime) -> ModelVersion:
-    return ModelVersion(
-        link_key=link.link_key,
-        version=version,
-        state="candidate",
-        algorithm=checked.model.algorithm,
-        folder=place,
-        fingerprint=checked.fingerprint,
-        rank=checked.model.rank,
-        size_bytes=size,
-        trained_from=checked.about.trained_from,
-        trained_to=checked.about.trained_to,
-        about=checked.kept,
-        created_at=now,
-    )
-
-
-def _mend(store: ModelStore, there: ModelVersion, folder: Path) -> None:
-    """Put the artifact in place again where the one in the store was damaged or lost."""
+def _repair(store: ModelStore, known: ModelVersion, folder: Path) -> None:
+    """Store an artifact again where the one in the store is damaged or missing."""
     try:
-        store.require_sound(there.folder, there.fingerprint)
-    except StoreAway:
+        store.require_sound(known.folder, known.fingerprint)
+    except StoreUnreachable:
         raise
     except (DamagedArtifact, OSError):
-        store.add(folder, there.folder, there.fingerprint)
-    there.damaged, there.size_bytes = None, store.size(there.folder)
+        store.add(folder, known.folder, known.fingerprint)
+    known.damaged, known.size_bytes = None, store.size(known.folder)
 
 
 def _remove_unless_committed(session: Session, store: ModelStore, place: str) -> None:
-    """Take an artifact out of the store again if its row's transaction is given up.
+    """Remove an artifact from the store again if its row's transaction is rolled back.
 
-    Where the database goes away during the commit, nobody knows whether the row is there. The artifact then
+    Where the connection fails during the commit, the row may be there or not. The artifact then
     stays: one without a row is replaced or swept, a row without one is a model that cannot be loaded.
     """
     committing = False

@@ -19,7 +19,9 @@ from model.link_model.trained_model import TrainedModel
 from model.network_model.network import Network, NetworkModel
 
 DECIMALS = 6
-KEPT = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "network", "chosen")
+COLUMNS = ("version", "state", "algorithm", "trained_from", "trained_to", "rank", "size_bytes")
+TIMES = ("created_at", "activated_at", "retired_at")
+FINDINGS = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "network", "chosen")
 
 
 def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> ModelList:
@@ -27,7 +29,7 @@ def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: 
     found = read_versions(session, link.link_key, int(cursor) if cursor else None, most + 1)
     damaged = models.damaged()
     shown = [
-        ModelVersionOut(**_facts(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
+        ModelVersionOut(**_fields(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
         for row in found[:most]
     ]
     cursor = str(shown[-1].version) if len(found) > most else None
@@ -35,7 +37,7 @@ def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: 
 
 
 def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ModelVersionDetail:
-    """Show one version with what was found while it was learnt; its artifact is looked at, too."""
+    """Show one version with what was found while it was learnt, and what its artifact holds."""
     row = version_or_404(session, link, version)
     lags, columns, damage = None, None, None
     try:
@@ -47,8 +49,8 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
     except DamagedArtifact as damaged:
         damage = damaged.reason
     return ModelVersionDetail(
-        **_facts(row),
-        **_findings(row),
+        **_fields(row),
+        **{name: row.about.get(name) for name in FINDINGS},
         fingerprint=row.fingerprint,
         damaged=damage,
         lag_weights=lags,
@@ -77,27 +79,10 @@ def _shares_of_the_trace(components: NDArray[np.float64]) -> list[float]:
     return shares
 
 
-def _findings(row: ModelVersion) -> dict[str, Any]:
-    return {name: row.about.get(name) for name in KEPT}
-
-
-def _facts(row: ModelVersion) -> dict[str, Any]:
-    held_out = {
-        method: {name: measure["value"] for name, measure in measures.items()}
-        for method, measures in row.about["held_out"].items()
-    }
-    return {
-        "version": row.version,
-        "state": row.state,
-        "algorithm": row.algorithm,
+def _fields(row: ModelVersion) -> dict[str, Any]:
+    held_out = row.about["held_out"].items()
+    return {name: getattr(row, name) for name in (*COLUMNS, *TIMES)} | {
         "parameters": row.about["plan"],
-        "trained_from": row.trained_from,
-        "trained_to": row.trained_to,
-        "rank": row.rank,
-        "size_bytes": row.size_bytes,
-        "held_out": held_out,
+        "held_out": {method: {name: one["value"] for name, one in measures.items()} for method, measures in held_out},
         "decision": row.about.get("decision"),
-        "created_at": row.created_at,
-        "activated_at": row.activated_at,
-        "retired_at": row.retired_at,
     }

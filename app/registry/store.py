@@ -1,32 +1,48 @@
-"""Where the artifacts of trained models lie, whatever they lie on."""
+"""The store of trained models: artifacts in a folder of this machine, or in a bucket with copies in a folder."""
 
 from __future__ import annotations
 
+import os
 import re
-from abc import ABC, abstractmethod
+import shutil
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from app.links.tables import folder_name
-from model.artifacts.artifact import DamagedArtifact
-from model.artifacts.network_models import FINGERPRINT, NETWORKS
+from app.settings import Settings
+from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
+from model.artifacts.folder import MANIFEST, check_replaceable, replaced, sync
+from model.artifacts.link_models import load_model
+from model.artifacts.network_models import (
+    FINGERPRINT,
+    NETWORKS,
+    check_network,
+    load_network,
+    network_folder,
+    network_of,
+)
 
-# As place_of gives it: neither absolute nor hidden, one folder deep.
+# As place_of returns it: neither absolute nor hidden, one folder deep.
 PLACE = re.compile(r"(?![./])(%2E)?[A-Za-z0-9._:-]{0,64}/[1-9][0-9]{0,9}")
+NETWORK_PLACE = re.compile(rf"{re.escape(NETWORKS)}/{FINGERPRINT.pattern}")
+COPIED_AT_ONCE = 1 << 20
 
 
-class StoreAway(OSError):
-    """The model store does not answer, or not to us, and why; nothing is known about what it holds."""
+class StoreUnreachable(OSError):
+    """The model store does not answer, or refuses this service, and why; nothing is known about what it holds."""
 
 
-class ArtifactAway(DamagedArtifact):
-    """An artifact that cannot be had now, because its store is unreachable; it may be sound."""
+class ArtifactUnreachable(DamagedArtifact):
+    """An artifact that cannot be read now, because its store is unreachable; it may be sound."""
 
 
-class ModelStore(ABC):
-    """The artifacts of trained models, each at ``<link>/<version>``, and of their networks, in ``.networks``.
+class ModelStore:
+    """The artifacts of trained models, each at ``<link>/<version>``, and of networks, at ``.networks/<fingerprint>``.
 
-    Models are mapped from a folder of this machine: the store itself, or copies of what the store holds.
+    Models are mapped from a folder of this machine. Here that folder is the store itself, of this machine or shared by
+    several; in an ``ObjectStore`` it holds copies.
 
     Attributes
     ----------
@@ -43,18 +59,12 @@ class ModelStore(ABC):
 
     def path(self, place: str) -> Path:
         """Return the folder of an artifact by its place; one that would lead out of the store is refused."""
-        if not PLACE.fullmatch(place):
-            raise ValueError(f"place={place!r} is refused; it must be a link's folder and a version")
+        if not (PLACE.fullmatch(place) or NETWORK_PLACE.fullmatch(place)):
+            raise ValueError(f"place={place!r} is refused; it must be a link's folder and a version, or a network's")
         return self.root / place
 
-    def network(self, fingerprint: str) -> Path:
-        """Return the folder of a network's artifact."""
-        if not FINGERPRINT.fullmatch(fingerprint):
-            raise ValueError(f"fingerprint={fingerprint!r} is refused; it must be a SHA-256 in hexadecimal")
-        return self.root / NETWORKS / fingerprint
-
     def fetch(self, place: str, fingerprint: str, *, anew: bool = False) -> Path:
-        """See to it that an artifact and its network lie on this machine, and give its folder.
+        """Ensure that an artifact and its network lie on this machine, and return its folder.
 
         Parameters
         ----------
@@ -62,69 +72,142 @@ class ModelStore(ABC):
         fingerprint : str
             What the artifact must be.
         anew : bool, default=False
-            The copy here was found damaged: make another.
+            Replace the copy on this machine, which was found damaged.
 
         Raises
         ------
         DamagedArtifact
             What the store holds is not sound.
-        StoreAway
-            There is no copy here, and the store does not answer.
+        StoreUnreachable
+            This machine has no copy, and the store does not answer.
         """
         return self.path(place)
 
     def fetch_many(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """See to it that artifacts, by place and fingerprint, lie on this machine, as far as that can be done now."""
-        return
+        """Fetch artifacts, by place and fingerprint, as far as that is possible now."""
 
-    @abstractmethod
     def add(self, source: Path, place: str, fingerprint: str) -> None:
         """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced.
 
-        The network that it refers to comes along, unless it is there already.
+        The network that it refers to is copied, too, unless it is there already.
         """
+        target = self.path(place)
+        network = network_of(source)
+        if network is not None:
+            self.add_network(network_folder(source, network), network)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent)
+        with replaced(target) as new:
+            _copy_artifact(source, new, fingerprint)
+            if network is None:
+                load_model(new, fingerprint=fingerprint)  # the copy is what will be served
+            else:  # from a folder that is being written its network is not found
+                read_artifact(new, fingerprint=fingerprint)
+        sync(self.root)
 
-    @abstractmethod
+    def add_network(self, source: Path, fingerprint: str) -> None:
+        """Copy what links share in, whole or not at all; a sound one that is there already stays."""
+        target = self.path(f"{NETWORKS}/{fingerprint}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent)
+        try:
+            check_network(target, fingerprint)
+            os.utime(target)  # in use again: only what was not written to of late is swept
+        except (DamagedArtifact, OSError):
+            if source.absolute() == target.absolute():
+                raise
+        else:
+            return
+        with replaced(target) as new:
+            _copy_artifact(source, new, fingerprint)
+            load_network(new, fingerprint=fingerprint)
+        sync(self.root)
+
     def require_sound(self, place: str, fingerprint: str) -> None:
-        """Refuse an artifact that could not be served, by ``DamagedArtifact`` or an ``OSError``."""
+        """Raise ``DamagedArtifact`` or an ``OSError`` for an artifact that could not be served."""
+        load_model(self.path(place), fingerprint=fingerprint)
 
-    @abstractmethod
     def size(self, place: str) -> int:
         """Return the bytes of an artifact's files; 0 where there is none."""
+        folder = self.path(place)
+        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) if folder.is_dir() else 0
 
-    @abstractmethod
     def remove(self, place: str) -> None:
-        """Remove an artifact; none there is fine. Never raises: what stays behind is swept."""
+        """Remove an artifact, and the folder above it with the last one. Never raises: what is left is swept later."""
+        target = self.path(place)
+        shutil.rmtree(target, ignore_errors=True)
+        with suppress(OSError):  # there are others
+            target.parent.rmdir()
 
-    @abstractmethod
     def places(self) -> list[str]:
-        """List the places that are taken."""
+        """List the places of artifacts of links."""
+        links = [folder for folder in self.root.iterdir() if folder.is_dir()] if self.root.is_dir() else []
+        return [place for link in links if not link.name.startswith(".") for place in self._below(link, PLACE)]
 
-    @abstractmethod
+    def networks(self) -> list[str]:
+        """List the places of artifacts of networks."""
+        networks = self.root / NETWORKS
+        return sorted(self._below(networks, NETWORK_PLACE)) if networks.is_dir() else []
+
+    def networks_referred_to(self) -> set[str]:
+        """Return the fingerprints that artifacts in the store refer to, whatever the database knows of them."""
+        found = set()
+        for place in self.places():
+            with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either
+                found.add(network_of(self.path(place)))
+        return {network for network in found if network is not None}
+
     def holds_artifact(self, place: str) -> bool:
         """Return whether a place holds an artifact, or what is left of one, and nothing else."""
+        try:
+            check_replaceable(self.path(place))
+        except OSError:
+            return False
+        return self.path(place).is_dir()
 
-    @abstractmethod
     def is_old(self, place: str, seconds: float) -> bool:
-        """Return whether an artifact was not written to for so long."""
+        """Return whether an artifact was neither written to nor referred to anew for so long."""
+        return is_old(self.path(place), seconds)
 
-    @abstractmethod
-    def networks(self) -> list[str]:
-        """List the networks by their fingerprints."""
+    def _below(self, folder: Path, pattern: re.Pattern[str]) -> list[str]:
+        places = [f"{folder.name}/{inner.name}" for inner in folder.iterdir()]
+        return [place for place in places if pattern.fullmatch(place)]
 
-    @abstractmethod
-    def networks_referred_to(self) -> set[str]:
-        """Return the networks that artifacts in the store refer to, whatever the database knows of them."""
 
-    @abstractmethod
-    def network_is_old(self, fingerprint: str, seconds: float) -> bool:
-        """Return whether a network was neither written to nor referred to anew for so long."""
+def open_store(settings: Settings) -> ModelStore:
+    """Return the model store that the settings name."""
+    if isinstance(settings.model_store, Path):
+        return ModelStore(settings.model_store)
+    from app.registry.object_store import open_object_store  # which builds on this module
 
-    @abstractmethod
-    def remove_network(self, fingerprint: str) -> None:
-        """Remove a network's artifact; none there is fine. Never raises."""
+    return open_object_store(settings.model_store, settings.model_cache, settings.model_cache_megabytes)
 
 
 def place_of(link_id: str, version: int) -> str:
     """Return the place of a link's version."""
     return f"{folder_name(link_id)}/{version}"
+
+
+def is_old(folder: Path, seconds: float) -> bool:
+    """Return whether neither a folder nor anything in it was written to for so long."""
+    latest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        try:
+            latest = max(latest, path.lstat().st_mtime)
+        except FileNotFoundError:  # a process is at work there
+            return False
+    return latest < time.time() - seconds
+
+
+def _copy_artifact(source: Path, target: Path, fingerprint: str) -> None:
+    artifact = read_artifact(source, fingerprint=fingerprint)
+    for name in (MANIFEST, *(entry["file"] for entry in artifact.manifest["arrays"].values())):
+        copy_file(source / name, target / name)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file and have it on disk before returning."""
+    with source.open("rb") as original, target.open("xb") as copy:
+        shutil.copyfileobj(original, copy, COPIED_AT_ONCE)
+        copy.flush()
+        os.fsync(copy.fileno())

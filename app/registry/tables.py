@@ -14,11 +14,9 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    func,
-    select,
     text,
 )
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
 from app.core.database import Table, UtcDateTime
 from app.links.tables import Link
@@ -77,25 +75,3 @@ class Activation(Table):
     activated_by: Mapped[str] = mapped_column(String(64))
     reason: Mapped[str | None] = mapped_column(Text)
     figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-
-
-def activations_before(session: Session, link_key: int | None, cursor: int | None, limit: int) -> list[Activation]:
-    """Return activations of a link, or of all, the newest first."""
-    question = select(Activation).order_by(Activation.id.desc()).limit(limit)
-    if link_key is not None:
-        question = question.where(Activation.link_key == link_key)
-    if cursor is not None:
-        question = question.where(Activation.id < cursor)
-    return list(session.scalars(question))
-
-
-def activations_after(session: Session, seen: int, limit: int) -> list[tuple[Activation, str]]:
-    """Return activations newer than one, the oldest first, with their links' ids."""
-    question = select(Activation, Link.link_id).join(Link, Link.link_key == Activation.link_key)
-    rows = session.execute(question.where(Activation.id > seen).order_by(Activation.id).limit(limit))
-    return [(row, link_id) for row, link_id in rows]
-
-
-def newest_activation(session: Session) -> int:
-    """Return the number of the newest activation; 0 before the first."""
-    return session.execute(select(func.max(Activation.id))).scalar() or 0

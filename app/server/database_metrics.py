@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
 from app.core.schema import NEWEST_STEP
-from app.events.webhook_queries import webhooks_by_state
+from app.events.queries import webhooks_by_state
 from app.registry.queries import active_versions, models_by_state
 from app.registry.tables import STATES as MODEL_STATES
 from app.server.readiness import DatabaseState, Readiness

@@ -22,8 +22,8 @@ from app.counts.feed_clock import open_clock
 from app.forecasts.cache import ForecastCache
 from app.keys.cache import ApiKeyCache
 from app.registry.loaded_models import LoadedModels
-from app.registry.open_store import open_store
 from app.registry.queries import active_models
+from app.registry.store import open_store
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.resources")
@@ -101,7 +101,7 @@ def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
         with reading(resources.engine) as session:
             artifacts = active_models(session).values()
         resources.loaded_models.load_ahead(artifacts, over)
-        resources.forecast_cache.forecaster.usual.learn_ahead(resources.engine, over)
+        resources.forecast_cache.forecaster.profiles.learn_ahead(resources.engine, over)
     except Exception as problem:  # both are done when they are needed
         log.warning("models and profiles were not loaded ahead", exc_info=problem)
 

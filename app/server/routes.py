@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, HTMLResponse
 from app.core.errors import NotFound
 from app.core.metrics import LOADED_MODELS, metrics_page
 from app.core.schema import NEWEST_STEP
-from app.forecasts.dependencies import ForecastCacheDep
+from app.forecasts.cache import ForecastCacheDep
 from app.http.problems import RETRY_SECONDS
 from app.registry.loaded_models import LoadedModelsDep
 from app.server.database_metrics import DatabaseMetrics

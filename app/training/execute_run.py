@@ -14,11 +14,10 @@ from app.core.errors import Problem
 from app.links.queries import PROFILE_WON, LinkInfo, set_choice
 from app.links.tables import folder_name
 from app.registry.activate import activate
-from app.registry.cleanup import remove_old_versions
+from app.registry.cleanup import remove_old_versions, training_folder
 from app.registry.queries import active_model
 from app.registry.register import note_decision, register_model
-from app.registry.store import StoreAway
-from app.registry.training_folder import training_folder
+from app.registry.store import StoreUnreachable
 from app.training.compare import decide, decide_refreshed, summary
 from app.training.network_stage import BEST
 from app.training.queries import OPEN_LINK, close_links, is_open, release_run, set_link, tally
@@ -56,7 +55,7 @@ def register_outcome(context: RunContext, link: LinkInfo, outcome: LinkOutcome, 
             _register(session, context, link, outcome.about, folder, now)
     except (Problem, OSError) as problem:
         log.warning("not registered", exc_info=problem, extra={"run": context.run.id, "link": link.link_id})
-        plain = isinstance(problem, Problem | StoreAway)
+        plain = isinstance(problem, Problem | StoreUnreachable)
         reason = f"{problem}" if plain else f"{type(problem).__name__}: {problem}"
         with context.lease() as (session, now):
             _fail(session, context, link, f"it was trained and could not be registered: {reason}", now)

@@ -19,9 +19,9 @@ from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions
-from app.registry.open_store import open_store
+from app.registry.queries import activations_before
 from app.registry.schemas import VersionPath
-from app.registry.tables import activations_before
+from app.registry.store import open_store
 from app.training.queries import ENDED, links_of, runs_before, tally
 from app.training.request import cancel_run, parameters_of, refreshable, request_run, run_or_404
 from app.training.schemas import (

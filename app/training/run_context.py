@@ -14,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.core.database import database_now, writing
-from app.registry.open_store import open_store
 from app.registry.queries import ArtifactRef
+from app.registry.store import open_store
 from app.settings import Settings
 from app.training.cluster import Cluster
 from app.training.queries import is_cancelled, renew_lease, set_detail, set_stage

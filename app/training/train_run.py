@@ -21,7 +21,7 @@ from app.counts.queries import newest_slots, stored_span
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
-from app.registry.store import StoreAway
+from app.registry.store import StoreUnreachable
 from app.settings import DaskAway
 from app.training.aligned_counts import read_topology, slot_capacity
 from app.training.cluster import ClusterUnavailable, UnknownHost, close
@@ -141,7 +141,7 @@ def _prepare(context: RunContext, how: NetworkTraining, link: LinkInfo, stage: P
     if reference is not None:
         try:
             active = ActiveModel(context.artifact(reference), reference.fingerprint)
-        except StoreAway as away:  # the new model could not be compared with the active one
+        except StoreUnreachable as away:  # the new model could not be compared with the active one
             refused = str(away)
     plan = how if how.algorithm in ALGORITHMS else how.alone
     return LinkTraining(series, plan, slot_capacity(link), active, stage, refused=refused)

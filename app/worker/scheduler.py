@@ -18,9 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.clock import Clock
 from app.core.database import CONNECTING, is_sqlite
 from app.maintenance.scheduled import Maintenance
-from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
-from app.registry.open_store import open_store
-from app.registry.training_folder import sweep_training
+from app.registry.cleanup import sweep_store, sweep_training
+from app.registry.store import open_store
 from app.settings import Settings
 from app.worker.triggers import Triggers
 
@@ -118,4 +117,4 @@ class Scheduler:
         if whole_store:
             sweep_store(self._engine, store)
         else:
-            sweep_training(store, LEFT_AFTER_SECONDS)
+            sweep_training(store)

@@ -18,7 +18,7 @@ from app.core.change_feed import watch_changes
 from app.core.database import Change, database_now, reading, record_change, writing
 from app.counts.feed_clock import open_clock
 from app.events.deliver import Deliverer
-from app.registry.store import StoreAway
+from app.registry.store import StoreUnreachable
 from app.settings import Settings
 from app.training.cluster import Cluster
 from app.training.queries import LOST_SECONDS, claim_run, read_heartbeats
@@ -101,7 +101,7 @@ class Worker:
                 log.info("run ended", extra={"run": run.id, "state": state})
             except RunLost:
                 log.warning("run lost to another worker", extra={"run": run.id})
-            except StoreAway as away:
+            except StoreUnreachable as away:
                 log.warning("run failed", extra={"run": run.id, "reason": str(away)})
                 fail_run(context, str(away))
             except SQLAlchemyError:

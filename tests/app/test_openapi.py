@@ -26,7 +26,7 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.python.asgi import shutdown_lifespans
 from starlette.testclient import TestClient
 
-from app.accuracy.network_accuracy import LONGEST_RULE
+from app.accuracy.measure import LONGEST_RULE
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.demo.city import City

@@ -7,8 +7,7 @@ from sqlalchemy.engine import make_url
 from typer import Exit
 
 from app.commands.database import read_settings
-from app.registry.folder_store import FolderStore
-from app.registry.open_store import open_store
+from app.registry.store import open_store
 from app.settings import Settings, settings_from_environment
 
 
@@ -78,7 +77,7 @@ class TestModelStore:
             Settings(model_store="s3://models")
 
     def test_each_has_its_store_and_buckets_share_no_copies(self, tmp_path):
-        assert isinstance(open_store(Settings(model_store=tmp_path)), FolderStore)
+        assert not open_store(Settings(model_store=tmp_path)).copies
         stores = [
             open_store(Settings(model_store=address, model_cache=tmp_path))
             for address in ("s3://models", "s3://models/a")

@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 from app.core.database import open_database, reading, writing
 from app.demo.city import sample_city
 from app.links.queries import links_by_id
-from app.registry.folder_store import FolderStore
 from app.registry.queries import find_version
+from app.registry.store import ModelStore
 from app.settings import Settings
 from app.training.cluster import Cluster, ClusterUnavailable, code_facts
 from app.training.request import cancel_run, request_run
@@ -92,7 +92,7 @@ class Runs:
         with reading(self.engine) as session:
             row = find_version(session, links_by_id(session, [link_id])[link_id].link_key, version)
         assert row is not None
-        manifest = json.loads((FolderStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
+        manifest = json.loads((ModelStore(self.folder / "models").path(row.folder) / MANIFEST).read_text())
         return {name: entry["sha256"] for name, entry in manifest["arrays"].items()}
 
 

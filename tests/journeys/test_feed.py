@@ -14,8 +14,8 @@ from app.demo.city import City, links_geojson, sample_city
 from app.links.queries import link_or_404
 from app.links.tables import folder_name
 from app.registry.activate import activate
-from app.registry.folder_store import FolderStore
 from app.registry.register import register_model
+from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining
 from app.training.train_links import train_link
 from model.artifacts.folder import MANIFEST
@@ -99,7 +99,7 @@ def make_newer(folder: Path) -> None:
 def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database_url, tmp_path):
     city = sample_city(links=3, days=12, seed=4)
     harm = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
-    engine, store = open_database(database_url), FolderStore(tmp_path / "models")
+    engine, store = open_database(database_url), ModelStore(tmp_path / "models")
     with running_service(database_url, tmp_path, "--no-worker") as service:
         assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
         for link_id, counts in city.counts.items():

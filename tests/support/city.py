@@ -14,8 +14,8 @@ from app.demo.city import City, links_geojson, sample_city
 from app.links.queries import link_or_404
 from app.links.tables import folder_name
 from app.registry.activate import activate
-from app.registry.folder_store import FolderStore
 from app.registry.register import register_model
+from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining
 from app.training.train_links import train_link
 from model.link_model.training_plan import TrainingPlan
@@ -71,7 +71,7 @@ def post(client: TestClient, counts: list[dict[str, Any]]) -> dict[str, Any]:
 def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
     """Register artifacts, and perhaps activate them; return their versions."""
     runtime = client.app.state  # type: ignore[attr-defined]
-    store = FolderStore(runtime.settings.model_store)
+    store = ModelStore(runtime.settings.model_store)
     versions = []
     for link_id in link_ids:
         with writing(runtime.engine) as session:

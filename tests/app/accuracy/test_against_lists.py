@@ -2,14 +2,12 @@
 
 import math
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import Ranking, network_accuracy
+from app.accuracy.measure import link_accuracy, network_accuracy
 from app.accuracy.schemas import By
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
@@ -169,24 +167,24 @@ def road(request, engine):
 
 
 class TestLink:
-    def ask(self, engine, road, **asked):
+    def measure(self, engine, road, **query):
         with reading(engine) as session:
             span = {"begin": datetime.fromtimestamp(road.begin, UTC), "end": datetime.fromtimestamp(road.end, UTC)}
-            return link_accuracy(session, road.link_id, replace(Question(**span), **asked), FLOOR)
+            return link_accuracy(session, road.link_id, FLOOR, **span | query)
 
     def test_the_span_whole_and_by_horizon_and_version(self, engine, road):
         slots = road.slots()
         size = len(slots), road.n_counts(slots)
         for horizon in (1, 2, 7):
-            answer = self.ask(engine, road, horizon=horizon, by=By.HORIZON)
+            answer = self.measure(engine, road, horizon=horizon, by=By.HORIZON)
             agree(answer, slow_measures(road.pairs(slots, horizon=horizon), *size))
             assert [item.horizon for item in answer.series] == [1, 2]
             for item in answer.series:
                 agree(item, slow_measures(road.pairs(slots, horizon=item.horizon), *size))
         for version in (3, 5):
-            answer = self.ask(engine, road, model_version=version)
+            answer = self.measure(engine, road, model_version=version)
             agree(answer, slow_measures(road.pairs(slots, version=version), *size))
-        answer = self.ask(engine, road, by=By.MODEL_VERSION)
+        answer = self.measure(engine, road, by=By.MODEL_VERSION)
         agree(answer, slow_measures(road.pairs(slots), *size))
         assert [item.model_version for item in answer.series] == [0, 3, 4]
         for item in answer.series:
@@ -197,7 +195,7 @@ class TestLink:
             self.check_parts(engine, road, by)
 
     def check_parts(self, engine, road, by):
-        answer = self.ask(engine, road, by=by)
+        answer = self.measure(engine, road, by=by)
         agree(answer, slow_measures(road.pairs(road.slots()), len(road.slots()), road.n_counts(road.slots())))
         begins = [int(item.from_.timestamp()) for item in answer.series]
         assert begins[0] <= road.begin
@@ -217,7 +215,7 @@ def test_the_network_and_each_of_its_links(engine):
     add_link(engine, "C", slot_minutes=5)
     newest = max(max(road.counts) + 60 * road.minutes for road in roads)
     with reading(engine) as session:
-        answer = network_accuracy(session, Ranking(window="3d", horizon=2), FLOOR)
+        answer = network_accuracy(session, FLOOR, window="3d", horizon=2)
     slots = [road.slots(newest - 3 * 86_400, newest) for road in roads]
     pairs = [road.pairs(some, horizon=2) for road, some in zip(roads, slots, strict=True)]
     n_counts = [road.n_counts(some) for road, some in zip(roads, slots, strict=True)]

@@ -50,7 +50,7 @@ def test_a_slot_is_compared_with_that_of_a_week_before(zone, change, minutes):
         np.testing.assert_array_equal(found, expected[slots - first])
 
 
-def test_parts_are_told_apart_and_what_lies_before_them_is_in_none():
+def test_parts_are_numbered_and_what_lies_before_them_is_in_none():
     link = LinkInfo(1, "A", "", "UTC", 15, None)
     parts = [Span(10 * DAY, 11 * DAY), Span(11 * DAY, 11 * DAY + 900)]
     pieces = cut_pieces(link, Span(9 * DAY, 11 * DAY + 900), parts)

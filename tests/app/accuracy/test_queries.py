@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event, text
 
-from app.accuracy.link_accuracy import Question, link_accuracy
-from app.accuracy.network_accuracy import Ranking, network_accuracy
+from app.accuracy.measure import link_accuracy, network_accuracy
 from app.accuracy.schemas import By
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
@@ -57,9 +56,9 @@ def number_of_rows(connection, sql, given):
 
 def reads():
     """Every way to ask for accuracy."""
-    yield LINKS, lambda session: network_accuracy(session, Ranking(window=f"{DAYS}d"), 1)
+    yield LINKS, lambda session: network_accuracy(session, 1, window=f"{DAYS}d")
     for by, most in {None: 1, By.HOUR: 24 * DAYS, By.DAY: DAYS, By.HORIZON: 1, By.MODEL_VERSION: 1}.items():
-        yield most, lambda session, by=by: link_accuracy(session, "L1", Question(window=f"{DAYS}d", by=by), 1)
+        yield most, lambda session, by=by: link_accuracy(session, "L1", 1, window=f"{DAYS}d", by=by)
 
 
 def test_no_row_of_a_slot_leaves_the_database(engine, statements):
@@ -70,8 +69,8 @@ def test_no_row_of_a_slot_leaves_the_database(engine, statements):
             assert read(session).n_used % (DAYS * 96) == 0
         with engine.connect() as connection:
             # With the settings that were made for them, such as PostgreSQL's SET LOCAL.
-            asked = [one for one in statements if not one[0].startswith("BEGIN")]
-            sizes = [(sql, number_of_rows(connection, sql, given)) for sql, given in asked]
+            queries = [one for one in statements if not one[0].startswith("BEGIN")]
+            sizes = [(sql, number_of_rows(connection, sql, given)) for sql, given in queries]
         sizes = [size for sql, size in sizes if re.search(r"\bforecasts\b", sql)]
         assert sizes
         assert max(sizes) <= most
@@ -84,10 +83,12 @@ def test_sqlite_goes_to_each_row_by_its_key(engine, statements):
         statements.clear()
         with reading(engine) as session:
             read(session)
-        asked = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
+        queries = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
         with engine.connect() as connection:
             steps = [
-                row[3] for sql, given in asked for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
+                row[3]
+                for sql, given in queries
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
             ]
         assert not [step for step in steps if re.match(r"SCAN \w*(counts|forecasts)", step)]
         of_forecasts = [step for step in steps if re.match(r"SEARCH \w*forecasts", step)]
@@ -96,15 +97,15 @@ def test_sqlite_goes_to_each_row_by_its_key(engine, statements):
 
 
 @on_postgresql
-def test_postgresql_plans_for_the_months_of_the_span_and_of_the_week_before(engine, statements):
+def test_postgresql_plans_for_the_months_of_span_and_week_before(engine, statements):
     fill(engine, [int(datetime(2025, month, 15, tzinfo=UTC).timestamp()) for month in range(1, 13)])
     for _, read in reads():
         statements.clear()
         with reading(engine) as session:
             read(session)
-        asked = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
+        queries = [one for one in statements if re.search(r"\bforecasts\b", one[0])]
         with engine.connect() as connection:
-            plans = [line for sql, given in asked for (line,) in connection.exec_driver_sql(f"EXPLAIN {sql}", given)]
+            plans = [line for sql, given in queries for (line,) in connection.exec_driver_sql(f"EXPLAIN {sql}", given)]
         months = set(re.findall(r"on (?:counts|forecasts)_(\d{4}_\d\d)", "\n".join(plans)))
         assert months
         assert months <= {"2025_11", "2025_12"}
@@ -118,9 +119,8 @@ def test_memory_grows_with_the_rows_that_are_found_and_not_with_the_span(engine,
         rows = [{"link_key": link.link_key, "slot_start": slot} for slot in (begin, newest)]
         put_rows(session, Count, [row | {"count": 9, "quality": 0} for row in rows])
         put_rows(session, Forecast, [FORECAST | row | {"expected": 7.0} for row in rows])
-    asked = Question(by=by, begin=datetime.fromtimestamp(begin, UTC))
     with reading(engine) as session, little_memory():
-        answer = link_accuracy(session, "A", asked, 1)
+        answer = link_accuracy(session, "A", 1, by=by, begin=datetime.fromtimestamp(begin, UTC))
     assert (answer.n_used, answer.rmse, answer.n_missing) == (2, 2.0, (newest - begin) // MINUTE - 1)
 
 

@@ -56,7 +56,7 @@ def slow_figures(rows, minutes=15, floor=1):
 
 
 def made_up(i):
-    """A count and what was said of it: count, expected, lower, upper, usual."""
+    """A count and what was forecast of it: count, expected, lower, upper, usual."""
     count = (i * 37) % 83
     expected = abs(count + (i * 13) % 29 - 14.25)
     return count, expected, expected - 9.5, expected + 9.5, count + (i * 7) % 41 - 20.0
@@ -200,7 +200,7 @@ class TestLinkAccuracy:
         theirs = math.sqrt(sum((100 + i - made_up(i)[0]) ** 2 for i in range(4)) / 4)
         assert answer["skill_last_week"] == pytest.approx(1 - answer["rmse"] / theirs, rel=1e-12)
 
-    def test_a_link_without_counts_or_forecasts_says_so(self, client, put_link):
+    def test_a_link_without_counts_or_forecasts_has_no_figures(self, client, put_link):
         put_link("A")
         answer = read(client, "/v1/links/A/accuracy", by="day")
         assert [answer[name] for name in MEASURES] == [None] * 11 + [0] * 4
@@ -319,10 +319,10 @@ class TestNetworkAccuracy:
         with writing(client.app.state.engine) as session:
             keys = link_keys(session, [f"L{i}" for i in range(300)]).values()
             pairs = [(key, MONDAY + i * SLOT) for key in keys for i in range(8)]
-            said = {"horizon": 1, "model_version": 1, "expected": 5.0, "lower": 1.0, "upper": 9.0, "usual": 4.0}
-            said |= {"level": 0.9, "method": 0, "filled_lags": 0, "issued_at": 1}
+            stored = {"horizon": 1, "model_version": 1, "expected": 5.0, "lower": 1.0, "upper": 9.0, "usual": 4.0}
+            stored |= {"level": 0.9, "method": 0, "filled_lags": 0, "issued_at": 1}
             put_rows(session, Count, [{"link_key": k, "slot_start": s, "count": 6, "quality": 0} for k, s in pairs])
-            put_rows(session, Forecast, [{"link_key": k, "slot_start": s, **said} for k, s in pairs])
+            put_rows(session, Forecast, [{"link_key": k, "slot_start": s, **stored} for k, s in pairs])
         answer = read(client, "/v1/accuracy")
         assert answer["rmse"] == 1.0
         assert answer["n_used"] == 300 * 8
@@ -373,9 +373,9 @@ class TestSpansAndCsv:
         second = client.get(f"/v1/accuracy{first.headers['link'][1:].split('>')[0]}", headers=headers)
         assert "link" not in second.headers
         rows = [next(csv.DictReader(io.StringIO(answer.text))) for answer in (first, second)]
-        told = client.get("/v1/accuracy?window=3d").json()["links"]
-        assert [row["link_id"] for row in rows] == [link["link_id"] for link in told] == ["B", "A"]
-        for row, link in zip(rows, told, strict=True):
+        shown = client.get("/v1/accuracy?window=3d").json()["links"]
+        assert [row["link_id"] for row in rows] == [link["link_id"] for link in shown] == ["B", "A"]
+        for row, link in zip(rows, shown, strict=True):
             assert set(row) == set(link)
             assert (float(row["rmse"]), int(row["n_used"])) == (link["rmse"], link["n_used"])
             assert row["passes_geh"] == str(link["passes_geh"]).lower()
@@ -388,9 +388,9 @@ class TestSpansAndCsv:
             return list(csv.DictReader(io.StringIO(answer.text)))
 
         (whole,) = rows(window="3d")
-        told = client.get("/v1/links/A/accuracy?window=3d").json()
-        assert (whole["link_id"], whole["from"], whole["to"]) == ("A", told["from"], told["to"])
-        assert (float(whole["rmse"]), whole["horizon"], whole["model_version"]) == (told["rmse"], "1", "")
+        shown = client.get("/v1/links/A/accuracy?window=3d").json()
+        assert (whole["link_id"], whole["from"], whole["to"]) == ("A", shown["from"], shown["to"])
+        assert (float(whole["rmse"]), whole["horizon"], whole["model_version"]) == (shown["rmse"], "1", "")
         days = rows(window="3d", by="day")
         series = client.get("/v1/links/A/accuracy?window=3d&by=day").json()["series"]
         assert [(row["from"], float(row["mae"])) for row in days] == [(part["from"], part["mae"]) for part in series]

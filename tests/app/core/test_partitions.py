@@ -31,7 +31,7 @@ from app.core.schema import check_schema, downgrade_schema, upgrade_schema
 from app.counts.ingest import store_counts
 from app.counts.queries import newest_slots, stored_span
 from app.counts.tables import Count
-from app.events.webhook_queries import latest_forecasts
+from app.events.queries import latest_forecasts
 from app.forecasts.queries import newest_forecast
 from app.forecasts.tables import Forecast
 from app.links.queries import all_links

@@ -14,7 +14,7 @@ from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from app.core.database import writing
-from app.events import messages, send, webhook_queries
+from app.events import messages, queries, send
 from app.events.deliver import Deliverer
 from app.events.tables import Webhook
 from app.links.queries import link_or_404
@@ -132,13 +132,13 @@ def link_ids(received):
 
 
 class TestMessages:
-    def test_forecasts_as_the_service_gives_them(self, client, receiver, links, hook, deliver):
+    def test_forecasts_are_those_that_the_service_returns(self, client, receiver, links, hook, deliver):
         post(client, 0, "A", "B")
         deliver()
         [came] = receiver.received
         assert came.path == "/hook?from=flowcast"
-        told = client.get("/v1/forecasts?horizon=4&links=A,B").json()["links"]
-        events = [{"sequence": MONDAY // SLOT, **link} for link in told]
+        shown = client.get("/v1/forecasts?horizon=4&links=A,B").json()["links"]
+        events = [{"sequence": MONDAY // SLOT, **link} for link in shown]
         head = {"type": "forecast", "event": "forecasts", "sent_at": "2026-11-16T12:00:00.000000Z"}
         assert came.told == head | {"links": events}
 
@@ -183,7 +183,7 @@ class TestMessages:
         ]
 
     @on_sqlite
-    def test_only_the_kinds_that_were_asked_for(self, client, receiver, links, runtime, deliver):
+    def test_only_the_kinds_that_were_registered_for(self, client, receiver, links, runtime, deliver):
         make_hook(client, receiver, "activation")
         post(client, 0, "A")
         activation(runtime, "A", 1)
@@ -274,18 +274,18 @@ class TestRetries:
         receiver.statuses = [500, 503, 200]
         post(client, 0, "A")
         deliver()
-        told = state(client, hook)
-        assert (told["state"], told["failures"], told["last_error"]) == ("failing", 1, "it answered 500")
-        assert told["delivered_at"] is None
-        assert datetime.fromisoformat(told["retry_at"]) >= NOW + timedelta(seconds=1)
+        shown = state(client, hook)
+        assert (shown["state"], shown["failures"], shown["last_error"]) == ("failing", 1, "it answered 500")
+        assert shown["delivered_at"] is None
+        assert datetime.fromisoformat(shown["retry_at"]) >= NOW + timedelta(seconds=1)
         deliver(0.5)  # too early
         assert len(receiver.received) == 1
         deliver(600)
         assert state(client, hook)["last_error"] == "it answered 503"
         deliver(1200)
-        told = state(client, hook)
-        assert (told["state"], told["failures"], told["last_error"], told["retry_at"]) == ("active", 0, None, None)
-        assert told["delivered_at"] is not None
+        shown = state(client, hook)
+        assert (shown["state"], shown["failures"], shown["last_error"], shown["retry_at"]) == ("active", 0, None, None)
+        assert shown["delivered_at"] is not None
         assert len({came.body[70:] for came in receiver.received}) == 1
 
     @on_sqlite
@@ -307,7 +307,7 @@ class TestRetries:
         assert state(client, hook)["last_error"] == "it answered 307; redirects are not followed"
 
     @on_sqlite
-    def test_nobody_there(self, client, receiver, links, hook, deliver):
+    def test_nothing_listens_at_the_address(self, client, receiver, links, hook, deliver):
         receiver.close()
         post(client, 0, "A")
         deliver()
@@ -326,19 +326,19 @@ class TestRetries:
     def test_given_up_after_three_days(self, client, receiver, links, runtime, hook, deliver):
         receiver.statuses = [500]
         with writing(runtime.engine) as session:
-            session.get(Webhook, hook).failures = webhook_queries.MOST_FAILURES - 2
+            session.get(Webhook, hook).failures = queries.MOST_FAILURES - 2
         post(client, 0, "A")
         deliver()
-        told = state(client, hook)
-        assert (told["state"], told["failures"]) == ("failing", webhook_queries.MOST_FAILURES - 1)
+        shown = state(client, hook)
+        assert (shown["state"], shown["failures"]) == ("failing", queries.MOST_FAILURES - 1)
         deliver(3 * 3600)
-        told = state(client, hook)
-        assert (told["state"], told["failures"], told["retry_at"]) == ("disabled", webhook_queries.MOST_FAILURES, None)
+        shown = state(client, hook)
+        assert (shown["state"], shown["failures"], shown["retry_at"]) == ("disabled", queries.MOST_FAILURES, None)
         deliver(86_400)
         assert len(receiver.received) == 2
 
     def test_waits_double_to_an_hour_and_add_up_to_three_days(self):
-        waits = [webhook_queries.wait_seconds(n) for n in range(1, webhook_queries.MOST_FAILURES)]
+        waits = [queries.wait_seconds(n) for n in range(1, queries.MOST_FAILURES)]
         assert waits[:5] == [1, 2, 4, 8, 16]
         assert max(waits) == 3600
         assert 3 * 86_400 <= sum(waits) < 3 * 86_400 + 3600
@@ -412,9 +412,8 @@ class TestProcesses:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        address = send.Address(False, "127.0.0.1", listening.getsockname()[1], "/")
         with pytest.raises(send.NotDelivered):
-            send.send(address, {}, b"{}")
+            send.send(f"http://127.0.0.1:{listening.getsockname()[1]}/", {}, b"{}")
         over.set()
         thread.join()
         listening.close()

@@ -49,7 +49,7 @@ def test_a_posted_count_replaces_one_entry_here_and_evicts_it_elsewhere(client, 
 
 
 @on_postgresql
-def test_an_entry_is_returned_without_the_database_until_its_link_is_written(client, settings, city):
+def test_an_entry_needs_no_database_until_its_link_is_written(client, settings, city):
     moved, still = list(city.counts)[:2]
     with TestClient(create_app(settings), headers=KEY) as other:
         wait_until_following(other)
@@ -84,7 +84,7 @@ def test_others_are_followed_also_after_all_connections_were_cut(client, setting
 
 
 @pytest.mark.journey
-def test_a_count_whose_forecast_was_never_issued_is_forecast_when_asked_for(client, settings, city):
+def test_a_forecast_that_was_never_issued_is_issued_when_it_is_read(client, settings, city):
     link_id = next(iter(city.counts))
     assert first_slot(client, link_id) == slot_start(city, NOW)
     row = rows(city, NOW, NOW + 1, [link_id])[0]
@@ -108,8 +108,8 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
         stored = store_counts(session, posted_links, counts)
         record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
     first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
-    assert runtime.forecast_cache.issue(list(stored.moved), stored.rows) == len(links)
+    assert runtime.forecast_cache.issue(list(stored.moved)) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
-    assert {said.slots()[0] for said in ready.values()} == {first.slots()[0]}
+    assert {issued.slots()[0] for issued in ready.values()} == {first.slots()[0]}
     assert ready[links[1]] == first
     assert ready[links[0]].issued_at > first.issued_at

@@ -33,14 +33,14 @@ def forecast(client, link_id, status=200, **query):
 
 class TestForecast:
     @on_sqlite
-    def test_says_what_the_trained_model_says(self, client, city, link_id, trained):
-        said = forecast(client, link_id, horizon=4)
+    def test_it_is_the_forecast_of_the_trained_model(self, client, city, link_id, trained):
+        served = forecast(client, link_id, horizon=4)
         model, _ = load_model(trained[1] / link_id)
         window = city.counts[link_id][NOW - 12 : NOW][::-1]
         expected = model.forecast(window[None, :])
-        assert said["link_id"] == link_id
-        assert [one["horizon"] for one in said["forecasts"]] == [1, 2, 3, 4]
-        for h, one in enumerate(said["forecasts"]):
+        assert served["link_id"] == link_id
+        assert [one["horizon"] for one in served["forecasts"]] == [1, 2, 3, 4]
+        for h, one in enumerate(served["forecasts"]):
             assert one["expected_count"] == pytest.approx(expected.expected[0, h], abs=6e-4)
             assert one["lower"] == pytest.approx(expected.lower[0, h], abs=6e-4)
             assert one["upper"] == pytest.approx(expected.upper[0, h], abs=6e-4)
@@ -54,13 +54,13 @@ class TestForecast:
             assert one["filled_lags"] == 0
             assert one["level"] == 0.9
 
-    def test_asking_again_gives_the_stored_answer(self, client, link_id):
+    def test_reading_again_returns_the_stored_forecast(self, client, link_id):
         assert forecast(client, link_id) == forecast(client, link_id)
 
-    def test_another_process_gives_the_same_stored_answer(self, client, settings, link_id):
-        said = forecast(client, link_id, horizon=4)
+    def test_another_process_returns_the_same_stored_forecast(self, client, settings, link_id):
+        served = forecast(client, link_id, horizon=4)
         with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as other:
-            assert forecast(other, link_id, horizon=4) == said
+            assert forecast(other, link_id, horizon=4) == served
 
     def test_a_new_count_moves_the_forecast_on(self, client, city, link_id):
         report = post(client, rows(city, NOW, NOW + 1, [link_id]))
@@ -75,26 +75,26 @@ class TestForecast:
         wait_until(lambda: forecast(client, link_id)["forecasts"][0]["slot_start"] == moved)
 
     def test_late_and_corrected_counts_leave_issued_forecasts_as_they_were(self, client, city, link_id):
-        said = forecast(client, link_id, horizon=4)
+        served = forecast(client, link_id, horizon=4)
         wrong = [row | {"count": row["count"] + 50} for row in rows(city, NOW - 3, NOW, [link_id])]
         post(client, wrong)
-        assert forecast(client, link_id, horizon=4) == said
+        assert forecast(client, link_id, horizon=4) == served
 
     @on_sqlite
     def test_as_of_a_past_slot_looks_at_nothing_after_it_and_stores_nothing(self, client, city, link_id, trained):
         past = NOW - 200
-        said = forecast(client, link_id, as_of=slot_start(city, past))["forecasts"][0]
+        served = forecast(client, link_id, as_of=slot_start(city, past))["forecasts"][0]
         model, _ = load_model(trained[1] / link_id)
         window = city.counts[link_id][past - 11 : past + 1][::-1]
-        assert said["expected_count"] == pytest.approx(model.expected_counts(window[None, :])[0, 0], abs=6e-4)
-        assert said["slot_start"] == slot_start(city, past + 1)
+        assert served["expected_count"] == pytest.approx(model.expected_counts(window[None, :])[0, 0], abs=6e-4)
+        assert served["slot_start"] == slot_start(city, past + 1)
         history = client.get(
             f"/v1/links/{link_id}/forecasts", params={"from": slot_start(city, 0), "to": slot_start(city, NOW)}
         )
         assert history.json()["forecasts"] == []
 
     @on_sqlite
-    def test_explain_tells_when_it_looked_like_this_before(self, client, city, link_id):
+    def test_explain_lists_when_it_looked_like_this_before(self, client, city, link_id):
         reasons = forecast(client, link_id, explain=True, horizon=1)["explanation"]
         weights = [one["weight"] for one in reasons["neighbours"]]
         assert weights == sorted(weights, reverse=True)
@@ -123,7 +123,7 @@ class TestForecast:
         ],
     )
     @on_sqlite
-    def test_what_cannot_be_asked_is_refused(self, client, link_id, query, status):
+    def test_impossible_queries_are_refused(self, client, link_id, query, status):
         forecast(client, link_id, status, **query)
 
 
@@ -141,7 +141,7 @@ def _overwrite(folder):
 
 class TestDegrading:
     @on_sqlite
-    def test_without_a_model_the_profile_speaks(self, client, trained):
+    def test_without_a_model_the_profile_is_the_forecast(self, client, trained):
         city, _ = trained
         put_city(client, city)
         link_id = next(iter(city.counts))
@@ -152,7 +152,7 @@ class TestDegrading:
         assert one["lower"] <= one["expected_count"] <= one["upper"]
 
     @on_sqlite
-    def test_with_a_handful_of_counts_the_last_one_speaks(self, client, put_link, trained):
+    def test_with_a_handful_of_counts_the_last_one_is_the_forecast(self, client, put_link, trained):
         city, _ = trained
         put_city(client, city)
         link_id = next(iter(city.counts))
@@ -163,7 +163,7 @@ class TestDegrading:
         assert one["lower"] is None
 
     @on_sqlite
-    def test_few_gaps_are_filled_and_said(self, client, city, link_id):
+    def test_few_gaps_are_filled_and_counted(self, client, city, link_id):
         later = [row for i, row in enumerate(rows(city, NOW, NOW + 6, [link_id])) if i not in (2, 3)]
         post(client, later)
         one = forecast(client, link_id)["forecasts"][0]
@@ -178,7 +178,7 @@ class TestDegrading:
         assert one["model_version"] == 1
 
     @on_sqlite
-    def test_a_dead_feed_falls_back_to_the_profile_and_tells_its_age(self, client, city, link_id):
+    def test_a_dead_feed_falls_back_to_the_profile_with_its_age(self, client, city, link_id):
         other = list(city.counts)[1]
         post(client, rows(city, NOW, NOW + 7, [other]))  # the feed's clock goes on without the first link
         one = forecast(client, link_id)["forecasts"][0]
@@ -240,7 +240,7 @@ class TestDegrading:
 
 
 class TestActivation:
-    def test_a_newly_activated_model_speaks_for_the_same_slot(self, client, city, link_id, tmp_path):
+    def test_a_newly_activated_model_forecasts_the_same_slot(self, client, city, link_id, tmp_path):
         before = forecast(client, link_id)["forecasts"][0]
         only = replace(city, counts={link_id: city.counts[link_id]})
         train_city(only, tmp_path / "again", replace(PLAN, n_neighbors=4, algorithm="KR"))
@@ -252,7 +252,7 @@ class TestActivation:
 
 
 class TestNetwork:
-    def test_gives_every_link_with_its_status(self, client, city, put_link):
+    def test_every_link_comes_with_its_status(self, client, city, put_link):
         put_link("empty")
         links = client.get("/v1/forecasts").json()["links"]
         assert [one["link_id"] for one in links] == sorted([*city.counts, "empty"])
@@ -265,17 +265,17 @@ class TestNetwork:
     def test_filters_by_list_box_and_upstream(self, client, city):
         ids = sorted(city.counts)
 
-        def asked(**query):
+        def listed(**query):
             return [one["link_id"] for one in client.get("/v1/forecasts", params=query).json()["links"]]
 
-        assert asked(links=f"{ids[1]}, nowhere") == [ids[1]]
-        assert asked(bbox="-180,-90,180,90") == ids
-        assert asked(bbox="0,0,0.1,0.1") == []
-        assert asked(bbox="170,-90,-170,90") == []  # across the 180th meridian
-        assert asked(bbox="0.1,-90,0,90") == ids  # all of the world but a tenth of a degree
+        assert listed(links=f"{ids[1]}, nowhere") == [ids[1]]
+        assert listed(bbox="-180,-90,180,90") == ids
+        assert listed(bbox="0,0,0.1,0.1") == []
+        assert listed(bbox="170,-90,-170,90") == []  # across the 180th meridian
+        assert listed(bbox="0.1,-90,0,90") == ids  # all of the world but a tenth of a degree
         upstream = {link.link_id: set(link.upstream) for link in city.links}
         for link_id in ids:
-            assert asked(upstream_of=link_id) == sorted(upstream[link_id])
+            assert listed(upstream_of=link_id) == sorted(upstream[link_id])
         for bad in ("1,2,3", "a,b,c,d", "0,10,0,-10", "nan,0,1,1"):
             assert client.get("/v1/forecasts", params={"bbox": bad}).status_code == 422
         for unreadable in ({"links": "a;b"}, {"upstream_of": "a b"}):
@@ -321,17 +321,17 @@ class TestNetwork:
 
 
 class TestPastForecasts:
-    def test_gives_what_was_forecast_with_what_came(self, client, city, link_id):
-        said = []
+    def test_forecasts_come_with_the_counts_that_came(self, client, city, link_id):
+        served = []
         for i in range(NOW, NOW + 5):
-            said += forecast(client, link_id)["forecasts"]
+            served += forecast(client, link_id)["forecasts"]
             post(client, rows(city, i, i + 1, [link_id]))
         query = {"from": slot_start(city, NOW), "to": slot_start(city, NOW + 6), "horizon": 1}
         past = client.get(f"/v1/links/{link_id}/forecasts", params=query).json()["forecasts"]
         assert len(past) == 6
         assert past[-1]["count"] is None
         assert past[-1]["realised_error"] is None
-        for one, then, i in zip(past, said, range(NOW, NOW + 5), strict=False):
+        for one, then, i in zip(past, served, range(NOW, NOW + 5), strict=False):
             assert one["expected_count"] == then["expected_count"]
             assert one["count"] == city.counts[link_id][i]
             assert one["realised_error"] == pytest.approx(then["expected_count"] - one["count"])

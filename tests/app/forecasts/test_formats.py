@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from app.forecasts.formats import LINK_COLUMNS, NETWORK_COLUMNS, PAST_COLUMNS
+from app.forecasts.schemas import LINK_COLUMNS, NETWORK_COLUMNS, PAST_COLUMNS
 from tests.support.databases import on_sqlite
 
 AS_CSV, AS_GEOJSON = {"Accept": "text/csv"}, {"Accept": "application/geo+json"}
@@ -55,7 +55,7 @@ class TestLink:
 
     def test_history_is_paged_by_the_link_header(self, client, link_id):
         path = f"/v1/links/{link_id}/forecasts"
-        told = client.get(path, params={"limit": 10_000}).json()["forecasts"]
+        expected = client.get(path, params={"limit": 10_000}).json()["forecasts"]
         rows, address = [], f"{path}?limit=3"
         while address:
             answer = client.get(address, headers=AS_CSV)
@@ -63,8 +63,8 @@ class TestLink:
             following = answer.headers.get("link")
             address = None if following is None else path + following[1:].split(">")[0]
         assert list(rows[0]) == PAST_COLUMNS
-        assert len(rows) == len(told) == 4
-        for row, forecast in zip(rows, told, strict=True):
+        assert len(rows) == len(expected) == 4
+        for row, forecast in zip(rows, expected, strict=True):
             assert all(same(row[name], value) for name, value in forecast.items())
 
 
@@ -75,8 +75,8 @@ class TestNetwork:
         links = client.get("/v1/forecasts?horizon=2").json()["links"]
         assert list(rows[0]) == NETWORK_COLUMNS
         assert len(rows) == 2 * len(city.counts) + 1
-        told = [(link, forecast) for link in links for forecast in link["forecasts"] or [{}]]
-        for row, (link, forecast) in zip(rows, told, strict=True):
+        expected = [(link, forecast) for link in links for forecast in link["forecasts"] or [{}]]
+        for row, (link, forecast) in zip(rows, expected, strict=True):
             assert (row["link_id"], row["status"]) == (link["link_id"], link["status"])
             assert all(same(row[name], value) for name, value in forecast.items())
         assert rows[-1] == dict.fromkeys(NETWORK_COLUMNS, "") | {"link_id": "z-none", "status": "no_counts"}

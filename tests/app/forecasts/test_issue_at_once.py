@@ -4,8 +4,7 @@ import threading
 from datetime import UTC, datetime
 
 from app.core.database import open_database, reading, writing
-from app.forecasts.issued_forecast import IssuedForecast
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS, IssuedForecast
 from app.forecasts.queries import save_forecasts, stored_forecasts
 from app.links.queries import all_links
 from app.links.tables import Link
@@ -30,14 +29,14 @@ def test_batches_that_name_links_in_other_orders_do_not_deadlock(database_url):
     def issue(issued_at: int) -> None:
         numbers: list[float] = [1.0] * HORIZONS
         for turn in range(ROUNDS):
-            said = [
+            forecasts = [
                 IssuedForecast(link, turn * 900, 1, "KR", None, 0, 0.9, numbers, numbers, numbers, numbers, issued_at)
                 for link in links[:: 1 if issued_at else -1]
             ]
             together.wait(timeout=WAIT_SECONDS)
             try:
                 with writing(engine, derived=True) as session:
-                    save_forecasts(session, said)
+                    save_forecasts(session, forecasts)
             except Exception as problem:
                 problems.append(problem)
 

@@ -25,21 +25,21 @@ def test_the_slots_from_now_on_are_forecast_and_none_of_the_past(client, city):
     assert [one["slot_start"] for one in before] == starts(city, NOW)
     post(client, rows(city, NOW, LATER, [live]))  # on the feed clock this moves now
 
-    said = forecast(client, silent)
-    assert [one["slot_start"] for one in said] == starts(city, LATER)
+    late = forecast(client, silent)
+    assert [one["slot_start"] for one in late] == starts(city, LATER)
     assert [one["slot_start"] for one in forecast(client, live)] == starts(city, LATER)
-    assert [one["horizon"] for one in said] == [1, 2, 3, 4]
-    assert {one["method"] for one in said} == {"profile"}
-    assert {one["degraded_reason"] for one in said} == {"no count has come for more than 90 minutes"}
-    assert {one["as_of_slot"] for one in said} == {slot_start(city, NOW - 1)}
-    assert {one["data_age_seconds"] for one in said} == {30 * 900}
+    assert [one["horizon"] for one in late] == [1, 2, 3, 4]
+    assert {one["method"] for one in late} == {"profile"}
+    assert {one["degraded_reason"] for one in late} == {"no count has come for more than 90 minutes"}
+    assert {one["as_of_slot"] for one in late} == {slot_start(city, NOW - 1)}
+    assert {one["data_age_seconds"] for one in late} == {30 * 900}
     explained = client.get(f"/v1/links/{silent}/forecast?horizon=4&explain=true").json()
-    assert explained["forecasts"] == said
+    assert explained["forecasts"] == late
     assert explained["explanation"] is None
 
 
 @on_sqlite
-def test_the_profile_is_that_of_the_slots_asked_about(client):
+def test_the_profile_is_that_of_the_slots_forecast(client):
     city = small_city()
     put_city(client, city)
     silent, live, _ = sorted(city.counts)
@@ -108,9 +108,9 @@ def test_without_a_profile_the_last_count_answers_without_an_interval(client):
     silent, live, _ = sorted(city.counts)
     post(client, rows(city, 0, SLOTS, [silent]))
     post(client, rows(city, SLOTS, SLOTS + 40, [live]))
-    said = forecast(client, silent)
-    assert [one["slot_start"] for one in said] == starts(city, SLOTS + 40)
-    assert {one["method"] for one in said} == {"last_count"}
-    assert {one["expected_count"] for one in said} == {float(city.counts[silent][SLOTS - 1])}
-    assert {one["upper"] for one in said} == {None}
-    assert {one["degraded_reason"] for one in said} == {"no count has come for more than 90 minutes"}
+    late = forecast(client, silent)
+    assert [one["slot_start"] for one in late] == starts(city, SLOTS + 40)
+    assert {one["method"] for one in late} == {"last_count"}
+    assert {one["expected_count"] for one in late} == {float(city.counts[silent][SLOTS - 1])}
+    assert {one["upper"] for one in late} == {None}
+    assert {one["degraded_reason"] for one in late} == {"no count has come for more than 90 minutes"}

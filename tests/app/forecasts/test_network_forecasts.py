@@ -18,12 +18,13 @@ from app.core.schema import upgrade_schema
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
-from app.forecasts.network_forecaster import ForecastRequest
+from app.forecasts.issued_forecast import ForecastRequest
 from app.links.queries import links_by_id
 from app.links.tables import folder_name
 from app.main import create_app
 from app.registry.cleanup import sweep_store
-from app.registry.folder_store import FolderStore
+from app.registry.loaded_models import Loaded
+from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
 from model.artifacts.link_models import load_model
@@ -43,7 +44,7 @@ TRAINED_DAYS = 15
 NOW = TRAINED_DAYS * SLOTS  # the first slot without a count
 NETWORK_PLAN = NetworkPlan(held_out_days=4, metric_rows=300, max_iter=2, network_rows=2000, n_neighbors=40)
 KNOWN = NOW - 9 * SLOTS  # the first slot whose count the service has: a row looks back a week and a day
-SHARES = {0: (0.5, 0.25), 1: (0.0, 0.5), 2: (1.0, 0.0)}  # so that every kind of memory speaks; the others' have none
+SHARES = {0: (0.5, 0.25), 1: (0.0, 0.5), 2: (1.0, 0.0)}  # so that every kind of memory is used; the others' have none
 
 
 class Trained(NamedTuple):
@@ -78,8 +79,8 @@ def _save(city: City, result: NetworkResult, folder: Path, **about: Any) -> str:
     fingerprint = save_network(folder, result.network, about)
     for place, model in enumerate(result.models):
         assert model is not None
-        spoken = replace(model, shares=np.array(SHARES.get(place, (0.0, 0.0))))
-        _save_link(city, spoken, fingerprint, folder, **about)
+        shared = replace(model, shares=np.array(SHARES.get(place, (0.0, 0.0))))
+        _save_link(city, shared, fingerprint, folder, **about)
     return fingerprint
 
 
@@ -91,7 +92,7 @@ def _link_series(city: City, link_id: str) -> LinkSeries:
 def _save_link(city: City, model: NetworkModel, network: str, folder: Path, **about: Any) -> None:
     link_id = model.network.link_ids[model.link]
     measure = {"value": 1.0, "n_used": 100, "n_excluded": 0}
-    told = {
+    described = {
         "link_id": link_id,
         "zone": city.zone,
         "slot_minutes": 15,
@@ -105,7 +106,7 @@ def _save_link(city: City, model: NetworkModel, network: str, folder: Path, **ab
         "data_fingerprint": data_fingerprint(_link_series(city, link_id)),
         **about,
     }
-    save_network_model(folder / folder_name(link_id), model, network, told)
+    save_network_model(folder / folder_name(link_id), model, network, described)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +127,8 @@ def forecast(client: TestClient, link_id: str, **query: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def said_in_training(trained: Trained, link_id: str, row: int, counts: np.ndarray | None = None) -> Any:
-    """What a link's model says before slot ``row`` from the counts of all links, as rows are made while learning."""
+def computed_in_training(trained: Trained, link_id: str, row: int, counts: np.ndarray | None = None) -> Any:
+    """Forecast as of the slot before ``row`` from the counts of all links, by rows as they are made while learning."""
     city = trained.city
     model, _ = load_model(trained.folder / folder_name(link_id))
     if counts is None:
@@ -138,8 +139,8 @@ def said_in_training(trained: Trained, link_id: str, row: int, counts: np.ndarra
     return model.forecast([one.columns[0] for one in found], np.stack([one.usual[0] for one in found], axis=1))
 
 
-def assert_says(said: dict[str, Any], expected: Any) -> None:
-    for h, one in enumerate(said["forecasts"]):
+def assert_served(served: dict[str, Any], expected: Any) -> None:
+    for h, one in enumerate(served["forecasts"]):
         assert one["expected_count"] == pytest.approx(expected.expected[0, h], abs=6e-4)
         assert one["lower"] == pytest.approx(expected.lower[0, h], abs=6e-4)
         assert one["upper"] == pytest.approx(expected.upper[0, h], abs=6e-4)
@@ -149,10 +150,10 @@ class TestForecasts:
     @on_sqlite
     def test_serving_and_training_are_one_path(self, client, city, trained):
         for link_id in city.counts:
-            said = forecast(client, link_id)
-            assert_says(said, said_in_training(trained, link_id, NOW))
-            assert [one["horizon"] for one in said["forecasts"]] == [1, 2, 3, 4]
-            for h, one in enumerate(said["forecasts"]):
+            served = forecast(client, link_id)
+            assert_served(served, computed_in_training(trained, link_id, NOW))
+            assert [one["horizon"] for one in served["forecasts"]] == [1, 2, 3, 4]
+            for h, one in enumerate(served["forecasts"]):
                 assert (one["method"], one["model_version"]) == ("NETWORK", 1)
                 assert (one["degraded_reason"], one["level"]) == (None, 0.9)
                 assert (one["slot_start"], one["as_of_slot"]) == (slot_start(city, NOW + h), slot_start(city, NOW - 1))
@@ -164,37 +165,36 @@ class TestForecasts:
         with reading(runtime.engine) as session:
             links = links_by_id(session, list(city.counts))
             newest = int(city.grid.start(city.first_slot + NOW - 1).timestamp())
-            requests = [
-                ForecastRequest(link, load_model(trained.folder / link.link_id)[0], newest) for link in links.values()
-            ]
-            said, reasons = runtime.forecast_cache.forecaster.networks.compute(session, requests)
-        assert reasons == {}
+            models = [load_model(trained.folder / link_id)[0] for link_id in links]
+            loaded = [Loaded(1, model, "") for model in models]
+            requests = [ForecastRequest(link, newest, one) for link, one in zip(links.values(), loaded, strict=True)]
+            found = runtime.forecast_cache.forecaster.networks.compute(session, requests)
         for link_id, link in links.items():
-            expected = said_in_training(trained, link_id, NOW)
-            assert said[link.link_key].values.expected == pytest.approx(expected.expected[0], abs=1e-5)
-            assert said[link.link_key].values.lower == pytest.approx(expected.lower[0], abs=1e-5)
-            assert said[link.link_key].values.upper == pytest.approx(expected.upper[0], abs=1e-5)
+            expected = computed_in_training(trained, link_id, NOW)
+            assert found[link.link_key].expected == pytest.approx(expected.expected[0], abs=1e-5)
+            assert found[link.link_key].lower == pytest.approx(expected.lower[0], abs=1e-5)
+            assert found[link.link_key].upper == pytest.approx(expected.upper[0], abs=1e-5)
 
     def test_slot_after_slot_from_what_is_kept_and_what_is_new(self, client, city, trained):
         for now in range(NOW + 1, NOW + 7):
             post(client, rows(city, now - 1, now))
             for link_id in list(city.counts)[:3]:
-                assert_says(forecast(client, link_id), said_in_training(trained, link_id, now))
+                assert_served(forecast(client, link_id), computed_in_training(trained, link_id, now))
 
     @on_sqlite
     def test_a_past_slot_is_answered_from_what_was_known_then(self, client, city, trained):
         for ago in (1, 40):
-            said = forecast(client, next(iter(city.counts)), as_of=slot_start(city, NOW - 1 - ago))
-            assert_says(said, said_in_training(trained, next(iter(city.counts)), NOW - ago))
+            served = forecast(client, next(iter(city.counts)), as_of=slot_start(city, NOW - 1 - ago))
+            assert_served(served, computed_in_training(trained, next(iter(city.counts)), NOW - ago))
 
     @on_sqlite
     def test_later_counts_change_nothing(self, client, city):
-        asked = {link_id: {"as_of": slot_start(city, NOW - 2)} for link_id in city.counts}
-        before = {link_id: forecast(client, link_id, **query) for link_id, query in asked.items()}
+        queries = {link_id: {"as_of": slot_start(city, NOW - 2)} for link_id in city.counts}
+        before = {link_id: forecast(client, link_id, **query) for link_id, query in queries.items()}
         later = rows(city, NOW, NOW + 30)
         post(client, [row | {"count": row["count"] + 500} for row in later])
         post(client, [row | {"count": 999} for row in rows(city, NOW - 1, NOW)])
-        for link_id, query in asked.items():
+        for link_id, query in queries.items():
             after = forecast(client, link_id, **query)
             for one, other in zip(before[link_id]["forecasts"], after["forecasts"], strict=True):
                 for name in ("expected_count", "lower", "upper", "filled_lags", "method"):
@@ -207,11 +207,11 @@ class TestForecasts:
         counts = np.stack(list(city.counts.values()))
         counts[1:, NOW:] = np.nan
         counts[:, NOW + 2 :] = np.nan
-        assert_says(forecast(client, early), said_in_training(trained, early, NOW + 2, counts))
+        assert_served(forecast(client, early), computed_in_training(trained, early, NOW + 2, counts))
         post(client, rows(city, NOW, NOW + 1, [late]))  # sees what the early link counted then, and no more
         counts[1, NOW] = city.counts[late][NOW]
         assert forecast(client, late)["forecasts"][0]["as_of_slot"] == slot_start(city, NOW)
-        assert_says(forecast(client, late), said_in_training(trained, late, NOW + 1, counts))
+        assert_served(forecast(client, late), computed_in_training(trained, late, NOW + 1, counts))
 
     @on_sqlite
     def test_few_gaps_are_filled_by_rule(self, client, trained):
@@ -222,13 +222,13 @@ class TestForecasts:
         posted = rows(city, KNOWN, NOW)
         starts = {slot_start(city, slot) for slot in gaps}
         post(client, [row for row in posted if row["link_id"] != link_id or row["slot_start"] not in starts])
-        said = forecast(client, link_id)
+        served = forecast(client, link_id)
         counts = np.stack(list(city.counts.values()))
         counts[2, list(gaps)] = np.nan
         missing = int(np.isnan(counts[2, NOW - 32 : NOW]).sum())
-        assert {one["filled_lags"] for one in said["forecasts"]} == {missing}
-        assert said["forecasts"][0]["method"] == "NETWORK"
-        assert_says(said, said_in_training(trained, link_id, NOW, counts))
+        assert {one["filled_lags"] for one in served["forecasts"]} == {missing}
+        assert served["forecasts"][0]["method"] == "NETWORK"
+        assert_served(served, computed_in_training(trained, link_id, NOW, counts))
 
     @on_sqlite
     def test_many_gaps_are_the_profiles(self, client, city, trained):
@@ -260,12 +260,12 @@ class TestForecasts:
         assert train_link(LinkTraining(_link_series(city, link_id), PLAN), lags).state == "trained"
         assert shelve_models(client, lags, [link_id]) == [2]
         assert post(client, rows(city, NOW, NOW + 1))["forecasts_issued"] == len(city.counts)
-        said = {one["link_id"]: one["forecasts"][0] for one in client.get("/v1/forecasts").json()["links"]}
-        assert (said[link_id]["method"], said[link_id]["model_version"]) == ("KR_SML", 2)
-        others = [one for other, one in said.items() if other != link_id]
+        served = {one["link_id"]: one["forecasts"][0] for one in client.get("/v1/forecasts").json()["links"]}
+        assert (served[link_id]["method"], served[link_id]["model_version"]) == ("KR_SML", 2)
+        others = [one for other, one in served.items() if other != link_id]
         assert {(one["method"], one["model_version"]) for one in others} == {("NETWORK", 1)}
         for other in set(city.counts) - {link_id}:
-            assert_says(forecast(client, other), said_in_training(trained, other, NOW + 1))
+            assert_served(forecast(client, other), computed_in_training(trained, other, NOW + 1))
 
     def test_a_link_of_the_network_that_was_deleted_is_just_absent(self, client, settings, city, trained):
         gone, link_id = list(city.counts)[5], next(iter(city.counts))
@@ -275,7 +275,7 @@ class TestForecasts:
         counts[5] = np.nan
         with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as fresh:
             post(fresh, rows(city, NOW, NOW + 1, list(city.counts)[:5]))
-            assert_says(forecast(fresh, link_id), said_in_training(trained, link_id, NOW + 1, counts))
+            assert_served(forecast(fresh, link_id), computed_in_training(trained, link_id, NOW + 1, counts))
 
 
 class TestExplain:
@@ -287,10 +287,10 @@ class TestExplain:
 
     def check(self, client, city, place, slots):
         link_id = list(city.counts)[place]
-        said = forecast(client, link_id, explain=True)
-        why = said["explanation"]
+        served = forecast(client, link_id, explain=True)
+        why = served["explanation"]
         parts = {one["part"]: one["vehicles"] for one in why["context"]}
-        assert sum(parts.values()) == pytest.approx(said["forecasts"][0]["expected_count"], abs=1e-2)
+        assert sum(parts.values()) == pytest.approx(served["forecasts"][0]["expected_count"], abs=1e-2)
         assert set(parts) == {
             "usual", "lags", "yesterday", "last_week", "profile", "deviations", "time_of_day", "day_type", "upstream",
             "junction", "network", "offset", "correction",
@@ -313,9 +313,9 @@ class TestExplain:
 
     @on_sqlite
     def test_as_of_a_past_slot(self, client, city):
-        said = forecast(client, next(iter(city.counts)), explain=True, as_of=slot_start(city, NOW - 30))
-        parts = [one["vehicles"] for one in said["explanation"]["context"]]
-        assert sum(parts) == pytest.approx(said["forecasts"][0]["expected_count"], abs=1e-2)
+        served = forecast(client, next(iter(city.counts)), explain=True, as_of=slot_start(city, NOW - 30))
+        parts = [one["vehicles"] for one in served["explanation"]["context"]]
+        assert sum(parts) == pytest.approx(served["forecasts"][0]["expected_count"], abs=1e-2)
 
 
 def _damage(network: Path) -> None:
@@ -331,7 +331,7 @@ def _cut_short(network: Path) -> None:
 
 class TestStore:
     @on_sqlite
-    def test_the_shelf_tells_of_a_network_model(self, client, city, trained, settings):
+    def test_the_registry_shows_a_network_model(self, client, city, trained, settings):
         link_id = next(iter(city.counts))
         one = client.get(f"/v1/links/{link_id}/models/1").json()
         assert (one["algorithm"], one["state"], one["network"]) == ("NETWORK", "active", trained.network)
@@ -355,14 +355,14 @@ class TestStore:
         ready = client.get("/readyz").json()
         assert ready["status"] == "degraded"
         assert {one["link_id"] for one in ready["models"]["damaged"]} == set(city.counts)
-        # Registered again it is mended, and speaks when it is next asked.
+        # Registered again it is repaired, and used for the next forecast.
         assert shelve_models(client, trained.folder, list(city.counts)) == [1] * len(city.counts)
         with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as fresh:
             post(fresh, rows(city, NOW + 1, NOW + 2))
             assert forecast(fresh, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
 
     @on_sqlite
-    def test_a_damaged_network_is_not_shelved(self, client, trained, settings, tmp_path):
+    def test_a_damaged_network_is_not_registered(self, client, trained, settings, tmp_path):
         put_city(client, trained.city)
         folder = shutil.copytree(trained.folder, tmp_path / "copy")
         _damage(folder / ".networks" / trained.network)
@@ -388,14 +388,14 @@ class TestStore:
 
     @on_sqlite
     def test_sweeping_keeps_networks_in_use(self, client, city, result, trained, settings, tmp_path):
-        runtime, store = client.app.state, FolderStore(settings.model_store)
+        runtime, store = client.app.state, ModelStore(settings.model_store)
         unused = _save(*result, tmp_path / "unused", note="nobody's")
         store.add_network(tmp_path / "unused" / ".networks" / unused, unused)
-        assert sweep_store(runtime.engine, store) == []  # whoever brought it may be about to register_model
+        assert sweep_store(runtime.engine, store) == []  # it may be about to be registered
         for path in (settings.model_store / ".networks").rglob("*"):
             os.utime(path, (0, 0))
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]
-        assert store.networks() == [trained.network]
+        assert store.networks() == [f".networks/{trained.network}"]
 
     @on_sqlite
     def test_sweeping_for_another_database_keeps_networks_of_artifacts(self, client, city, trained, settings, tmp_path):
@@ -403,7 +403,7 @@ class TestStore:
         upgrade_schema(other)
         for path in settings.model_store.rglob("*"):
             os.utime(path, (0, 0))
-        assert sweep_store(other, FolderStore(settings.model_store)) == []
+        assert sweep_store(other, ModelStore(settings.model_store)) == []
         other.dispose()
 
     @on_sqlite

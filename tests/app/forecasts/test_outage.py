@@ -1,4 +1,4 @@
-"""What is said while the database is away and the newest count grows old."""
+"""Forecasts while the database is unreachable and the newest count grows old."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 from app.core.change_feed import ConnectionGuard
 from app.core.clock import FeedClock
 from app.core.errors import Unavailable
-from app.forecasts.late_forecasts import Fallback, fallback_in_memory
-from app.forecasts.profile_fallback import ProfileFallback
-from app.forecasts.responses import ForecastList, link_forecast
+from app.forecasts.listing import ForecastList
+from app.forecasts.profile_fallback import LateFallback, ProfileFallback
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
@@ -25,7 +24,7 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     post(client, rows(city, 0, 3 * SLOTS, ids[:1]))
     runtime = client.app.state
     cache, engine = runtime.forecast_cache, runtime.engine
-    said = cache.latest(ids[:1]).entries[ids[0]].issued
+    issued = cache.latest(ids[:1])[0][ids[0]].issued
     ConnectionGuard(engine).unreachable = True
     engine.dispose()
 
@@ -33,41 +32,41 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
         cache.latest()
     with pytest.raises(OperationalError):
         cache.latest(ids)
-    found = cache.latest(ids[:1])
-    assert found.stale
-    assert found.headers == {"X-Flowcast-Stale": "true"}
-    assert link_forecast(cache, found.entries[ids[0]], 1, stale=found.stale)["stale"] is True
+    assert cache.latest(ids[:1])[1]
+    assert cache.latest_document(ids[0], 1)["stale"] is True
 
     now: Callable[[FeedClock], datetime] = FeedClock.now
     monkeypatch.setattr(FeedClock, "now", lambda clock: now(clock) + timedelta(minutes=91))
-    found = cache.latest(ids[:1])
-    listed = ForecastList(cache, found, 1)
+    entries, stale = cache.latest(ids[:1])
+    listed = ForecastList(cache, entries, 1, stale=stale)
     (one,) = listed.document()["links"][0]["forecasts"]
     assert (one["method"], one["degraded_reason"]) == ("profile", "no count has come for more than 90 minutes")
-    begin = datetime.fromtimestamp(said.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
+    begin = datetime.fromtimestamp(issued.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
     assert datetime.fromisoformat(one["slot_start"]) == begin
-    profile = cache.forecaster.usual.in_memory(said.link, said.as_of, 0)
-    assert one["expected_count"] == round(profile.at(said.link, int(begin.timestamp()), 1).expected[0], 3)
-    assert listed.tag() != ForecastList(cache, found._replace(stale=False), 1).tag()
+    profile = cache.forecaster.profiles.in_memory(issued.link, issued.as_of, 0)
+    expected = profile.forecast(issued.link, int(begin.timestamp()), 0, None)
+    assert one["expected_count"] == round(expected.expected[0], 3)
+    assert listed.tag() != ForecastList(cache, entries, 1, stale=False).tag()
 
-    monkeypatch.setattr(cache.forecaster, "usual", ProfileFallback())  # nothing is in memory
-    found = cache.latest(ids[:1])
-    assert ForecastList(cache, found, 1).document()["links"][0]["status"] == "failed"
+    monkeypatch.setattr(cache.forecaster, "profiles", ProfileFallback())  # nothing is in memory
+    entries, stale = cache.latest(ids[:1])
+    assert ForecastList(cache, entries, 1, stale=stale).document()["links"][0]["status"] == "failed"
     with pytest.raises(Unavailable, match="its profile is not in memory"):
-        link_forecast(cache, found.entries[ids[0]], 1, stale=found.stale)
+        cache.latest_document(ids[0], 1)
 
 
 def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):
     link_id = sorted(city.counts)[0]
     cache = client.app.state.forecast_cache
-    said = cache.look_up([link_id])[link_id].issued
-    assert said.model_version == 1
+    issued = cache.look_up([link_id])[link_id].issued
+    assert issued.model_version == 1
+    forecaster = cache.forecaster
     with Session(client.app.state.engine) as session:
-        cache.forecaster.compute(session, [said.link], {said.link.link_key: said.as_of})  # loads the model
-    assert fallback_in_memory(cache.forecaster, said).version == 1
-    assert fallback_in_memory(cache.forecaster, said._replace(model_version=2)) is None
-    last = fallback_in_memory(cache.forecaster, said._replace(model_version=0, method="last_count"))
-    assert last == Fallback(0, None, said.expected[0])
+        forecaster.compute(session, [issued.link], {issued.link.link_key: issued.as_of})  # loads the model
+    assert forecaster.late_fallback_in_memory(issued).version == 1
+    assert forecaster.late_fallback_in_memory(issued._replace(model_version=2)) is None
+    last = forecaster.late_fallback_in_memory(issued._replace(model_version=0, method="last_count"))
+    assert last == LateFallback(0, None, issued.expected[0])
 
 
 def test_what_others_issued_is_taken_note_of_and_nothing_is_issued_for_it(client):

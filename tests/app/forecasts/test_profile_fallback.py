@@ -1,4 +1,4 @@
-"""What is said where no trained model can speak: from the counts that are there, and only from those."""
+"""Forecasts without a trained model: from the counts that are stored, and only from those."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,9 @@ from starlette.testclient import TestClient
 
 from app.core.database import reading
 from app.counts.queries import newest_slots
-from app.forecasts import profile_fallback as usual_module
-from app.forecasts.profile_fallback import LinkProfile, ProfileFallback, Wanted
+from app.forecasts import profile_fallback
+from app.forecasts.issued_forecast import ForecastRequest
+from app.forecasts.profile_fallback import LinkProfile, ProfileFallback
 from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
@@ -30,7 +31,7 @@ def post_count(client, slot: int, count: int) -> None:
     assert answer.json()["forecasts_issued"] == 1, answer.text
 
 
-def asked(client, status: int = 200, link_id: str = "A", **query):
+def nearest(client, status: int = 200, link_id: str = "A", **query):
     answer = client.get(f"/v1/links/{link_id}/forecast", params=query)
     assert answer.status_code == status, answer.text
     return answer.json()["forecasts"][0] if status == 200 else answer.json()
@@ -41,33 +42,33 @@ def link(put_link):
     return put_link("A", zone="UTC")
 
 
-def test_as_of_a_gap_the_last_count_before_it_speaks(client):
+def test_as_of_a_gap_the_last_count_before_it_is_the_forecast(client):
     put_counts(client, "A", counts(0, 4) | counts(5, 8))
-    one = asked(client, as_of=utc(MONDAY + 4 * SLOT))
+    one = nearest(client, as_of=utc(MONDAY + 4 * SLOT))
     assert (one["method"], one["expected_count"]) == ("last_count", 43.0)
 
 
-def test_as_of_a_slot_before_all_counts_nothing_can_be_said_yet(client):
+def test_as_of_a_slot_before_all_counts_there_is_no_forecast_yet(client):
     put_counts(client, "A", counts(0, 4))
-    assert "no count in the 28 days" in asked(client, 409, as_of=utc(MONDAY - SLOT))["detail"]
+    assert "no count in the 28 days" in nearest(client, 409, as_of=utc(MONDAY - SLOT))["detail"]
 
 
 def test_a_past_that_comes_in_later_brings_the_profile_at_once(client):
     post_count(client, MONDAY + 10 * DAY * SLOT, 7)
-    assert asked(client)["method"] == "last_count"
+    assert nearest(client)["method"] == "last_count"
     put_counts(client, "A", counts(0, 10 * DAY))
     post_count(client, MONDAY + (10 * DAY + 1) * SLOT, 7)
-    assert asked(client)["method"] == "profile"
+    assert nearest(client)["method"] == "profile"
 
 
-def test_as_of_looks_at_no_count_after_it_whatever_was_asked_before(client):
+def test_as_of_uses_no_count_after_it_whatever_was_read_before(client):
     start = 14 * DAY
     put_counts(client, "A", counts(0, start + 1))
-    then = asked(client, as_of=utc(MONDAY + start * SLOT))
+    then = nearest(client, as_of=utc(MONDAY + start * SLOT))
     put_counts(client, "A", counts(start + 1, start + 12, level=900))
-    client.app.state.forecast_cache.forecaster.usual.__init__()  # as in a process that was just started
-    asked(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
-    again = asked(client, as_of=utc(MONDAY + start * SLOT))
+    client.app.state.forecast_cache.forecaster.profiles.__init__()  # as in a process that was just started
+    nearest(client, as_of=utc(MONDAY + (start + 11) * SLOT))  # learns from the whole morning
+    again = nearest(client, as_of=utc(MONDAY + start * SLOT))
     assert again["method"] == "profile"
     assert {**again, "issued_at": 0, "data_age_seconds": 0} == {**then, "issued_at": 0, "data_age_seconds": 0}
 
@@ -108,14 +109,14 @@ class TestManyLinks:
         with reading(engine) as session:
             assert len(usual) == len(all_links(session)) == 5
             for link in all_links(session):
-                assert isinstance(usual.of(session, Wanted(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
+                assert isinstance(usual.of(session, ForecastRequest(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
         assert reads.n == 0
 
     @on_sqlite
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
         another = create_app(settings)
         with TestClient(another):
-            wait_until(lambda: len(another.state.forecast_cache.forecaster.usual) == 5)
+            wait_until(lambda: len(another.state.forecast_cache.forecaster.profiles) == 5)
 
     @on_sqlite
     def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
@@ -133,13 +134,13 @@ class TestManyLinks:
             for slot in range(13 * DAY, 14 * DAY + 1):
                 before = reads.n
                 for link in links:
-                    usual.of(session, Wanted(link, MONDAY + slot * SLOT))
+                    usual.of(session, ForecastRequest(link, MONDAY + slot * SLOT))
                 renewed.append(reads.n - before)
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
     def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine):
-        usual = client.app.state.forecast_cache.forecaster.usual
+        usual = client.app.state.forecast_cache.forecaster.profiles
         reads, queries = Reads(engine), []
         for i, link_ids in enumerate(("A", "ABCDE")):
             usual.__init__()  # as in a process that was just started
@@ -150,7 +151,7 @@ class TestManyLinks:
         assert queries[0] == queries[1]
 
     @on_sqlite
-    def test_links_with_too_few_counts_are_forecast_with_as_many_queries_as_one(self, client, put_link):
+    def test_links_with_too_few_counts_need_as_many_queries_as_one(self, client, put_link):
         for link_id in "BCDE":
             put_link(link_id, zone="UTC")
         put_counts(client, "A", counts(0, 4))
@@ -160,17 +161,17 @@ class TestManyLinks:
             assert post_slot(client, MONDAY + (4 + i) * SLOT, link_ids) == len(link_ids)
             queries.append(reads.n - before)
         assert queries[0] == queries[1]
-        assert asked(client, link_id="E")["method"] == "last_count"
+        assert nearest(client, link_id="E")["method"] == "last_count"
 
     def test_what_is_learnt_together_is_the_same_as_alone(self, client, engine, put_link):
         put_link("F", zone="Europe/Berlin")
         put_counts(client, "F", counts(0, 10 * DAY + 7) | counts(11 * DAY, 12 * DAY))
         with reading(engine) as session:
             newest = newest_slots(session)
-            wanted = [Wanted(link, newest[link.link_key]) for link in all_links(session)]
+            requests = [ForecastRequest(link, newest[link.link_key]) for link in all_links(session)]
             alone, together = ProfileFallback(), ProfileFallback()
-            known = together.look_up(session, wanted)
-            for one in wanted:
+            known = together.look_up(session, requests)
+            for one in requests:
                 expected, found = alone.of(session, one), together.learn(one, known[one.link.link_key])
                 np.testing.assert_array_equal(found.profile.expected_counts, expected.profile.expected_counts)
                 np.testing.assert_array_equal(found.bands.below, expected.bands.below)
@@ -182,7 +183,7 @@ class TestManyLinks:
                 raise ZeroDivisionError
             return learnt(series, profile)
 
-        learnt = usual_module.learn_profile
-        monkeypatch.setattr(usual_module, "learn_profile", learn)
-        client.app.state.forecast_cache.forecaster.usual.__init__()
+        learnt = profile_fallback.learn_profile
+        monkeypatch.setattr(profile_fallback, "learn_profile", learn)
+        client.app.state.forecast_cache.forecaster.profiles.__init__()
         assert post_slot(client, MONDAY + 14 * DAY * SLOT, "ABCDE") == 4

@@ -48,11 +48,11 @@ def test_counts_health_csv_and_training_agree_slot_by_slot(client, faulty):
         "dead": 30,
     }
     health = client.get("/v1/links/A/health", params={"days": DAYS + 1}).json()
-    told = {}
+    by_slot = {}
     for verdict in health["verdicts"]:
         first = int(np.datetime64(verdict["from"].rstrip("Z")).astype("datetime64[s]").astype(int))
-        told |= {utc(first + i * SLOT): verdict["name"] for i in range(verdict["slots"])}
-    assert told == counts
+        by_slot |= {utc(first + i * SLOT): verdict["name"] for i in range(verdict["slots"])}
+    assert by_slot == counts
     text = client.get("/v1/links/A/counts", params={"limit": 10_000, **everything}, headers={"Accept": "text/csv"}).text
     assert {row["slot_start"]: row["verdict"] for row in csv.DictReader(io.StringIO(text)) if row["verdict"]} == counts
     with reading(client.app.state.engine) as session:
@@ -62,12 +62,12 @@ def test_counts_health_csv_and_training_agree_slot_by_slot(client, faulty):
 
 
 @on_sqlite
-def test_a_slot_has_the_same_verdict_whichever_span_it_is_asked_for_in(client, faulty):
+def test_a_slot_has_the_same_verdict_in_whichever_span(client, faulty):
     whole = verdicts_of(client, **{"from": utc(MONDAY), "to": utc(MONDAY + DAYS * 96 * SLOT)})
     for begin, end in ((0, 3 * 96), (5 * 96, 5 * 96 + 1), (16 * 96 + 41, 16 * 96 + 44), (12 * 96, 30 * 96)):
         span = {utc(MONDAY + i * SLOT) for i in range(begin, end)}
-        asked = verdicts_of(client, **{"from": utc(MONDAY + begin * SLOT), "to": utc(MONDAY + end * SLOT)})
-        assert asked == {slot: name for slot, name in whole.items() if slot in span}
+        part = verdicts_of(client, **{"from": utc(MONDAY + begin * SLOT), "to": utc(MONDAY + end * SLOT)})
+        assert part == {slot: name for slot, name in whole.items() if slot in span}
     for days in (1, 2, 15, 366):
         health = client.get("/v1/links/A/health", params={"days": days}).json()
         assert health["state"] == "ok"
@@ -86,7 +86,7 @@ def test_quality_stays_the_senders(client, faulty):
 
 
 @on_sqlite
-def test_slots_after_the_newest_count_and_links_without_counts_have_no_verdict(client, put_link, faulty):
+def test_slots_after_the_newest_count_have_no_verdict_nor_empty_links(client, put_link, faulty):
     end = MONDAY + DAYS * 96 * SLOT
     later = client.get("/v1/links/A/counts", params={"from": utc(end), "to": utc(end + SLOT)}).json()["counts"]
     assert later == [{"slot_start": utc(end), "count": None, "quality": None, "verdict": None}]

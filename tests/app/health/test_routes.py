@@ -59,7 +59,7 @@ class TestLinkHealth:
         assert (answer["state"], answer["data_age_seconds"]) == ("stale", 7 * SLOT)
 
     @on_sqlite
-    def test_a_dead_detector_is_told_with_its_slots(self, client, put_link):
+    def test_a_dead_detector_is_listed_with_its_slots(self, client, put_link):
         put_link("A")
         counts = wave(10 * 96) | {MONDAY + 9 * DAY + i * SLOT: 0 for i in range(40, 60)}
         put_counts(client, "A", counts)

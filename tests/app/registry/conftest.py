@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from app.core.database import open_database
 from app.links.queries import LinkInfo
-from app.registry.folder_store import FolderStore
+from app.registry.store import ModelStore
 from tests.support.artifacts import city_series, retold, trained
 from tests.support.stored import add_link
 
@@ -38,5 +38,5 @@ def link(engine: Engine) -> LinkInfo:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "models")
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "models")

@@ -14,7 +14,7 @@ NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def shelf(engine, store, link, artifact, second_artifact):
+def activate_version(engine, store, link, artifact, second_artifact):
     """Two candidates."""
     for folder in (artifact, second_artifact):
         with writing(engine) as session:
@@ -34,43 +34,43 @@ def states(engine, link):
 
 
 class TestActivate:
-    def test_the_active_one_is_retired_and_the_other_takes_its_place(self, engine, link, shelf):
-        shelf(1)
+    def test_the_active_one_is_retired_and_the_other_takes_its_place(self, engine, link, activate_version):
+        activate_version(1)
         assert states(engine, link) == [("active", NOW, None), ("candidate", None, None)]
-        shelf(2, hours=1)
+        activate_version(2, hours=1)
         later = NOW + timedelta(hours=1)
         assert states(engine, link) == [("retired", NOW, later), ("active", later, None)]
         with reading(engine) as session:
             assert active_models(session, [link.link_key])[link.link_key].version == 2
             assert [place.version for place in once_active(session, link.link_key)] == [1]
 
-    def test_rolling_back_is_the_same_call(self, engine, link, shelf):
+    def test_rolling_back_is_the_same_call(self, engine, link, activate_version):
         for hours, version in enumerate((1, 2, 1)):
-            shelf(version, hours)
+            activate_version(version, hours)
         one, two = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
         assert states(engine, link) == [("active", two, None), ("retired", one, two)]
 
-    def test_activating_the_active_one_changes_nothing(self, engine, link, shelf):
-        shelf(1)
-        shelf(1, hours=1)
+    def test_activating_the_active_one_changes_nothing(self, engine, link, activate_version):
+        activate_version(1)
+        activate_version(1, hours=1)
         assert states(engine, link)[0] == ("active", NOW, None)
 
-    def test_the_newest_candidate_of_each_link_is_known(self, engine, link, shelf):
+    def test_the_newest_candidate_of_each_link_is_known(self, engine, link, activate_version):
         with reading(engine) as session:
             assert newest_candidates(session) == {link.link_key: 2}
-        shelf(2)
+        activate_version(2)
         with reading(engine) as session:
             assert newest_candidates(session) == {link.link_key: 1}
 
 
 class TestRefused:
-    def test_a_version_that_does_not_exist(self, shelf):
+    def test_a_version_that_does_not_exist(self, activate_version):
         with pytest.raises(NotFound, match="link 'Ba' has no trained model of version 7"):
-            shelf(7)
+            activate_version(7)
 
-    def test_a_damaged_artifact_leaves_the_active_one_in_place(self, engine, store, link, shelf):
-        shelf(1)
+    def test_a_damaged_artifact_leaves_the_active_one_in_place(self, engine, store, link, activate_version):
+        activate_version(1)
         (store.path("Ba/2") / "manifest.json").unlink()
         with pytest.raises(Conflict, match=r"version 2 of link 'Ba' is not activated.*manifest\.json is missing"):
-            shelf(2, hours=1)
+            activate_version(2, hours=1)
         assert [state for state, _, _ in states(engine, link)] == ["active", "candidate"]

@@ -10,11 +10,10 @@ import pytest
 
 from app.core.database import reading, writing
 from app.registry.activate import activate
-from app.registry.cleanup import remove_old_versions, sweep_store
-from app.registry.folder_store import FolderStore
+from app.registry.cleanup import remove_old_versions, sweep_store, training_folder
 from app.registry.queries import read_versions, registry_size
 from app.registry.register import register_model
-from app.registry.training_folder import training_folder
+from app.registry.store import ModelStore
 from tests.support.artifacts import retold
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
@@ -110,7 +109,7 @@ class TestSweepStore:
         """Versions 3 and 4 without a row: killed between the commit and the removal."""
         put_versions(5, 1, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(FolderStore, "remove", lambda *_: None)
+            patch.setattr(ModelStore, "remove", lambda *_: None)
             assert tidy(engine, store, link, 1) == [3, 4]
         assert len(store.places()) == 5
 
@@ -161,13 +160,13 @@ class TestSweepStore:
         assert not folder.exists()
 
     def test_a_store_that_is_not_there_or_in_trouble(self, engine, tmp_path, monkeypatch):
-        assert sweep_store(engine, FolderStore(tmp_path / "nowhere")) == []
+        assert sweep_store(engine, ModelStore(tmp_path / "nowhere")) == []
 
         def fail(_self):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(FolderStore, "places", fail)
-        assert sweep_store(engine, FolderStore(tmp_path)) == []
+        monkeypatch.setattr(ModelStore, "places", fail)
+        assert sweep_store(engine, ModelStore(tmp_path)) == []
 
 
 class TestSize:
@@ -183,7 +182,7 @@ class TestSize:
     def test_shown_over_rest(self, client, put_link, artifact):
         put_link("Ba", zone="Europe/Berlin")
         runtime = client.app.state
-        store = FolderStore(runtime.settings.model_store)
+        store = ModelStore(runtime.settings.model_store)
         from app.links.queries import link_or_404
 
         with writing(runtime.engine) as session:
@@ -223,8 +222,8 @@ class TestCommand:
         megabytes = store.size("Ba/1") / 1e6
         assert f"versions: 2, on disk: {(store.size('Ba/1') + store.size('Ba/2')) / 1e6:.2f} MB" in run("list").stdout
         assert f"{megabytes:.2f}" in run("list").stdout
-        told = json.loads(run("list", "--json").stdout)
-        assert told[0]["models"][1]["size_bytes"] == store.size("Ba/1")
+        listed = json.loads(run("list", "--json").stdout)
+        assert listed[0]["models"][1]["size_bytes"] == store.size("Ba/1")
 
 
 def age(folder: Path) -> None:

@@ -27,15 +27,15 @@ def withdraw(client, link_id: str, status: int = 200, **body) -> dict:
     return answer.json()
 
 
-def test_the_profile_answers_and_says_why_until_a_version_is_activated(client, city, link_id):
+def test_the_profile_forecasts_with_the_reason_until_an_activation(client, city, link_id):
     assert forecast(client, link_id)["method"] == "KR_SML"
     done = withdraw(client, link_id, reason="it forecasts nonsense")
     assert (done["version"], done["previous_version"]) == (None, 1)
     assert (done["activated_by"], done["reason"]) == ("environment", "it forecasts nonsense")
     one = forecast(client, link_id)
     assert (one["method"], one["degraded_reason"], one["model_version"]) == ("profile", WITHDRAWN, None)
-    shelf = client.get(f"/v1/links/{link_id}/models").json()
-    assert (shelf["choice"], [model["state"] for model in shelf["models"]]) == ("withdrawn", ["retired"])
+    models = client.get(f"/v1/links/{link_id}/models").json()
+    assert (models["choice"], [model["state"] for model in models["models"]]) == ("withdrawn", ["retired"])
     n = TRAINED_DAYS * SLOTS
     post(client, rows(city, n, n + 1, [link_id]))
     assert forecast(client, link_id)["degraded_reason"] == WITHDRAWN

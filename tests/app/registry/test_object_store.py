@@ -20,12 +20,11 @@ from app.registry import bucket as bucket_module
 from app.registry.activate import activate
 from app.registry.bucket import Bucket
 from app.registry.cleanup import remove_old_versions, sweep_store
-from app.registry.folder_store import FolderStore
 from app.registry.loaded_models import LoadedModels
 from app.registry.object_store import MEGABYTE, ObjectStore
 from app.registry.queries import ArtifactRef
 from app.registry.register import register_model
-from app.registry.store import ArtifactAway, StoreAway
+from app.registry.store import ArtifactUnreachable, ModelStore, StoreUnreachable
 from app.training.network_stage import NetworkTraining
 from app.training.train_links import train_links
 from model.artifacts.artifact import DamagedArtifact, read_artifact
@@ -116,15 +115,15 @@ class TestRoundTrip:
             f"store.fetch('Ba/1', {fingerprint!r}); print('ready', flush=True); sys.stdin.readline()\n"
             f"for _ in range(5): read_artifact(store.fetch('Ba/1', {fingerprint!r}, anew=True))\n"
         )
-        pipe, here = subprocess.PIPE, open_at("shared")
+        pipe, store = subprocess.PIPE, open_at("shared")
         other = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         assert other.stdout.readline() == "ready\n"
         other.stdin.write("go\n")
         other.stdin.flush()
         for _ in range(5):
-            read_artifact(here.fetch("Ba/1", fingerprint, anew=True))
-        _, said = other.communicate(timeout=WAIT_SECONDS)
-        assert (other.returncode, said) == (0, "")
+            read_artifact(store.fetch("Ba/1", fingerprint, anew=True))
+        _, errors = other.communicate(timeout=WAIT_SECONDS)
+        assert (other.returncode, errors) == (0, "")
         assert [path.name for path in (tmp_path / "shared" / "Ba").iterdir()] == ["1"]
 
 
@@ -146,13 +145,13 @@ class TestDamage:
         assert file.read_bytes() == whole
         assert loaded.version == 1
 
-    def test_what_is_damaged_in_the_store_is_said_to_be(self, artifact, fingerprint, open_at, server, address):
+    def test_an_artifact_damaged_in_the_store_is_reported(self, artifact, fingerprint, open_at, server, address):
         open_at("one").add(artifact, "Ba/1", fingerprint)
         harm(server, address, "Ba/1/memory.npy", (artifact / "memory.npy").read_bytes()[:-1] + b"?")
         models = LoadedModels(open_at("two"), most=10)
         with pytest.raises(DamagedArtifact, match=r"memory\.npy was changed") as refused:
             models.get(self.place(fingerprint))
-        assert not isinstance(refused.value, ArtifactAway)
+        assert not isinstance(refused.value, ArtifactUnreachable)
         assert "memory.npy was changed" in models.damaged()[1, 1]
         assert not open_at("two").path("Ba/1").exists()
         harm(server, address, f"Ba/1/{MANIFEST}")
@@ -163,13 +162,13 @@ class TestDamage:
             open_at("two").fetch("Ba/1", fingerprint)
 
     def test_a_manifest_that_leads_elsewhere_is_refused(self, artifact, open_at, server, address, tmp_path):
-        told = (artifact / MANIFEST).read_bytes().replace(b'"memory.npy"', b'"../../memory.npy"')
-        harm(server, address, f"Ba/1/{MANIFEST}", told)
+        manifest = (artifact / MANIFEST).read_bytes().replace(b'"memory.npy"', b'"../../memory.npy"')
+        harm(server, address, f"Ba/1/{MANIFEST}", manifest)
         with pytest.raises(DamagedArtifact, match="not allowed"):
-            open_at().fetch("Ba/1", hashlib.sha256(told).hexdigest())
+            open_at().fetch("Ba/1", hashlib.sha256(manifest).hexdigest())
         assert not list(tmp_path.rglob("memory.npy"))
 
-    def test_a_copy_that_left_is_served_from_memory_and_one_that_changed_is_not(self, artifact, fingerprint, open_at):
+    def test_a_removed_copy_is_served_from_memory_and_a_changed_one_is_not(self, artifact, fingerprint, open_at):
         store = open_at()
         store.add(artifact, "Ba/1", fingerprint)
         models = LoadedModels(store, most=10)
@@ -180,7 +179,7 @@ class TestDamage:
         assert models.get(self.place(fingerprint)) is not loaded
 
 
-class TestAway:
+class TestUnreachable:
     @pytest.fixture
     def nobody(self, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -196,45 +195,45 @@ class TestAway:
         self, artifact, fingerprint, open_at, nobody, caplog, engine
     ):
         store = open_at()
-        FolderStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
+        ModelStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
         models = LoadedModels(store, most=10)
         assert models.get(ArtifactRef(1, 1, "Ba/1", fingerprint)).version == 1
-        with pytest.raises(ArtifactAway, match="is out of reach: EndpointConnectionError"):
+        with pytest.raises(ArtifactUnreachable, match="is out of reach: EndpointConnectionError"):
             models.get(ArtifactRef(1, 2, "Ba/2", fingerprint))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
-            loaded, reason = Forecaster(models).choose_model(session, link, ArtifactRef(1, 2, "Ba/2", fingerprint))
-        assert loaded is None
-        assert reason.text.startswith("the artifact of version 2 is out of reach: the model store s3://")
+            request = Forecaster(models).request(session, link, 0, ArtifactRef(1, 2, "Ba/2", fingerprint))
+        assert request.loaded is None
+        assert request.reason.text.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
 
     def test_a_bucket_that_does_not_exist_is_named(self, artifact, fingerprint, server, tmp_path):
         store = ObjectStore(Bucket("s3://nowhere-to-be-found/city"), tmp_path / "cache", 100)
-        told = "the model store s3://nowhere-to-be-found/city is out of reach: The specified bucket does not exist"
-        with pytest.raises(StoreAway, match=told):
+        message = "the model store s3://nowhere-to-be-found/city is out of reach: The specified bucket does not exist"
+        with pytest.raises(StoreUnreachable, match=message):
             store.add(artifact, "Ba/1", fingerprint)
         assert not store.path("Ba/1").exists()
-        with pytest.raises(StoreAway, match=told):
+        with pytest.raises(StoreUnreachable, match=message):
             store.fetch("Ba/1", fingerprint)
 
     @on_sqlite
-    def test_nothing_is_shelved_activated_or_swept(
+    def test_nothing_is_registered_activated_or_swept(
         self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
     ):
-        with pytest.raises(StoreAway), writing(engine) as session:
+        with pytest.raises(StoreUnreachable), writing(engine) as session:
             register_model(session, open_at(), link, artifact)
         monkeypatch.undo()
         with writing(engine) as session:
             register_model(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
         away = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
-        told = r"version 1 .* is not activated; the model store .* is out of reach"
-        with pytest.raises(Conflict, match=told), writing(engine) as session:
+        message = r"version 1 .* is not activated; the model store .* is out of reach"
+        with pytest.raises(Conflict, match=message), writing(engine) as session:
             activate(session, away, link, 1)
         assert sweep_store(engine, away) == []
 
 
 @on_sqlite
-class TestShelf:
+class TestRegistry:
     def test_row_and_objects_go_together(
         self, engine, link, artifact, second_artifact, open_at, server, address, tmp_path
     ):
@@ -242,14 +241,14 @@ class TestShelf:
         other.mkdir()
         for folder in (artifact, second_artifact):
             with writing(engine) as session:
-                shelved = register_model(session, store, link, folder)
-                activate(session, store, link, shelved.version)
+                registered = register_model(session, store, link, folder)
+                activate(session, store, link, registered.version)
         assert store.places() == ["Ba/1", "Ba/2"]
         with reading(engine) as session:
             assert session.connection().exec_driver_sql("SELECT min(size_bytes) FROM trained_models").scalar() > 1000
         harm(server, address, "Ba/1/memory.npy", b"short")
-        told = r"its artifact is damaged: memory\.npy has 5 bytes in the store"
-        with pytest.raises(Conflict, match=told), writing(engine) as session:
+        message = r"its artifact is damaged: memory\.npy has 5 bytes in the store"
+        with pytest.raises(Conflict, match=message), writing(engine) as session:
             activate(session, store, link, 1)
         with writing(engine) as session:
             assert not register_model(session, store, link, artifact).new  # which mends it
@@ -306,26 +305,26 @@ class TestNetworks:
         network = network_of(links[0])
         for i, folder in enumerate(links):
             one.add(folder, f"L{i}/1", prints[i])
-        assert one.networks() == [network]
+        assert one.networks() == [f".networks/{network}"]
         assert one.networks_referred_to() == {network}
         wanted = [(f"L{i}/1", prints[i]) for i in range(2)]
         two.fetch_many(wanted)
         for place, fingerprint in wanted:
             load_model(two.path(place), fingerprint=fingerprint)
-        assert network_folder(two.path("L0/1"), network) == two.network(network)
-        (two.network(network) / "memory.npy").write_bytes(b"")
+        assert network_folder(two.path("L0/1"), network) == two.path(f".networks/{network}")
+        (two.path(f".networks/{network}") / "memory.npy").write_bytes(b"")
         models = LoadedModels(two, most=10)
         assert models.get(ArtifactRef(1, 1, "L0/1", prints[0])).version == 1
-        assert not one.network_is_old(network, 60.0)
-        assert one.network_is_old(network, -60.0)
-        one.remove_network(network)
+        assert not one.is_old(f".networks/{network}", 60.0)
+        assert one.is_old(f".networks/{network}", -60.0)
+        one.remove(f".networks/{network}")
         assert one.networks() == []
         with pytest.raises(DamagedArtifact, match=r"its network .* is damaged: manifest\.json is missing"):
             open_at("three").fetch("L0/1", prints[0])
 
 
 class TestCache:
-    def test_copies_asked_for_longest_ago_leave_and_those_of_late_stay(self, artifact, fingerprint, open_at):
+    def test_copies_used_longest_ago_are_removed_and_those_of_late_stay(self, artifact, fingerprint, open_at):
         store = open_at()
         for version in (1, 2, 3, 4):
             store.add(artifact, f"Ba/{version}", fingerprint)
@@ -333,7 +332,7 @@ class TestCache:
         now = time.time()
         for version in (1, 2, 3):
             folder = open_at("two").fetch(f"Ba/{version}", fingerprint)
-            os.utime(folder, (now, now - 86_400 / version))  # the third asked for last
+            os.utime(folder, (now, now - 86_400 / version))  # the third was used last
         kept = read_artifact(open_at("two").path("Ba/1"))
         two = open_at("two", megabytes)  # each one looks when it first fetches something
         two.fetch("Ba/4", fingerprint)

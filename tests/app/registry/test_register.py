@@ -1,4 +1,4 @@
-"""Onto the shelf: what is taken, what is refused by name, and that both halves come or neither."""
+"""What is registered, what is refused by name, and that row and artifact come together or not at all."""
 
 import shutil
 from dataclasses import replace
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading, writing
 from app.core.errors import Invalid
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS
 from app.links.tables import Link
 from app.registry.queries import read_versions
 from app.registry.register import LEAST_HORIZONS, register_model
@@ -34,7 +34,7 @@ def test_as_many_horizons_are_wanted_as_are_served():
     assert LEAST_HORIZONS == HORIZONS
 
 
-class TestShelve:
+class TestRegister:
     def test_a_candidate_with_all_that_is_known_about_it(self, engine, store, link, artifact):
         assert put(engine, store, link, artifact) == (1, True)
         with reading(engine) as session:
@@ -61,7 +61,7 @@ class TestShelve:
         with reading(engine) as session:
             assert len(read_versions(session, link.link_key, None, 10)) == 1
 
-    def test_shelved_again_a_damaged_artifact_is_mended(self, engine, store, link, artifact):
+    def test_registered_again_a_damaged_artifact_is_repaired(self, engine, store, link, artifact):
         put(engine, store, link, artifact)
         (store.path("Ba/1") / "memory.npy").write_bytes(b"")
         put(engine, store, link, artifact)
@@ -89,7 +89,7 @@ class TestRefused:
         ],
     )
     @on_sqlite
-    def test_what_the_artifact_says_must_fit_the_link(self, engine, store, link, artifact, tmp_path, about, message):
+    def test_the_description_must_fit_the_link(self, engine, store, link, artifact, tmp_path, about, message):
         with pytest.raises(Invalid, match=message.replace(".", r"\.")):
             put(engine, store, link, retold(artifact, tmp_path / "other", **about))
         self.nothing_is_there(engine, store)
@@ -138,14 +138,14 @@ class TestRefused:
 
 class TestNeitherHalf:
     def test_a_transaction_that_fails_leaves_no_artifact(self, engine, store, link, artifact):
-        def fail_after_shelving() -> None:
+        def fail_after_registering() -> None:
             with writing(engine) as session:
                 register_model(session, store, link, artifact)
                 assert store.path("Ba/1").exists()
                 raise RuntimeError("the lights went out")
 
         with pytest.raises(RuntimeError, match="the lights went out"):
-            fail_after_shelving()
+            fail_after_registering()
         assert not store.path("Ba/1").exists()
         assert put(engine, store, link, artifact) == (1, True)
 
@@ -153,7 +153,7 @@ class TestNeitherHalf:
         def no_space(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("app.registry.folder_store.copy_file", no_space)
+        monkeypatch.setattr("app.registry.store.copy_file", no_space)
         with pytest.raises(OSError, match="No space"):
             put(engine, store, link, artifact)
         TestRefused().nothing_is_there(engine, store)

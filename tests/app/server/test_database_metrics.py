@@ -9,8 +9,8 @@ from sqlalchemy import event, update
 
 from app.core.database import writing
 from app.core.schema import NEWEST_STEP
+from app.events.queries import MOST_FAILURES
 from app.events.tables import Webhook
-from app.events.webhook_queries import MOST_FAILURES
 from app.links.queries import link_or_404
 from app.registry.tables import ModelVersion
 from app.training.tables import RetrainRun

@@ -11,7 +11,7 @@ from joblib.externals.loky import get_reusable_executor
 
 from app.core.database import open_database, reading, writing
 from app.demo.city import links_geojson, sample_city
-from app.registry.folder_store import FolderStore
+from app.registry.store import ModelStore
 from app.training.cluster import Cluster
 from app.training.queries import run_with
 from app.training.run_context import RunContext
@@ -93,7 +93,7 @@ class TestRuns:
 
     def test_learnt_from_all_links_compared_and_refreshed(self, client, city, worker, settings):
         one, two, young = city.counts
-        store = FolderStore(settings.model_store)
+        store = ModelStore(settings.model_store)
         given = QUICK | {"context": CONTEXT}
         links = run(client, worker, links=[one], algorithm="NETWORK", parameters=given, activate="always")
         assert set(links) == {one}

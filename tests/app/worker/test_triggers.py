@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import select
 
-from app.accuracy.link_accuracy import Question, link_accuracy
+from app.accuracy.measure import link_accuracy
 from app.core.database import open_database, reading, writing
 from app.counts.tables import Count
 from app.forecasts.tables import Forecast
@@ -209,7 +209,7 @@ class TestTrigger:
     def test_a_link_whose_realised_rmse_exceeds_the_held_out_one(self, engine, settings, watch):
         put_city(engine, {"bad": 14, "good": 12})
         with reading(engine) as session:
-            assert link_accuracy(session, "bad", Question(), 1).rmse == pytest.approx(14)
+            assert link_accuracy(session, "bad", 1).rmse == pytest.approx(14)
         [run_id] = watch()
         [run] = runs(engine)
         assert (run.requested_by, run.occasion) == ("trigger", "trigger 2026-11-16T12:00:00Z")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.core.database import writing
-from app.events import routes
-from app.events.routes import Listener
+from app.events import stream
+from app.events.stream import NetworkEvents
 from app.links.queries import link_or_404
 from app.registry.tables import Activation
 from app.server.resources import open_resources
@@ -49,17 +49,17 @@ def resume(client, last_event_id):
 @pytest.fixture
 def no_overlap(monkeypatch):
     """Resume exactly after the id."""
-    monkeypatch.setattr(routes, "OVERLAP_MICROSECONDS", 0)
+    monkeypatch.setattr(stream, "OVERLAP_MICROSECONDS", 0)
 
 
 class TestPayload:
     @on_sqlite
     def test_all_horizons_as_get_forecasts_has_them_and_a_sequence_number(self, client, links, runtime):
-        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
-        [ready], over = listener.look(None)
+        events = NetworkEvents(runtime.engine, runtime.change_feed, runtime.forecast_cache)
+        [ready], over = events.look(None)
         assert (ready.event, json.loads(ready.data), over) == ("ready", {"links": 2}, False)
         post(client, 0, "A")
-        [event], _ = listener.look(ready)
+        [event], _ = events.look(ready)
         [link] = client.get("/v1/forecasts?horizon=4&links=A").json()["links"]
         assert event.event == "forecast"
         assert json.loads(event.data) == {"sequence": MONDAY // SLOT, **link}
@@ -67,13 +67,13 @@ class TestPayload:
 
     @on_sqlite
     def test_a_skipped_forecast_is_a_gap_that_can_be_read_back(self, client, links, runtime):
-        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
-        listener.look(None)
+        events = NetworkEvents(runtime.engine, runtime.change_feed, runtime.forecast_cache)
+        events.look(None)
         sequences = []
         for slots in ([0], [1, 2, 3]):
             for slot in slots:
                 post(client, slot, "A")
-            [event], _ = listener.look(None)
+            [event], _ = events.look(None)
             sequences.append(json.loads(event.data)["sequence"])
         first, last = sequences
         assert last - first == 3
@@ -83,14 +83,14 @@ class TestPayload:
 
     @on_sqlite
     def test_activations_do_not_show_keys(self, client, links, runtime):
-        listener = Listener(runtime.engine, runtime.change_feed, runtime.forecast_cache)
-        listener.look(None)
+        events = NetworkEvents(runtime.engine, runtime.change_feed, runtime.forecast_cache)
+        events.look(None)
         activate(runtime, "A", 2)
-        [event], _ = listener.look(None)
-        told = json.loads(event.data)
+        [event], _ = events.look(None)
+        shown = json.loads(event.data)
         assert event.event == "activation"
-        assert (told["link_id"], told["version"], told["previous_version"]) == ("A", 2, 1)
-        assert "activated_by" not in told
+        assert (shown["link_id"], shown["version"], shown["previous_version"]) == ("A", 2, 1)
+        assert "activated_by" not in shown
 
 
 class TestResume:
@@ -126,7 +126,7 @@ class TestResume:
     def test_in_another_process(self, client, links, settings):
         post(client, 0, "A")
         other = open_resources(settings)
-        frames, _ = Listener(other.engine, other.change_feed, other.forecast_cache, 1).look(None)
+        frames, _ = NetworkEvents(other.engine, other.change_feed, other.forecast_cache, 1).look(None)
         other.close()
         assert [frame.event for frame in frames] == ["ready", "forecast"]
 
@@ -142,13 +142,13 @@ class TestOtherProcesses:
     @on_postgresql
     def test_a_forecast_of_another_process_changes_what_streams_wait_for(self, client, links, settings):
         other = open_resources(settings)
-        listener, seen, names = Listener(other.engine, other.change_feed, other.forecast_cache), None, []
+        events, seen, names = NetworkEvents(other.engine, other.change_feed, other.forecast_cache), None, []
 
         def look_if_changed():
             nonlocal seen
-            stamp = listener.version()
+            stamp = events.version()
             if stamp != seen:
-                names.extend(frame.event for frame in listener.look(None)[0])
+                names.extend(frame.event for frame in events.look(None)[0])
                 seen = stamp
             return names
 

@@ -14,14 +14,16 @@ from sqlalchemy.orm import Session, aliased
 from app.core.errors import FieldError, NotFound
 from app.counts.queries import SpanOf, recent_then_older
 from app.events.tables import Webhook
-from app.forecasts.lag_windows import HORIZONS
+from app.forecasts.issued_forecast import HORIZONS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
 from app.registry.queries import active_versions
 
+Marks = dict[int, tuple[int, int]]  # by link key, of its latest forecast: the slot it was made as of, the version
+
 LONGEST_WAIT = 3600  # seconds
 GIVE_UP_SECONDS = 3 * 86_400
-JITTER = 0.25  # those who failed together do not come back together
+JITTER = 0.25  # so that deliveries that failed together are not tried again together
 
 
 def wait_seconds(failures: int) -> int:
@@ -42,16 +44,13 @@ def _most_failures() -> int:
 MOST_FAILURES = _most_failures()  # in a row, and three days have passed since the first
 
 
-Marks = dict[int, tuple[int, int]]  # of each link's latest forecast: the slot it was made as of, the version
-
-
 def all_webhooks(session: Session) -> list[Webhook]:
     """Return every webhook, the oldest first."""
     return list(session.scalars(select(Webhook).order_by(Webhook.id)))
 
 
 def webhook_or_404(session: Session, webhook_id: int) -> Webhook:
-    """Return a webhook, or the problem that it does not exist."""
+    """Return a webhook, or raise ``NotFound``."""
     row = session.get(Webhook, webhook_id)
     if row is None:
         errors = [FieldError("webhook_id", str(webhook_id), "must name a webhook")]
@@ -61,15 +60,15 @@ def webhook_or_404(session: Session, webhook_id: int) -> Webhook:
 
 def due_webhooks(session: Session, now: datetime) -> list[Webhook]:
     """Return the webhooks that may be delivered to now."""
-    question = select(Webhook).where(Webhook.failures < MOST_FAILURES)
-    # Nobody is made to wait for so long: it was written before the clock was set back.
+    query = select(Webhook).where(Webhook.failures < MOST_FAILURES)
+    # No wait is so long: such a time was written before the clock was set back.
     beyond = now + timedelta(seconds=2 * LONGEST_WAIT)
     due = or_(Webhook.retry_at.is_(None), Webhook.retry_at <= now, Webhook.retry_at > beyond)
-    return list(session.scalars(question.where(due)))
+    return list(session.scalars(query.where(due)))
 
 
 def webhooks_by_state(session: Session) -> dict[str, int]:
-    """Count webhooks by how delivery stands: ``ok``, ``failing`` and tried again, or ``given_up``."""
+    """Return the number of webhooks that are ``ok``, ``failing`` and tried again, or ``given_up``."""
     found = {"ok": 0, "failing": 0, "given_up": 0}
     for failures in session.scalars(select(Webhook.failures)):
         found["ok" if not failures else "failing" if failures < MOST_FAILURES else "given_up"] += 1
@@ -77,7 +76,7 @@ def webhooks_by_state(session: Session) -> dict[str, int]:
 
 
 def claim_webhook(session: Session, row: Webhook, until: datetime) -> bool:
-    """Take a webhook until a moment; False when another process delivered, or is about to, since it was read."""
+    """Claim a webhook until a moment; return False if another process delivered, or claimed it, since it was read."""
     mine = update(Webhook).where(
         Webhook.id == row.id,
         Webhook.failures == row.failures,
@@ -89,12 +88,12 @@ def claim_webhook(session: Session, row: Webhook, until: datetime) -> bool:
 
 
 def release_webhook(session: Session, webhook_id: int, until: datetime, **values: object) -> None:
-    """Note what became of a delivery, unless the webhook was deleted or given to another process meanwhile."""
+    """Store the outcome of a delivery, unless the webhook was deleted or claimed by another process meanwhile."""
     mine = update(Webhook).where(Webhook.id == webhook_id, Webhook.retry_at == until)
     session.execute(mine.values(**values).execution_options(synchronize_session=False))
 
 
-def settle_activations(session: Session) -> None:
+def wait_for_activations(session: Session) -> None:
     """Wait for activations that have a number and are not committed yet; a later number might be seen before them."""
     if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer, so numbers come in order
         session.execute(text("SET LOCAL lock_timeout = '2s'"))
@@ -106,8 +105,8 @@ def latest_forecasts(session: Session) -> Marks:
     active = active_versions(session)
     found: dict[int, tuple[bool, int, int, int]] = {}
     for key, end, minutes, version, issued_at in recent_then_older(session, _latest, None):
-        told = (active.get(key) == version, issued_at, version, end - HORIZONS * 60 * minutes)
-        found[key] = max(found.get(key, told), told)
+        candidate = (active.get(key) == version, issued_at, version, end - HORIZONS * 60 * minutes)
+        found[key] = max(found.get(key, candidate), candidate)
     return {key: (as_of, version) for key, (_, _, version, as_of) in found.items()}
 
 
@@ -118,7 +117,7 @@ def _latest(session: Session, of: ColumnElement[bool], within: SpanOf) -> Sequen
     latest = [Forecast.link_key == Link.link_key, Forecast.slot_start == newest.correlate(Link).scalar_subquery()]
     latest += [Forecast.horizon == HORIZONS, within(Forecast.slot_start)]
     # An outer join, or SQLite would begin with the forecasts: 130 ms for 1,000 links and two days, else 8.
-    question = select(
+    query = select(
         Link.link_key, Forecast.slot_start, Link.slot_minutes, Forecast.model_version, Forecast.issued_at
     ).outerjoin(Forecast, and_(*latest))
-    return session.execute(question.where(of)).all()
+    return session.execute(query.where(of)).all()

@@ -1,4 +1,4 @@
-"""Webhooks as they come in and go out."""
+"""Webhooks as requests and responses hold them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from app.events import payloads
+from app.events.queries import MOST_FAILURES
 from app.events.send import LONGEST_URL, SECRET_PREFIX, URL_PATTERN, signing_key
 from app.events.tables import Webhook
-from app.events.webhook_queries import MOST_FAILURES
 
 EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecast", "activation"]}
 WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]
@@ -22,8 +21,8 @@ WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's
 class EventKind(StrEnum):
     """The types of events; their plurals, as before, mean the same."""
 
-    FORECAST = payloads.FORECAST
-    ACTIVATION = payloads.ACTIVATION
+    FORECAST = "forecast"
+    ACTIVATION = "activation"
 
     @classmethod
     def _missing_(cls, value: object) -> EventKind | None:
@@ -95,7 +94,7 @@ class WebhookOut(BaseModel):
 
     @classmethod
     def of(cls, row: Webhook) -> WebhookOut:
-        """Show a row."""
+        """Return a row as it is shown."""
         state = "disabled" if row.failures >= MOST_FAILURES else "failing" if row.failures else "active"
         names = ("url", "created_at", "created_by", "delivered_at", "failures", "last_error")
         return cls.model_validate(
@@ -112,7 +111,7 @@ class MadeWebhook(WebhookOut):
 
     @classmethod
     def made(cls, row: Webhook) -> MadeWebhook:
-        """Show the secret once."""
+        """Return a new row with its secret."""
         return cls(**WebhookOut.of(row).model_dump(), secret=row.secret)
 
 
