@@ -27,13 +27,13 @@ class VerdictName(StrEnum):
 
 
 class HealthVerdict(BaseModel):
-    """One thing found wrong, with the slots it record_change."""
+    """One thing found wrong, with the slots it concerns."""
 
     name: VerdictName
     reason: str = Field(examples=["40 slots of zero where about 2210 vehicles are usual"])
-    from_: datetime = Field(serialization_alias="from", description="Start of the first slot it record_change")
-    to: datetime = Field(description="End of the last slot it record_change")
-    slots: int = Field(description="How many slots it record_change", examples=[40])
+    from_: datetime = Field(serialization_alias="from", description="Start of the first slot it concerns")
+    to: datetime = Field(description="End of the last slot it concerns")
+    slots: int = Field(description="How many slots it concerns", examples=[40])
 
 
 class DayCompleteness(BaseModel):

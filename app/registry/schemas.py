@@ -26,8 +26,8 @@ class ModelVerdict(BaseModel):
 
     name: str = Field(description="`dead`, `stuck`, `impossible` or `too_few`", examples=["stuck"])
     reason: str = Field(description="What was found, in words")
-    first: int = Field(description="First slot it record_change, counted from `trained_from`")
-    last: int = Field(description="Last slot it record_change, counted from `trained_from`")
+    first: int = Field(description="First slot it concerns, counted from `trained_from`")
+    last: int = Field(description="Last slot it concerns, counted from `trained_from`")
 
 
 class ArtifactAbout(BaseModel):
