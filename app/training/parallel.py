@@ -37,8 +37,14 @@ def run_parallel(calls: Iterable[Any], *, jobs: int, threads: int = 1) -> Genera
         parallel = joblib.Parallel(
             n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs + 1", batch_size=1
         )
-        with closing(parallel(calls)) as results:
-            yield from results
+        try:
+            with closing(parallel(calls)) as results:
+                yield from results
+        except RuntimeError as problem:
+            # joblib cannot shut down an executor whose start Ctrl-C has interrupted: it joins a thread not yet started.
+            if isinstance(problem.__context__, KeyboardInterrupt):
+                raise problem.__context__ from None
+            raise
 
 
 @contextmanager
