@@ -8,7 +8,16 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.accuracy.breakdown import LINK_WINDOW, NETWORK_WINDOW
 from app.accuracy.measure import CURSOR_PATTERN, link_accuracy, network_accuracy
-from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, Sort
+from app.accuracy.schemas import (
+    LINK_EXAMPLE,
+    RANKED_EXAMPLE,
+    By,
+    LinkAccuracy,
+    NetworkAccuracy,
+    Order,
+    RankedLink,
+    Sort,
+)
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, SettingsDep
 from app.http.problems import problem_responses
@@ -29,7 +38,7 @@ WINDOW = "How far back from the newest count, in minutes, hours or days: `90m`, 
     "/links/{link_id}/accuracy",
     response_model=LinkAccuracy,
     summary="Accuracy of a link",
-    responses={200: {"content": csv_content(LINK_COLUMNS)}, **problem_responses(404)},
+    responses={200: {"content": csv_content(LINK_COLUMNS, LINK_EXAMPLE)}, **problem_responses(404)},
 )
 def get_link_accuracy(
     _key: ReadKey,
@@ -75,9 +84,9 @@ def get_link_accuracy(
     "/accuracy",
     response_model=NetworkAccuracy,
     summary="Accuracy of all links",
-    responses={200: {"content": csv_content(RANKED_COLUMNS)}},
+    responses={200: {"content": csv_content(RANKED_COLUMNS, RANKED_EXAMPLE)}},
 )
-def get_accuracy(
+def get_network_accuracy(
     _key: ReadKey,
     session: ReadSession,
     request: Request,

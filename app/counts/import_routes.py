@@ -31,7 +31,7 @@ from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
 
 router = APIRouter(prefix="/v1", tags=["counts"])
 
-EXAMPLE = "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n"
+EXAMPLE = "link_id,slot_start,count\nhigh-street,2025-09-15T08:00:00+02:00,87\n"
 MEDIA_TYPES = ("application/octet-stream", "text/csv", "application/x-ndjson", "application/gzip", "application/zip")
 MULTIPART = "multipart/form-data"
 FORM_RULE = "must be a form with the file as its only field, such as curl --form file=@counts.csv sends"
@@ -73,7 +73,7 @@ Zone = Annotated[
         description="IANA time zone of local times in the file, and of links that it creates; left out, that of the "
         "layout, or else `FLOWCAST_DEFAULT_ZONE` for new links",
         json_schema_extra={"format": "iana-time-zone"},
-        examples=["Australia/Melbourne"],
+        examples=["Europe/Berlin"],
     ),
     AfterValidator(_known_zone),
 ]
@@ -101,7 +101,7 @@ OnlyLink = Annotated[
         alias="link",
         pattern=LINK_ID_PATTERN,
         description="Id of the only link of a file without a link column",
-        examples=["0970-7"],
+        examples=["Ba"],
     ),
 ]
 DryRun = Annotated[bool, Query(description="Tell what the import would do, and store nothing")]
@@ -120,7 +120,7 @@ _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 
 
 @router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
-async def post_import(
+async def import_counts(
     request: Request,
     caller: IngestKey,
     layout: Layout = AUTO,

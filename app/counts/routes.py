@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ router = APIRouter(prefix="/v1", tags=["counts"])
 # Seconds after which a batch is tried again while a link of it is locked, as by an import; doubled up to the second.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
-_ROW = {"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}
+_ROW = {"link_id": "high-street", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -36,11 +37,11 @@ _BODY: dict[str, Any] = {
             JSON: {"schema": batch_schema(), "example": {"counts": [_ROW]}},
             JSON_LINES: {
                 "schema": {"type": "string", "format": "counts-jsonl", "description": "A count on each line"},
-                "example": '{"link_id": "0970-7", "slot_start": "2006-10-02T10:15:00+10:00", "count": 42}',
+                "example": json.dumps(_ROW),
             },
             CSV: {
                 "schema": {"type": "string", "format": "counts-csv", "description": "Its first line names the columns"},
-                "example": "link_id,slot_start,count\n0970-7,2006-10-02T00:15:00Z,42\n",
+                "example": "link_id,slot_start,count\nhigh-street,2025-09-15T08:00:00+02:00,87\n",
             },
         },
     }
@@ -49,14 +50,18 @@ _CSV_ANSWER: dict[str, Any] = {
     "content": {
         CSV: {
             "schema": {"type": "string"},
-            "example": "slot_start,count,quality,verdict\n2025-09-01T08:00:00Z,121,observed,\n",
+            "example": "slot_start,count,quality,verdict\n2025-09-15T06:00:00Z,87,observed,\n",
         }
     }
 }
 
 
 @router.post(
-    "/counts", response_model=IngestReport, responses=problem_responses(413, 415), openapi_extra=_BODY, status_code=200
+    "/counts",
+    response_model=IngestReport,
+    summary="Store counts",
+    responses=problem_responses(413, 415),
+    openapi_extra=_BODY,
 )
 async def post_counts(
     request: Request,
@@ -94,7 +99,7 @@ async def post_counts(
     summary="Counts of a link",
     responses={200: _CSV_ANSWER, **problem_responses(404)},
 )
-def get_counts(
+def list_link_counts(
     _key: ReadKey,
     session: ReadSession,
     request: Request,
@@ -118,7 +123,7 @@ def get_counts(
 
 
 @router.delete("/links/{link_id}/counts", summary="Delete counts of a link", responses=problem_responses(404))
-def delete_some_counts(
+def delete_link_counts(
     _key: AdminKey,
     session: WriteSession,
     link_id: LinkPath,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.counts.tables import Quality
 from app.counts.verdicts import SlotVerdict
@@ -45,7 +45,24 @@ class CorrectedCount(SlotCount):
 class CountPage(BaseModel):
     """Slots of a link in order, gaps shown, a page of them."""
 
-    link_id: str = Field(examples=["0970-7"])
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "link_id": "high-street",
+                    "slot_minutes": 15,
+                    "from": "2025-09-15T06:00:00Z",
+                    "to": "2025-09-15T06:15:00Z",
+                    "counts": [
+                        {"slot_start": "2025-09-15T06:00:00Z", "count": 87, "quality": "observed", "verdict": None}
+                    ],
+                    "next_cursor": None,
+                }
+            ]
+        }
+    )
+
+    link_id: str = Field(examples=["Ba"])
     slot_minutes: int = Field(description="Length of a slot in minutes", examples=[15])
     from_: datetime | None = Field(
         serialization_alias="from", description="Start of the span, included; null for a link without counts"
@@ -60,7 +77,21 @@ class CountPage(BaseModel):
 class DeletedCounts(BaseModel):
     """Which counts were deleted."""
 
-    link_id: str = Field(examples=["0970-7"])
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "link_id": "high-street",
+                    "from": "2025-09-15T06:15:00Z",
+                    "to": "2025-09-15T06:30:00Z",
+                    "reason": "detector fault",
+                    "deleted": 1,
+                }
+            ]
+        }
+    )
+
+    link_id: str = Field(examples=["Ba"])
     from_: datetime = Field(serialization_alias="from", description="Start of the span, included")
     to: datetime = Field(description="End of the span, excluded")
     reason: str = Field(description="Why, as it is kept with each count", examples=["detector fault"])
@@ -80,6 +111,14 @@ class RefusedCount(BaseModel):
 
 class IngestReport(BaseModel):
     """What became of a batch: received = stored + replaced + unchanged + refused."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"received": 2, "stored": 2, "replaced": 0, "unchanged": 0, "refused": [], "forecasts_issued": 1}
+            ]
+        }
+    )
 
     received: int = Field(description="Counts in the batch", examples=[96])
     stored: int = Field(description="New counts", examples=[95])
@@ -102,6 +141,37 @@ class RefusedEntry(BaseModel):
 
 class ImportedFile(BaseModel):
     """What became of a file: values = stored + replaced + unchanged + repeated + gaps + refused."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "format": "flowcast-csv",
+                    "dry_run": False,
+                    "rows": 2,
+                    "values": 2,
+                    "stored": 2,
+                    "replaced": 0,
+                    "unchanged": 0,
+                    "repeated": 0,
+                    "gaps": 0,
+                    "refused": 0,
+                    "suspect": 0,
+                    "imputed": 0,
+                    "links": 1,
+                    "links_created": 0,
+                    "unknown_links": [],
+                    "first_slot": "2025-09-15T06:00:00Z",
+                    "last_slot": "2025-09-15T06:15:00Z",
+                    "reasons": {},
+                    "suspects": {},
+                    "notes": [],
+                    "refusals": [],
+                    "forecasts_issued": 1,
+                }
+            ]
+        }
+    )
 
     format: str = Field(description="The layout it was read in", examples=["flowcast-csv"])
     dry_run: bool = Field(description="Whether nothing was stored, whatever the figures say would have been")

@@ -17,9 +17,10 @@ from app.events.send import SECRET_PREFIX, require_allowed
 from app.events.stream import NetworkEvents
 from app.events.tables import Webhook
 from app.forecasts.cache import ForecastCacheDep
+from app.forecasts.schemas import STATUS_EXAMPLE
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
-from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream
+from app.http.sse import EventStream, event_content
 from app.keys.authentication import AdminKey, ReadKey
 from app.registry.queries import newest_activation
 
@@ -27,15 +28,16 @@ router = APIRouter(prefix="/v1", tags=["events"])
 
 EVENT_ID = "^[0-9]{1,16}$"
 MOST_WEBHOOKS = 100
+EVENT_CONTENT = event_content("forecast", {"sequence": 1954298} | STATUS_EXAMPLE, id="1795036398982676")
 
 
 @router.get(
     "/events",
-    summary="Events",
+    summary="Stream of events",
     response_class=Response,
-    responses={200: {"content": {EVENT_STREAM: {"schema": EVENT_SCHEMA}}, "description": "Server-sent events"}},
+    responses={200: {"content": EVENT_CONTENT, "description": "Server-sent events"}},
 )
-async def get_events(
+async def stream_events(
     request: Request,
     engine: EngineDep,
     changes: ChangeFeedDep,
@@ -63,7 +65,7 @@ async def get_events(
 
 
 @router.post("/admin/webhooks", status_code=201, summary="Make a webhook", responses=problem_responses(409))
-def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
+def create_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
     """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
 
     Forecasts begin with the latest of every link, activations with the next one. Each message is a
@@ -89,7 +91,7 @@ def post_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, sett
 
 
 @router.get("/admin/webhooks", summary="All webhooks")
-def get_webhooks(_caller: AdminKey, session: ReadSession) -> WebhookList:
+def list_webhooks(_caller: AdminKey, session: ReadSession) -> WebhookList:
     """List every webhook and how its delivery stands; never its secret."""
     return WebhookList(webhooks=[WebhookOut.of(row) for row in all_webhooks(session)])
 

@@ -14,7 +14,17 @@ from app.events.queries import MOST_FAILURES
 from app.events.send import LONGEST_URL, SECRET_PREFIX, URL_PATTERN, signing_key
 from app.events.tables import Webhook
 
-EXAMPLE: JsonDict = {"url": "https://control.example/flowcast", "events": ["forecast", "activation"]}
+EXAMPLE: JsonDict = {"url": "https://control.example.org/flowcast", "events": ["forecast", "activation"]}
+WEBHOOK_EXAMPLE: JsonDict = EXAMPLE | {
+    "webhook_id": 1,
+    "state": "active",
+    "created_at": "2026-11-18T21:30:55.120003Z",
+    "created_by": "3f9c0a1b2d4e",
+    "delivered_at": None,
+    "failures": 0,
+    "retry_at": None,
+    "last_error": None,
+}
 WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]
 
 
@@ -107,6 +117,8 @@ class WebhookOut(BaseModel):
 class MadeWebhook(WebhookOut):
     """A new webhook; its secret is shown here and never again."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [WEBHOOK_EXAMPLE | {"secret": "whsec_…"}]})
+
     secret: str
 
     @classmethod
@@ -117,5 +129,7 @@ class MadeWebhook(WebhookOut):
 
 class WebhookList(BaseModel):
     """Every webhook, the oldest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"webhooks": [WEBHOOK_EXAMPLE]}]})
 
     webhooks: list[WebhookOut]

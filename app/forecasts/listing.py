@@ -14,7 +14,7 @@ from app.core.database import reading
 from app.core.errors import Invalid
 from app.forecasts.cache import STALE_HEADER, CacheEntry, ForecastCache
 from app.forecasts.issued_forecast import Document, encode, listed_document
-from app.forecasts.schemas import NETWORK_COLUMNS, ForecastOut
+from app.forecasts.schemas import EXAMPLE, NETWORK_COLUMNS, STATUS_EXAMPLE, ForecastOut
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.requests import JSON, is_unchanged
 from app.links.geometry import Box
@@ -44,11 +44,25 @@ FEATURE_COLLECTION = {
             },
         },
     },
+    "examples": [
+        {
+            "type": "FeatureCollection",
+            "stale": False,
+            "features": [
+                {
+                    "type": "Feature",
+                    "id": "Ba",
+                    "geometry": {"type": "LineString", "coordinates": [[7.0119, 54.5012], [7.0121, 54.5067]]},
+                    "properties": EXAMPLE | STATUS_EXAMPLE,
+                }
+            ],
+        }
+    ],
 }
-NETWORK_CONTENT = csv_content(NETWORK_COLUMNS) | {GEOJSON: {"schema": FEATURE_COLLECTION}}
+NETWORK_CONTENT = csv_content(NETWORK_COLUMNS, STATUS_EXAMPLE | EXAMPLE) | {GEOJSON: {"schema": FEATURE_COLLECTION}}
 
 
-def list_forecasts(
+def network_response(
     cache: ForecastCache, wanted: Collection[str] | None, horizons: int, media_type: str, request: Request
 ) -> Response:
     """Return the forecasts of the wanted links, or of all, in a media type; 304 where the caller has them already."""

@@ -11,10 +11,13 @@ from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
 from app.forecasts.history import CURSOR, read_history
 from app.forecasts.issued_forecast import HORIZONS, Document, encode
-from app.forecasts.listing import NETWORK_CONTENT, list_forecasts, wanted_links
+from app.forecasts.listing import NETWORK_CONTENT, network_response, wanted_links
 from app.forecasts.schemas import (
+    EXAMPLE,
     LINK_COLUMNS,
+    LINK_EXAMPLE,
     PAST_COLUMNS,
+    PAST_EXAMPLE,
     ExplainedForecast,
     LinkForecast,
     NetworkForecast,
@@ -30,6 +33,7 @@ from app.links.schemas import GEOJSON, LINK_ID_PATTERN, LinkPath
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
+LINK_CSV = csv_content(LINK_COLUMNS, LINK_EXAMPLE | EXAMPLE)
 Horizons = Annotated[int, Query(ge=1, le=HORIZONS, description="How many slots ahead: horizons 1 to this")]
 STALE = {
     "X-Flowcast-Stale": {
@@ -42,12 +46,13 @@ STALE = {
 
 @router.get(
     "/links/{link_id}/forecast",
+    summary="Latest forecasts of a link",
     responses={
-        200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": csv_content(LINK_COLUMNS)},
+        200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": LINK_CSV},
         **problem_responses(404, 409),
     },
 )
-async def get_forecast(
+async def get_link_forecast(
     request: Request,
     link_id: LinkPath,
     caller: ReadKey,
@@ -81,13 +86,14 @@ async def get_forecast(
 
 @router.get(
     "/forecasts",
+    summary="Latest forecasts of all links",
     responses={
         200: {"model": NetworkForecast, "headers": STALE, "content": NETWORK_CONTENT},
         304: {"description": "Nothing changed"},
         **problem_responses(404),
     },
 )
-async def get_forecasts(
+async def list_forecasts(
     request: Request,
     forecasts: ForecastCacheDep,
     caller: ReadKey,
@@ -98,7 +104,7 @@ async def get_forecasts(
             max_length=100_000,
             pattern=r"^[A-Za-z0-9._:, -]*$",
             description="Only these, comma-separated",
-            examples=["0970-7,0970-1"],
+            examples=["Ba,high-street"],
         ),
     ] = None,
     bbox: Annotated[
@@ -121,7 +127,7 @@ async def get_forecasts(
 
     def answer() -> Response:
         wanted = wanted_links(forecasts.engine, links, bbox, upstream_of)
-        return list_forecasts(forecasts, wanted, horizon, media_type, request)
+        return network_response(forecasts, wanted, horizon, media_type, request)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.run_in_lane("forecasts", answer)
@@ -129,10 +135,11 @@ async def get_forecasts(
 
 @router.get(
     "/links/{link_id}/forecasts",
+    summary="Past forecasts of a link",
     response_model=PastForecasts,
-    responses={200: {"content": csv_content(PAST_COLUMNS)}, **problem_responses(404)},
+    responses={200: {"content": csv_content(PAST_COLUMNS, {"link_id": "Ba"} | PAST_EXAMPLE)}, **problem_responses(404)},
 )
-def get_past_forecasts(
+def list_past_forecasts(
     link_id: LinkPath,
     request: Request,
     response: Response,

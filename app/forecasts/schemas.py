@@ -3,13 +3,70 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.registry.schemas import LagWeight
 
 Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
+
+
+EXAMPLE: dict[str, Any] = {
+    "horizon": 1,
+    "slot_start": "2025-09-26T06:45:00Z",
+    "expected_count": 398.919,
+    "lower": 351.978,
+    "upper": 447.664,
+    "level": 0.9,
+    "flow": 1595.676,
+    "as_of_slot": "2025-09-26T06:30:00Z",
+    "issued_at": "2026-11-18T21:13:18.982676Z",
+    "method": "NETWORK",
+    "degraded_reason": None,
+    "filled_lags": 0,
+    "data_age_seconds": 0,
+    "model_version": 1,
+}
+LINK_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "stale": False, "forecasts": [EXAMPLE]}
+STATUS_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "status": "ok", "forecasts": [EXAMPLE]}
+EXPLANATION_EXAMPLE: dict[str, Any] = {
+    "neighbours": [
+        {
+            "link_id": "Ba",
+            "slot_start": "2025-09-19T06:45:00Z",
+            "weight": 0.11,
+            "counts": [402.0, 431.0, 440.0, 418.0],
+            "missed": [3.1, 4.8, -2.2, 0.7],
+        }
+    ],
+    "lags": [],
+    "rank": 24,
+    "context": [
+        {"part": "usual", "vehicles": 401.2},
+        {"part": "deviations", "vehicles": -3.1},
+        {"part": "offset", "vehicles": 0.4},
+        {"part": "correction", "vehicles": 0.419},
+    ],
+    "shares": {"own": 0.5, "network": 0.5},
+}
+PAST_EXAMPLE: dict[str, Any] = {
+    "slot_start": "2025-09-26T06:30:00Z",
+    "horizon": 1,
+    "expected_count": 381.2,
+    "lower": 336.1,
+    "upper": 428.9,
+    "level": 0.9,
+    "count": 377,
+    "quality": "observed",
+    "realised_error": 4.2,
+    "as_of_slot": "2025-09-26T06:15:00Z",
+    "issued_at": "2026-11-18T21:13:17.410233Z",
+    "method": "NETWORK",
+    "degraded_reason": None,
+    "filled_lags": 0,
+    "model_version": 1,
+}
 
 
 class ForecastOut(BaseModel):
@@ -42,7 +99,7 @@ class ForecastOut(BaseModel):
 class Neighbour(BaseModel):
     """A moment in the past that looked like now: the link's own, or for NETWORK another link's, too."""
 
-    link_id: str = Field(description="The link that saw it", examples=["0970-7"])
+    link_id: str = Field(description="The link that saw it", examples=["Ba"])
     slot_start: datetime = Field(description="The slot that followed it")
     weight: float = Field(
         description="Its share of the forecast, for NETWORK of the correction; where `shares` are zero, of its memory",
@@ -98,7 +155,9 @@ STALE = "Whether the database is unreachable, so that this was issued before and
 class LinkForecast(BaseModel):
     """A link's forecasts, nearest first."""
 
-    link_id: str = Field(examples=["0970-7"])
+    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
+
+    link_id: str = Field(examples=["Ba"])
     stale: bool = Field(description=STALE, examples=[False])
     forecasts: list[ForecastOut]
 
@@ -106,13 +165,15 @@ class LinkForecast(BaseModel):
 class ExplainedForecast(LinkForecast):
     """The same, with its reasons; ``explanation`` is null where no trained model made it."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE | {"explanation": EXPLANATION_EXAMPLE}]})
+
     explanation: Explanation | None
 
 
 class LinkStatus(BaseModel):
     """One link's part in the answer for all."""
 
-    link_id: str = Field(examples=["0970-7"])
+    link_id: str = Field(examples=["Ba"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
         description="ok: by its active model, or by the profile that a run chose; degraded: by another method; "
         "no_counts, failed: there is none"
@@ -122,6 +183,8 @@ class LinkStatus(BaseModel):
 
 class NetworkForecast(BaseModel):
     """Forecasts of many links, by link_id."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"stale": False, "links": [STATUS_EXAMPLE]}]})
 
     stale: bool = Field(description=STALE, examples=[False])
     links: list[LinkStatus]
@@ -149,6 +212,10 @@ class PastForecastOut(BaseModel):
 
 class PastForecasts(BaseModel):
     """A page of past forecasts, in order of slots."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"link_id": "Ba", "forecasts": [PAST_EXAMPLE], "next_cursor": None}]}
+    )
 
     link_id: str
     forecasts: list[PastForecastOut]

@@ -39,7 +39,7 @@ def get_link_health(
 
 
 @router.get("/health", summary="Health of all detectors")
-def get_health(
+def get_network_health(
     _key: ReadKey,
     session: ReadSession,
     settings: SettingsDep,

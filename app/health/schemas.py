@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from enum import StrEnum
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class State(StrEnum):
@@ -24,6 +25,36 @@ class VerdictName(StrEnum):
     STUCK = "stuck"
     IMPOSSIBLE = "impossible"
     TOO_FEW = "too_few"
+
+
+FEED_EXAMPLE: dict[str, Any] = {
+    "link_id": "Ba",
+    "state": "suspect",
+    "newest_slot": "2025-09-26T06:30:00Z",
+    "data_age_seconds": 320,
+}
+VERDICT_EXAMPLE: dict[str, Any] = {
+    "name": "dead",
+    "reason": "40 slots of zero where about 2210 vehicles are usual",
+    "from": "2025-09-25T08:00:00Z",
+    "to": "2025-09-25T18:00:00Z",
+    "slots": 40,
+}
+DAY_EXAMPLE: dict[str, Any] = {
+    "day": "2025-09-25",
+    "expected": 96,
+    "observed": 94,
+    "imputed": 0,
+    "suspect": 0,
+    "missing": 2,
+}
+LINK_EXAMPLE = FEED_EXAMPLE | {"stale_after_minutes": 90, "verdicts": [VERDICT_EXAMPLE], "days": [DAY_EXAMPLE]}
+NETWORK_EXAMPLE: dict[str, Any] = {
+    "totals": {"links": 24, "live": 24, "stale": 0, "silent": 0},
+    "stale_after_minutes": 90,
+    "links": [FEED_EXAMPLE | {"newest_count": 377, "completeness": 0.98, "verdicts": ["dead"]}],
+    "next_cursor": "Ba",
+}
 
 
 class HealthVerdict(BaseModel):
@@ -50,7 +81,7 @@ class DayCompleteness(BaseModel):
 class Feed(BaseModel):
     """How fresh a link's counts are."""
 
-    link_id: str = Field(examples=["0970-7"])
+    link_id: str = Field(examples=["Ba"])
     state: State = Field(
         description="`silent` without any count, `stale` when the newest is too old, `suspect` when a verdict "
         "touches the last 24 hours of counts, else `ok`"
@@ -61,6 +92,8 @@ class Feed(BaseModel):
 
 class LinkHealth(Feed):
     """Health of one link."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
 
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
     verdicts: list[HealthVerdict] = Field(description="What was found wrong, the oldest first")
@@ -88,6 +121,8 @@ class FeedTotals(BaseModel):
 
 class NetworkHealth(BaseModel):
     """Health of all links, and of each in a page."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [NETWORK_EXAMPLE]})
 
     totals: FeedTotals
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])

@@ -36,16 +36,21 @@ class CsvResponse(Response):
     def __init__(
         self, columns: Sequence[str], rows: Iterable[Mapping[str, object]], headers: Mapping[str, str] | None = None
     ) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
-        super().__init__(text.getvalue(), headers=headers)
+        super().__init__(_as_text(columns, rows), headers=headers)
 
 
-def csv_content(columns: Sequence[str]) -> dict[str, Any]:
-    """Document an answer as CSV, for ``responses=`` of a route."""
-    return {CSV: {"schema": {"type": "string", "description": f"Columns: {', '.join(columns)}"}}}
+def csv_content(columns: Sequence[str], example: Mapping[str, object]) -> dict[str, Any]:
+    """Document an answer as CSV with a row of it, for ``responses=`` of a route."""
+    schema = {"type": "string", "description": f"Columns: {', '.join(columns)}"}
+    return {CSV: {"schema": schema, "example": _as_text(columns, [example])}}
+
+
+def _as_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
 
 
 def _cell(value: object) -> object:

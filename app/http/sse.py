@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
@@ -20,7 +21,6 @@ from app.core.database import UNREACHABLE
 from app.http.shedding import Shedding
 
 EVENT_STREAM = "text/event-stream"
-# How the document describes one event of a stream.
 EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "data"],
@@ -34,6 +34,12 @@ LOOK_SECONDS = 0.2
 KEEPALIVE_SECONDS = 15.0
 
 _ending = threading.Event()
+
+
+def event_content(event: str, data: Mapping[str, Any], **more: str) -> dict[str, Any]:
+    """Document an answer as a stream of events with one of them, for ``responses=`` of a route."""
+    example = {"event": event, "data": json.dumps(data)} | more
+    return {EVENT_STREAM: {"schema": EVENT_SCHEMA, "example": example}}
 
 
 class Frame(NamedTuple):

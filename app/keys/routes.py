@@ -23,7 +23,7 @@ audit_router = APIRouter(prefix="/v1/admin", tags=["audit"])
 
 
 @router.post("", status_code=201, summary="Make a key", responses=problem_responses(404, 409))
-def post_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKeysDep) -> IssuedKeyOut:
+def create_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKeysDep) -> IssuedKeyOut:
     """Make a key; the answer shows it, and nothing ever will again.
 
     With `replaces` the other key stays valid for `overlap_hours`, so that its users can change over.
@@ -35,7 +35,7 @@ def post_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKe
 
 
 @router.get("", summary="All keys")
-def get_keys(_caller: AdminKey, session: ReadSession) -> KeyList:
+def list_keys(_caller: AdminKey, session: ReadSession) -> KeyList:
     """List every key, revoked ones too; never the key itself or its hash."""
     return KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
 
@@ -54,7 +54,7 @@ def _forget_afterwards(session: Session, keys: ApiKeyCache, key_id: str) -> None
 
 
 @own_router.get("", summary="The key of this call")
-def get_key(caller: AnyKey, session: ReadSession) -> OwnKey:
+def get_own_key(caller: AnyKey, session: ReadSession) -> OwnKey:
     """Return what the key of the call may do; any key may ask."""
     row = key_with_id(session, caller.key_id)
     return OwnKey(
@@ -66,7 +66,7 @@ def get_key(caller: AnyKey, session: ReadSession) -> OwnKey:
 
 
 @audit_router.get("/audit", summary="Every admin call")
-def get_audit(
+def list_admin_calls(
     caller: AdminKey,
     session: ReadSession,
     key_id: Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Only this key's calls")] = None,

@@ -16,7 +16,34 @@ from app.keys.tables import ApiKey, Scope
 KEY_ID = r"^[0-9A-Za-z]{1,16}$"
 MOST_DAYS = 3650
 MOST_HOURS = 8760
-EXAMPLE: JsonDict = {"name": "traffic control centre", "scopes": ["read", "ingest"], "expires_in_days": 365}
+EXAMPLE: JsonDict = {"name": "signals", "scopes": ["read", "ingest"], "expires_in_days": 365}
+KEY_EXAMPLE: JsonDict = {
+    "key_id": "3f9c0a1b2d4e",
+    "name": "signals",
+    "scopes": ["read", "ingest"],
+    "state": "valid",
+    "created_at": "2026-11-18T21:31:40.882110Z",
+    "expires_at": "2027-11-18T21:31:40.882110Z",
+    "revoked_at": None,
+    "last_used_at": None,
+    "replaced_by": None,
+}
+OWN_EXAMPLE: JsonDict = {
+    "key_id": "3f9c0a1b2d4e",
+    "name": "signals",
+    "scopes": ["read", "ingest"],
+    "expires_at": "2027-11-18T21:31:40.882110Z",
+}
+CALL_EXAMPLE: JsonDict = {
+    "at": "2026-11-18T21:12:11.503112Z",
+    "key_id": "3f9c0a1b2d4e",
+    "key_name": "signals",
+    "method": "POST",
+    "path": "/v1/admin/retrain",
+    "status": 202,
+    "request_id": "5a697f8065c600000d",
+    "client": "192.0.2.7",
+}
 
 
 def _once_each(scopes: list[Scope]) -> list[Scope]:
@@ -78,17 +105,23 @@ class KeyOut(BaseModel):
 class IssuedKeyOut(KeyOut):
     """A new key; it is shown here and never again."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [KEY_EXAMPLE | {"key": "fc_3f9c0a1b2d4e_aBcD…"}]})
+
     key: Annotated[str, Field(examples=["fc_3f9c0a1b2d4e_aBcD…"])]
 
 
 class KeyList(BaseModel):
     """Every key, the newest first."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": [KEY_EXAMPLE]}]})
+
     keys: list[KeyOut]
 
 
 class OwnKey(BaseModel):
     """The key of the call, without the key itself."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [OWN_EXAMPLE]})
 
     key_id: Annotated[
         str,
@@ -97,7 +130,7 @@ class OwnKey(BaseModel):
             examples=["3f9c0a1b2d4e"],
         ),
     ]
-    name: Annotated[str, Field(examples=["traffic control centre"])]
+    name: Annotated[str, Field(examples=["signals"])]
     scopes: Annotated[list[Scope], Field(description="What it may do; no scope implies another")]
     expires_at: Annotated[datetime | None, Field(description="When it ends; null for never")]
 
@@ -119,6 +152,8 @@ class AuditOut(BaseModel):
 
 class AuditPage(BaseModel):
     """Admin calls, the newest first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"calls": [CALL_EXAMPLE], "next_cursor": None}]})
 
     calls: list[AuditOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")

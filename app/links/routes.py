@@ -25,10 +25,11 @@ from app.links.schemas import (
     feature_collection,
     parse_links,
 )
-from app.links.store import delete_link, link_out, read_link, store_links, update_link
+from app.links.store import delete_link as delete_stored_link
+from app.links.store import link_out, read_link, store_links, update_link
 
 
-def list_links(session: Session, after: str | None, limit: int) -> LinkPage:
+def link_page(session: Session, after: str | None, limit: int) -> LinkPage:
     """Return a page of the links that follow an id."""
     found = links_after(session, after or "", limit + 1)
     page = found[:limit]
@@ -73,7 +74,7 @@ PostedLinks = Annotated[list[LinkIn], Depends(posted_links)]
 
 
 @router.get("", response_model=LinkPage, summary="All links", responses={200: GEOJSON_ANSWER})
-def get_links(
+def list_links(
     _key: ReadKey,
     session: ReadSession,
     request: Request,
@@ -81,7 +82,7 @@ def get_links(
     cursor: Cursor = None,
 ) -> LinkPage | Response:
     """List links by id, as JSON or as a GeoJSON FeatureCollection (`Accept: application/geo+json`)."""
-    page = list_links(session, cursor, limit)
+    page = link_page(session, cursor, limit)
     if chosen_type(request, JSON, GEOJSON) == GEOJSON:
         text = feature_collection(page.links, page.next_cursor)
         return Response(text, media_type=GEOJSON, headers=next_page(request, page.next_cursor))
@@ -139,12 +140,12 @@ def patch_link(
 
 
 @router.delete("/{link_id}", status_code=204, summary="Delete a link", responses=problem_responses(404, 409))
-def delete_one_link(
+def delete_link(
     _key: AdminKey,
     session: WriteSession,
     link_id: LinkPath,
     force: Annotated[bool, Query(description="Delete the link's counts, forecasts and models with it")] = False,
 ) -> Response:
     """Delete a link and all that belongs to it; one that has counts only with `force=true`."""
-    delete_link(session, link_id, force=force)
+    delete_stored_link(session, link_id, force=force)
     return Response(status_code=204)  # FastAPI would set a media type although there is no body

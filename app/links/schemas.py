@@ -57,10 +57,10 @@ def _once_each(link_ids: list[str]) -> list[str]:
 
 
 LinkId = Annotated[
-    str, Field(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["0970-7"])
+    str, Field(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["Ba"])
 ]
 LinkPath = Annotated[
-    str, Path(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["0970-7"])
+    str, Path(pattern=LINK_ID_PATTERN, description="The owner's own name for the link", examples=["Ba"])
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL)]
 Zone = Annotated[
@@ -79,13 +79,21 @@ Upstream = Annotated[
 ]
 
 EXAMPLE: dict[str, Any] = {
-    "name": "Warrigal Rd north of High St",
-    "zone": "Australia/Melbourne",
-    "geometry": {"type": "LineString", "coordinates": [[145.0913, -37.8677], [145.0916, -37.8651]]},
-    "upstream": [],
+    "name": "High Street, northbound",
+    "zone": "Europe/Berlin",
+    "geometry": {"type": "LineString", "coordinates": [[7.0913, 54.4677], [7.0916, 54.4701]]},
+    "upstream": ["Ba"],
     "capacity": 1800.0,
     "slot_minutes": 15,
 }
+EXAMPLE_WITH_ID = {"link_id": "high-street"} | EXAMPLE
+TIMES = {"created_at": "2026-11-18T21:16:07.794665Z", "updated_at": "2026-11-18T21:16:07.794665Z"}
+FEATURE_EXAMPLE: dict[str, Any] = {
+    "type": "Feature",
+    "geometry": EXAMPLE["geometry"],
+    "properties": {name: value for name, value in EXAMPLE_WITH_ID.items() if name != "geometry"},
+}
+FEATURES_EXAMPLE: dict[str, Any] = {"type": "FeatureCollection", "features": [FEATURE_EXAMPLE]}
 
 
 class LinkProperties(BaseModel):
@@ -119,7 +127,7 @@ class LinkBody(LinkProperties):
 class LinkIn(LinkBody):
     """A link to store."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"link_id": "0970-7", **EXAMPLE}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_WITH_ID]})
 
     link_id: LinkId
 
@@ -127,7 +135,7 @@ class LinkIn(LinkBody):
 class LinkBatch(BaseModel):
     """Many links at once."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"links": [EXAMPLE_WITH_ID]}]})
 
     links: Annotated[list[LinkIn], FailFast()] = Field(description="Each link once; all are stored, or none")
 
@@ -155,6 +163,8 @@ class LinkFeature(BaseModel):
 
 class LinkCollection(BaseModel):
     """Many links at once, as a GeoJSON FeatureCollection."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [FEATURES_EXAMPLE]})
 
     type: Literal["FeatureCollection"]
     features: Annotated[list[LinkFeature], FailFast()] = Field(description="Each link once; all are stored, or none")
@@ -213,9 +223,11 @@ def parse_links(body: bytes, media_type: str) -> list[LinkIn]:
 class LinkOut(BaseModel):
     """A link as it is stored."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_WITH_ID | TIMES]})
+
     link_id: LinkId
     name: str = Field(description="Any text", examples=[EXAMPLE["name"]])
-    zone: str = Field(description="IANA time zone", examples=["Australia/Melbourne"])
+    zone: str = Field(description="IANA time zone", examples=["Europe/Berlin"])
     geometry: Geometry | None = Field(description="GeoJSON geometry: [longitude, latitude], WGS 84")
     upstream: list[str] = Field(description="Links whose traffic runs into this one, by id")
     capacity: float | None = Field(description="Vehicles per hour the link can pass", examples=[1800.0])
@@ -227,12 +239,18 @@ class LinkOut(BaseModel):
 class LinkPage(BaseModel):
     """Links by id, a page of them."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"links": [EXAMPLE_WITH_ID | TIMES], "next_cursor": "high-street"}]}
+    )
+
     links: list[LinkOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
 
 
 class LinksReport(BaseModel):
     """What storing links changed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"created": 2, "updated": 0, "unchanged": 0}]})
 
     created: int = Field(description="Links that are new", examples=[12])
     updated: int = Field(description="Links that were there and changed", examples=[0])
@@ -247,6 +265,7 @@ COLLECTION_SCHEMA: dict[str, Any] = {
         "features": {"type": "array", "items": {"$ref": "#/components/schemas/LinkFeature"}},
         "next_cursor": {"type": ["string", "null"]},
     },
+    "examples": [FEATURES_EXAMPLE | {"next_cursor": "high-street"}],
 }
 
 

@@ -26,7 +26,7 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a pag
 
 
 @router.get("", summary="A link's models", responses=problem_responses(404))
-def get_models(
+def list_link_models(
     _key: ReadKey,
     session: ReadSession,
     models: LoadedModelsDep,
@@ -43,7 +43,7 @@ def get_models(
 
 
 @router.get("/{version}", summary="One trained model", responses=problem_responses(404))
-def get_model(
+def get_link_model(
     _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
 ) -> ModelVersionDetail:
     """Show a trained model: what its row says, the verdicts on its training counts, and the lags that matter."""

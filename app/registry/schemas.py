@@ -58,6 +58,37 @@ class RunDecision(BaseModel):
     reason: str = Field(description="Why, with the figures compared")
 
 
+EXAMPLE: dict[str, Any] = {
+    "version": 1,
+    "state": "active",
+    "algorithm": "KR_SML",
+    "parameters": {"lags": 45, "n_neighbors": 20, "bandwidth": 1.0},
+    "trained_from": "2025-08-01T22:00:00Z",
+    "trained_to": "2025-09-26T06:45:00Z",
+    "rank": 12,
+    "size_bytes": 184320,
+    "held_out": {"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}},
+    "decision": {"run_id": 1, "outcome": "activated", "reason": "RMSE 11.2 is below 13.9 of the profile"},
+    "created_at": "2026-11-18T21:12:40.120391Z",
+    "activated_at": "2026-11-18T21:12:40.120391Z",
+    "retired_at": None,
+    "damaged": None,
+}
+DETAIL_EXAMPLE: dict[str, Any] = EXAMPLE | {
+    "mu": 0.01,
+    "n_iter": 25,
+    "gaps": 3,
+    "suspect": 8,
+    "verdicts": [{"name": "stuck", "reason": "8 slots of 57", "first": 410, "last": 417}],
+    "data_fingerprint": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "fingerprint": "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+    "lag_weights": [{"lag": 1, "weight": 0.41}, {"lag": 2, "weight": 0.17}],
+    "context_weights": None,
+    "network": None,
+    "chosen": None,
+}
+
+
 class ModelVersionOut(BaseModel):
     """A trained model in the registry."""
 
@@ -103,6 +134,8 @@ class ContextWeight(BaseModel):
 class ModelVersionDetail(ModelVersionOut):
     """A trained model with what was found while it was learnt."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE]})
+
     mu: float | None = Field(description="Strength of the penalty that was chosen; null where the algorithm has none")
     n_iter: int | None = Field(description="Steps that were taken; null where the algorithm takes none")
     gaps: int = Field(description="Slots without a count in the training span")
@@ -130,7 +163,11 @@ class ModelVersionDetail(ModelVersionOut):
 class ModelList(BaseModel):
     """The trained models of a link, the newest first, a page of them."""
 
-    link_id: str = Field(examples=["0970-7"])
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"link_id": "Ba", "choice": None, "models": [EXAMPLE], "next_cursor": None}]}
+    )
+
+    link_id: str = Field(examples=["Ba"])
     choice: Literal["profile", "withdrawn"] | None = Field(
         description="Why no model is active: `profile`, because it won on the held-out days of a run of `best`, or "
         "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, get_args
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from app.http.problems import MEDIA_TYPE, ProblemBody, problem_responses
 from app.links.schemas import LINKS_BODY
@@ -69,16 +72,22 @@ RESPONSE_LINKS = (
 
 
 def document(app: FastAPI) -> None:
-    """Complete the OpenAPI document of an app: the problems that every call may return, and the calls that follow."""
+    """Complete the OpenAPI document of an app: operation ids, problems of every call, and the calls that follow.
+
+    An operation is named as the function of its route, so that methods of generated clients are, too.
+    """
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.name
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
-        return app.openapi_schema or _completed(make())  # which keeps it
+        return app.openapi_schema or _completed(make(), app.routes)  # which keeps it
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _completed(schema: dict[str, Any]) -> dict[str, Any]:
+def _completed(schema: dict[str, Any], routes: Iterable[BaseRoute]) -> dict[str, Any]:
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             if path.startswith("/v1/"):
@@ -105,8 +114,19 @@ def _completed(schema: dict[str, Any]) -> dict[str, Any]:
     # A body that FastAPI does not parse.
     schemas.update(LINKS_BODY.json_schema(ref_template=REF_TEMPLATE)["$defs"])
     schemas["Problem"] = problem
+    _restore_examples(schemas, routes)
     _add_links(schema)
     return schema
+
+
+def _restore_examples(schemas: dict[str, Any], routes: Iterable[BaseRoute]) -> None:
+    """Put back the examples of responses, because FastAPI leaves out of them what is null."""
+    for route in routes:
+        if isinstance(route, APIRoute):
+            returned = [route.response_model, *(more.get("model") for more in route.responses.values())]
+            for model in {one for answer in returned for one in get_args(answer) or [answer]}:
+                if getattr(model, "__name__", None) in schemas:
+                    schemas[model.__name__] |= model.model_config.get("json_schema_extra", {})
 
 
 def _put(responses: dict[str, Any], status: int) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 import fastapi_offline
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import FileResponse, HTMLResponse
 
 from app.core.errors import NotFound
@@ -60,6 +60,8 @@ ForecastsStatus = Literal["ready", "stale", "unavailable"]
 
 class Alive(BaseModel):
     """A sign of life."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "alive"}]})
 
     status: Literal["alive"] = "alive"
 
@@ -114,6 +116,27 @@ class FeedCheck(BaseModel):
 class Ready(BaseModel):
     """Whether requests can be served, and why not."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "status": "ready",
+                    "version": "0.1.0",
+                    "database": {"ok": True, "reason": None},
+                    "schema": {"ok": True, "step": NEWEST_STEP, "newest_step": NEWEST_STEP},
+                    "models": {
+                        "ok": True,
+                        "loaded": 24,
+                        "n_damaged": 0,
+                        "damaged": [],
+                        "shelf": {"versions": 24, "size_bytes": 4423680},
+                    },
+                    "feed": {"newest_slot": "2025-09-26T06:30:00Z", "age_seconds": 320.0},
+                }
+            ]
+        }
+    )
+
     status: Annotated[
         ReadyStatus,
         Field(description="degraded: it serves, but an artifact is damaged"),
@@ -128,6 +151,10 @@ class Ready(BaseModel):
 class ForecastsReady(BaseModel):
     """Whether forecasts can be answered."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"status": "ready", "database": {"ok": True, "reason": None}}]}
+    )
+
     status: Annotated[
         ForecastsStatus,
         Field(description="stale: from memory, because the database cannot be used"),
@@ -135,18 +162,18 @@ class ForecastsReady(BaseModel):
     database: DatabaseCheck
 
 
-@router.get("/livez", summary="Alive?")
-async def livez() -> Alive:
+@router.get("/livez", summary="Liveness")
+async def get_liveness() -> Alive:
     """Return that the process is alive, without asking the database."""
     return Alive()
 
 
 @router.get(
     "/readyz",
-    summary="Ready?",
+    summary="Readiness",
     responses={503: {"model": Ready, "description": "The database or its schema is not in order"}},
 )
-async def readyz(request: Request, response: Response, models: LoadedModelsDep) -> Ready:
+async def get_readiness(request: Request, response: Response, models: LoadedModelsDep) -> Ready:
     """Return whether requests can be served, and how fresh the feed is."""
     readiness: Readiness = request.app.state.readiness
     state = await readiness.state()
@@ -171,10 +198,10 @@ async def readyz(request: Request, response: Response, models: LoadedModelsDep) 
 
 @router.get(
     "/readyz/forecasts",
-    summary="Ready for forecasts?",
+    summary="Readiness for forecasts",
     responses={503: {"model": ForecastsReady, "description": "Forecasts cannot be answered"}},
 )
-async def readyz_forecasts(request: Request, response: Response, forecasts: ForecastCacheDep) -> ForecastsReady:
+async def get_forecasts_readiness(request: Request, response: Response, forecasts: ForecastCacheDep) -> ForecastsReady:
     """Return whether forecasts can be answered, also from memory while the database cannot be used."""
     state = await cast(Readiness, request.app.state.readiness).state()
     in_memory = state.trouble is not None and forecasts.known() is not None
@@ -185,11 +212,11 @@ async def readyz_forecasts(request: Request, response: Response, forecasts: Fore
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}},
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}, "example": "flowcast_ready 1.0\n"}}}},
 )
-async def prometheus_metrics(request: Request, models: LoadedModelsDep) -> Response:
+async def get_metrics(request: Request, models: LoadedModelsDep) -> Response:
     """Return the metrics of all processes of the service in Prometheus' text format."""
     LOADED_MODELS.set(len(models))
     database_metrics: DatabaseMetrics = request.app.state.database_metrics

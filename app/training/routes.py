@@ -13,7 +13,7 @@ from app.core.errors import FieldError, NotFound
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type
-from app.http.sse import EVENT_SCHEMA, EVENT_STREAM, EventStream, Frame
+from app.http.sse import EVENT_STREAM, EventStream, Frame, event_content
 from app.keys.authentication import AdminKey
 from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
@@ -25,6 +25,7 @@ from app.registry.store import open_store
 from app.training.queries import ENDED, links_of, runs_before, tally
 from app.training.request import cancel_run, parameters_of, refreshable, request_run, run_or_404
 from app.training.schemas import (
+    DETAIL_EXAMPLE,
     AcceptedRun,
     ActivationOut,
     ActivationPage,
@@ -58,7 +59,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
     responses=problem_responses(404, 409),
     response_model=AcceptedRun,
 )
-def post_retrain(
+def create_retrain_run(
     body: NewRun, request: Request, response: Response, caller: AdminKey, session: WriteSession
 ) -> AcceptedRun:
     """Queue a run; the worker takes it from there. Links already in a run are reported, never raced."""
@@ -75,7 +76,7 @@ def post_retrain(
 
 
 @router.get("/retrain", summary="All runs")
-def get_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None) -> RunPage:
+def list_retrain_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None) -> RunPage:
     """List runs, the newest first."""
     found = runs_before(session, int(cursor) if cursor else None, limit + 1)
     states = tally(session, [run.id for run in found])
@@ -87,9 +88,9 @@ def get_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor:
     "/retrain/{run_id}",
     summary="One run",
     response_model=RunDetail,
-    responses={200: {"content": {EVENT_STREAM: {"schema": EVENT_SCHEMA}}}, **problem_responses(404)},
+    responses={200: {"content": event_content("run", DETAIL_EXAMPLE)}, **problem_responses(404)},
 )
-async def get_run(
+async def get_retrain_run(
     run_id: RunPath,
     request: Request,
     engine: EngineDep,
@@ -116,7 +117,7 @@ async def get_run(
 
 
 @router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))
-def delete_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunDetail:
+def cancel_retrain_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunDetail:
     """Cancel a run: at once while it is queued, within seconds while it trains. What it activated stays."""
     cancel_run(session, run_id)
     return show_run(session, run_id)
@@ -125,7 +126,7 @@ def delete_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunD
 @router.post(
     "/links/{link_id}/models/{version}/activate", summary="Activate a version", responses=problem_responses(404, 409)
 )
-def post_activate(
+def activate_model(
     link_id: LinkPath,
     version: VersionPath,
     caller: AdminKey,
@@ -151,7 +152,7 @@ def post_activate(
 @router.post(
     "/links/{link_id}/models/deactivate", summary="Withdraw the active model", responses=problem_responses(404, 409)
 )
-def post_deactivate(
+def deactivate_model(
     link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Wish | None = None
 ) -> ActivationOut:
     """Withdraw a link's active model: its profile answers until a version is activated or a run activates one."""
@@ -160,7 +161,7 @@ def post_deactivate(
 
 
 @router.get("/links/{link_id}/activations", summary="A link's history", responses=problem_responses(404))
-def get_activations(
+def list_link_activations(
     link_id: LinkPath, caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None
 ) -> ActivationPage:
     """List who activated which version when and why, with the figures, the newest first."""

@@ -37,6 +37,44 @@ LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
 Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
 
 
+RUN_EXAMPLE: dict[str, Any] = {
+    "run_id": 1,
+    "state": "running",
+    "progress": {"total": 1, "waiting": 0, "training": 1, "done": 0, "failed": 0, "cancelled": 0},
+    "stage": {"name": "links", "share": 0.35, "estimated_seconds_left": 80},
+    "algorithm": "best",
+    "parameters": {},
+    "activate": "if_better",
+    "requested_by": "3f9c0a1b2d4e",
+    "occasion": None,
+    "requested_at": "2026-11-18T21:12:11.503112Z",
+    "started_at": "2026-11-18T21:12:12.011274Z",
+    "finished_at": None,
+    "cancel_requested": False,
+    "detail": None,
+}
+RUN_LINK_EXAMPLE: dict[str, Any] = {
+    "link_id": "Ba",
+    "state": "training",
+    "outcome": None,
+    "reason": None,
+    "version": None,
+    "figures": None,
+    "started_at": "2026-11-18T21:12:13.240118Z",
+    "finished_at": None,
+}
+DETAIL_EXAMPLE = RUN_EXAMPLE | {"links": [RUN_LINK_EXAMPLE]}
+ACTIVATION_EXAMPLE: dict[str, Any] = {
+    "link_id": "Ba",
+    "version": 1,
+    "previous_version": 2,
+    "activated_at": "2026-11-18T21:20:02.730551Z",
+    "activated_by": "3f9c0a1b2d4e",
+    "reason": "roll back",
+    "figures": None,
+}
+
+
 class Parameters(BaseModel):
     """How to train; what is left out is as ``flowcast train`` has it.
 
@@ -98,7 +136,10 @@ class NewRun(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"links": "all", "activate": "if_better"}], "allOf": FOR_NETWORKS},
+        json_schema_extra={
+            "examples": [{"links": ["Ba"], "algorithm": "best", "activate": "if_better"}],
+            "allOf": FOR_NETWORKS,
+        },
     )
 
     links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
@@ -203,11 +244,15 @@ class RunOut(BaseModel):
 class RunDetail(RunOut):
     """A retrain run with its links."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE]})
+
     links: list[RunLink]
 
 
 class AcceptedRun(RunDetail):
     """A run that was queued, and what was left out of it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE | {"already_running": {}}]})
 
     already_running: dict[str, int] = Field(description="Links left out because they are in another run, and in which")
 
@@ -215,12 +260,16 @@ class AcceptedRun(RunDetail):
 class RunPage(BaseModel):
     """Runs, the newest first."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"runs": [RUN_EXAMPLE], "next_cursor": None}]})
+
     runs: list[RunOut]
     next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
 
 
 class ActivationOut(BaseModel):
     """One version that became the active one, or the withdrawal of one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [ACTIVATION_EXAMPLE]})
 
     link_id: str
     version: int | None = Field(description="null where the active model was withdrawn")
@@ -240,6 +289,10 @@ class ActivationOut(BaseModel):
 class ActivationPage(BaseModel):
     """A link's history of activations, the newest first."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"activations": [ACTIVATION_EXAMPLE], "next_cursor": None}]}
+    )
+
     activations: list[ActivationOut]
     next_cursor: str | None
 
@@ -247,6 +300,6 @@ class ActivationPage(BaseModel):
 class Wish(BaseModel):
     """Why a version is activated or withdrawn."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "roll back"}]})
 
     reason: Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")] | None = None
