@@ -51,15 +51,20 @@ class Commands(TyperGroup):
         return command
 
 
-cli = typer.Typer(cls=Commands, help="Forecast the traffic on every road link of a city.", add_completion=False)
+cli = typer.Typer(cls=Commands, add_completion=False)
 
 
 @cli.callback(invoke_without_command=True)
 def flowcast(
     context: typer.Context,
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Forecast the traffic on every road link of a city, from the counts its detectors already send."""
+    """Forecast the traffic on every road link of a city, from the counts its detectors already send.
+
+    Example:
+
+        flowcast serve --port 8000
+    """
     if show_version:
         typer.echo(f"flowcast {version('flowcast')}")
     elif context.invoked_subcommand is None:

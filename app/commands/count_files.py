@@ -12,22 +12,30 @@ from rich.markup import escape
 
 from app.commands.console import notes
 from app.core.slots import SlotGrid, zone_named
-from app.counts.importers.columns import Columns
-from app.counts.importers.reader import CountReader
+from app.counts.importers.columns import MAP_EXAMPLE, Columns
+from app.counts.importers.reader import AUTO, CountReader, layouts
 from app.counts.importers.record import CountFileError, ImportReport
 from app.counts.series import LinkSeries, series_of_files
 from app.training.aligned_counts import LinkTopology
 
-Layout = Annotated[str, typer.Option("--format", help="Layout of the files; auto recognises it.")]
+Layout = Annotated[
+    str,
+    typer.Option(
+        "--format", help=f"Layout of the files: {AUTO} (recognised by the first line), {', '.join(layouts())}."
+    ),
+]
 Zone = Annotated[str | None, typer.Option(help="IANA time zone of the links.")]
 SlotMinutes = Annotated[int, typer.Option(help="Length of a slot, in minutes; shorter rows are summed.")]
 ColumnMap = Annotated[
     str | None,
+    typer.Option("--map", help=f"Columns of a CSV file by other names, such as {MAP_EXAMPLE}."),
+]
+OnlyLink = Annotated[
+    str | None,
     typer.Option(
-        "--map", help="Columns of a CSV file by other names, such as link_id=Detector,slot_start=Time,count=Vol."
+        "--link", help="Id of the only link of a file without a link column: letters, digits and . _ : -, at most 64."
     ),
 ]
-OnlyLink = Annotated[str | None, typer.Option("--link", help="Id of the only link of a file without a link column.")]
 
 OpenFile = Callable[..., CountReader]
 MORE_REFUSED = "more values were refused than taken; is the format or slot length another?"

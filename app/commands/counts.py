@@ -17,27 +17,44 @@ from app.counts.queries import number_of_counts
 from app.counts.schemas import DeletedCounts
 from app.links.queries import link_or_404
 
-counts = typer.Typer(no_args_is_help=True)
+counts = typer.Typer(no_args_is_help=True, add_completion=False)
 
 COMMAND = "counts delete"
 
 
 @counts.callback()  # without it, Typer would make the only command `flowcast counts` itself
 def counts_command() -> None:
-    """Look after the counts in the database."""
+    """Delete wrong counts from the database.
+
+    Example:
+
+        flowcast counts delete Ba --from 2025-09-15T06:15:00Z --to 2025-09-15T06:30:00Z --reason "detector fault"
+    """
 
 
 @counts.command("delete")
 def delete_command(
     link_id: Annotated[str, typer.Argument(metavar="LINK", help="The link's id.")],
-    begin: Annotated[str, typer.Option("--from", help="Start of the span, included: RFC 3339 with an offset.")],
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", help="Start of the span, included: RFC 3339 with an offset, such as 2025-09-15T06:15:00Z."
+        ),
+    ],
     end: Annotated[str, typer.Option("--to", help="End of the span, excluded.")],
-    reason: Annotated[str, typer.Option(help="Why; it is kept with each deleted count.")],
+    reason: Annotated[
+        str, typer.Option(help=f"Reason, kept with each deleted count; 1 to {LONGEST_REASON} characters.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many counts it would delete.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many counts it would delete.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a link's counts; they are kept among the corrections, and what is served follows what is left."""
+    """Delete counts of a link; they are kept among the corrections, and forecasts follow the counts that are left.
+
+    Example:
+
+        flowcast counts delete Ba --from 2025-09-15T06:15:00Z --to 2025-09-15T06:30:00Z --reason "detector fault"
+    """
     first, last, why = _instant("--from", begin), _instant("--to", end), _reason(reason)
     with current_database(COMMAND) as engine:
         with reading(engine) as session:

@@ -45,17 +45,32 @@ COPY, PRUNE = "db copy", "db prune"
 SQLITE = "sqlite:///"
 MOST_DAYS = 36_500
 
-db = typer.Typer(help="The database: its schema, moving it, letting go of what is old.", no_args_is_help=True)
+db = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@db.callback()
+def db_command() -> None:
+    """Create, check, copy and prune the database.
+
+    Example:
+
+        flowcast db upgrade
+    """
 
 
 @db.command("copy")
 def copy_command(
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="An empty database; its schema is made.")],
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="Empty database to copy to; its schema is created.")],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="What to copy; FLOWCAST_DATABASE_URL if not given.")
+        str | None, typer.Option("--from", metavar="URL", help="Database to copy; FLOWCAST_DATABASE_URL by default.")
     ] = None,
 ) -> None:
-    """Copy a whole database into an empty one, from SQLite to PostgreSQL or any other way; all of it or nothing."""
+    """Copy a whole database into an empty one, such as from SQLite to PostgreSQL; all of it or nothing.
+
+    Example:
+
+        flowcast db copy --to postgresql://flowcast@localhost/flowcast
+    """
     settings = read_settings(COPY)
     origin = settings if source is None else _settings_for("--from", source)
     goal = _settings_for("--to", to)
@@ -132,10 +147,15 @@ def prune_command(
         int | None,
         typer.Option(min=0, max=MOST_DAYS, metavar="DAYS", help="Audit and finished retrain runs older than this."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Keep fewer days than forecasts and retraining use.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove even what forecasts and retraining use.")] = False,
 ) -> None:
-    """Remove old counts, forecasts and records, a little at a time, while the service goes on."""
+    """Remove old counts, forecasts and records in small steps, while the service runs.
+
+    Example:
+
+        flowcast db prune --older-than 730 --records-older-than 365 --dry-run
+    """
     if older_than is None and records_older_than is None:
         refuse(PRUNE, "give --older-than DAYS, --records-older-than DAYS or both")
     settings = read_settings(PRUNE)
@@ -180,7 +200,12 @@ def _prune(engine: Engine, old: Old, total: int, removed: Counter[str]) -> None:
 
 @db.command("upgrade")
 def upgrade_command() -> None:
-    """Bring the schema up to date; of several that do so at once, one works and the others wait."""
+    """Create the schema or bring it up to date; of several at once, one works and the others wait.
+
+    Example:
+
+        flowcast db upgrade
+    """
     with service_database("db upgrade") as engine:
         before = schema_step(engine)
         with notes.status("upgrading; a step that moves rows takes some 10 s a million"):
@@ -191,7 +216,12 @@ def upgrade_command() -> None:
 
 @db.command("check")
 def check_command() -> None:
-    """Return whether the schema is the one this version expects; exit code 1 if not."""
+    """Check that the schema is the one that this version expects; exit with 1 if not.
+
+    Example:
+
+        flowcast db check
+    """
     with service_database("db check") as engine:
         if (step := schema_step(engine) or "none") != NEWEST_STEP:
             message = f"the schema is at step {step}; this version needs {NEWEST_STEP}: flowcast db upgrade"
@@ -206,10 +236,17 @@ def check_command() -> None:
 
 @db.command("downgrade")
 def downgrade_command(
-    to: Annotated[str, typer.Argument(metavar="REV", help="Step to go back to; base for none.")],
+    to: Annotated[
+        str, typer.Argument(metavar="STEP", help="Step to go back to: its number, or base for an empty database.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; what the later steps stored is lost.")] = False,
 ) -> None:
-    """Take the schema back to a step; what later steps stored is lost."""
+    """Take the schema back to an earlier step; what later steps stored is lost.
+
+    Example:
+
+        flowcast db downgrade 0004
+    """
     if not yes and not typer.confirm(f"Go back to step {to}? What later steps stored is lost."):
         raise typer.Exit(FAILED)
     with service_database("db downgrade") as engine:

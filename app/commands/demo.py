@@ -52,21 +52,29 @@ POLL_SECONDS = 0.5
 
 def demo_command(
     links: Annotated[int, typer.Option(min=1, max=1000, help="Links of the sample city.")] = 12,
-    days: Annotated[int, typer.Option(max=365, help="Days of counts; the last three are replayed, and more.")] = 28,
-    speed: Annotated[float, typer.Option(help="Slots a minute that the replay sends.")] = 60.0,
+    days: Annotated[int, typer.Option(max=365, help="Days of counts, of which the last three are replayed.")] = 28,
+    speed: Annotated[float, typer.Option(help="Slots per minute that the replay sends, above 0.")] = 60.0,
     port: Annotated[
         int, typer.Option(envvar="DEMO_PORT", min=0, max=65535, help="Port to listen on; 0 for any.")
     ] = 8000,
     seconds: Annotated[
-        float | None, typer.Option(envvar="DEMO_SECONDS", min=0, help="Stop by itself after so long.")
+        float | None, typer.Option(envvar="DEMO_SECONDS", min=0, help="Stop after so many seconds.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of the demo; a second run goes on from there.")] = Path(".demo"),
+    data: Annotated[Path, typer.Option(help="Folder of the demo; a second run continues from there.")] = Path(".demo"),
     service: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Start no service: store the city by the settings, and replay to this one."),
+        typer.Option(
+            metavar="URL",
+            help="Start no service: store the city in the database of the settings, and replay to this one.",
+        ),
     ] = None,
 ) -> None:
-    """Run Flowcast on the sample city: counts come in, forecasts and accuracy move while one looks."""
+    """Run Flowcast on the sample city: replay its counts, so that forecasts and accuracy move.
+
+    Example:
+
+        flowcast demo --links 12 --speed 60 --port 8000
+    """
     no_space = (
         f"no space is left on the disk of {data}; free {NEEDED_MEGABYTES} MB there, or --data names another folder"
     )

@@ -25,7 +25,7 @@ from app.evaluation.evaluate import Evaluated, evaluate_links, make_report
 from app.evaluation.in_network import learn_networks
 from app.evaluation.measures import best_of, figures
 from app.evaluation.page import require_folder, write_report
-from app.evaluation.plan import BEST, COMPARED, EvaluationPlan
+from app.evaluation.plan import BEST, COMPARED, PROTOCOLS, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
 from app.training.aligned_counts import LinkTopology
 
@@ -38,23 +38,30 @@ def evaluate_command(
     train_days: Annotated[int, typer.Option(help="Local days to learn from.")] = 22,
     test_days: Annotated[int, typer.Option(help="Days after them to forecast.")] = 3,
     first_day: Annotated[
-        str | None, typer.Option("--from", help="First day, YYYY-MM-DD; else each link's own.")
+        str | None, typer.Option("--from", help="First day, YYYY-MM-DD; by default the first whole day of each link.")
     ] = None,
     links: Annotated[str | None, typer.Option(help="Link ids, separated by commas.")] = None,
-    sample: Annotated[int | None, typer.Option(help="Draw this many of the links that can be evaluated.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Draw so many of the links that can be evaluated.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws another sample.")] = 0,
-    protocol: Annotated[str, typer.Option(help="paper, or product: all four as flowcast train trains.")] = "paper",
+    protocol: Annotated[
+        str, typer.Option(help=f"Settings of the methods: {' or '.join(PROTOCOLS)}; product trains as flowcast train.")
+    ] = "paper",
     neighbors: Annotated[int | None, typer.Option(help="k of KR, KR_PCA, MLKR (8); product: of all (20).")] = None,
-    lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
+    lags: Annotated[int, typer.Option(help="Past slots that a forecast looks at.")] = 45,
     layout: Layout = "auto",
     zone: Zone = None,
     slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,
     link: OnlyLink = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for one per core.")] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json for machines.")] = False,
 ) -> None:
-    """Compare KR, KR_PCA, MLKR, KR_SML, the profile, NETWORK and best on every link in the files in a report."""
+    """Compare KR, KR_PCA, MLKR, KR_SML, the profile, NETWORK and best on every link in the files, in a report.
+
+    Example:
+
+        flowcast evaluate counts.csv.gz --output report
+    """
     started = time.perf_counter()
     try:
         if absent := [name for name in ("matplotlib", "plotly") if find_spec(name) is None]:

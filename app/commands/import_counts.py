@@ -48,12 +48,14 @@ def import_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and report; no database is needed.")] = False,
     create_links: Annotated[bool, typer.Option("--create-links", help="Create links that do not exist.")] = False,
     as_json: AsJson = False,
-    refusals: Annotated[int, typer.Option(help="Refused rows to list for each file, of 100 kept.")] = 20,
+    refusals: Annotated[int, typer.Option(help="Refused rows to list for each file, at most 100.")] = 20,
 ) -> None:
     """Store the counts of files, each file whole or not at all, and report what was taken, refused and missing.
 
     The slot length of a file is detected. Rows shorter than a link's slots are summed; a file with
-    longer rows, or with rows off the grid, is refused whole. --map and --link read any CSV:
+    longer rows, or with rows off the grid, is refused whole. --map and --link read any CSV.
+
+    Example:
 
         flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin
     """

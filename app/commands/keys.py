@@ -16,23 +16,40 @@ from app.keys.queries import all_keys
 from app.keys.schemas import MOST_DAYS, IssuedKeyOut, KeyList, KeyOut
 from app.keys.tables import Scope
 
-keys = typer.Typer(help="API keys; also to get back in after the admin key was lost.", no_args_is_help=True)
+keys = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@keys.callback()
+def keys_command() -> None:
+    """Create, list and revoke API keys, also after the admin key was lost.
+
+    Example:
+
+        flowcast keys create --name signals --scopes read,ingest
+    """
 
 
 @keys.command("create")
 def create_command(
-    name: Annotated[str, typer.Option(help="Whose key it is, or what for.")],
-    scopes: Annotated[str, typer.Option(help="read, ingest and admin, comma-separated.")] = "read",
+    name: Annotated[str, typer.Option(help="Who uses the key, or for what.")],
+    scopes: Annotated[str, typer.Option(help=f"What it may do, comma-separated: {', '.join(Scope)}.")] = "read",
     expires_in_days: Annotated[
         int | None, typer.Option(min=1, max=MOST_DAYS, help="Days until it expires; never by default.")
     ] = None,
-    replaces: Annotated[str | None, typer.Option(metavar="KEY_ID", help="Key that this one takes over from.")] = None,
+    replaces: Annotated[
+        str | None, typer.Option(metavar="KEY_ID", help="Id of the key that this one replaces.")
+    ] = None,
     overlap_hours: Annotated[
         float, typer.Option(min=0, help="Hours that the replaced key stays valid.")
     ] = OVERLAP_HOURS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is not shown again.
+
+    Example:
+
+        flowcast keys create --name signals --scopes read,ingest --expires-in-days 365
+    """
     if not name.strip():
         refuse("keys create", f"--name={name!r} is refused; it must not be empty")
     wanted, known = [scope.strip() for scope in scopes.split(",")], [scope.value for scope in Scope]
@@ -61,7 +78,12 @@ def create_command(
 
 @keys.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """List every key, the newest first; never the key itself."""
+    """List all keys without their secrets, the newest first.
+
+    Example:
+
+        flowcast keys list
+    """
     with service_database("keys list") as engine, reading(engine) as session:
         shown = KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
     if as_json:
@@ -77,10 +99,15 @@ def list_command(as_json: AsJson = False) -> None:
 
 @keys.command("revoke")
 def revoke_command(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `flowcast keys list` shows it.")],
-    force: Annotated[bool, typer.Option("--force", help="Even the last one with the scope admin.")] = False,
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `flowcast keys list` shows it.")],
+    force: Annotated[bool, typer.Option("--force", help="Revoke even the last key with the scope admin.")] = False,
 ) -> None:
-    """Make a key invalid; processes that are serving notice within 60 s."""
+    """Revoke a key; serving processes refuse it within 60 s.
+
+    Example:
+
+        flowcast keys revoke 3f9c0a1b2d4e
+    """
     settings = read_settings("keys revoke")
     with service_database("keys revoke", settings) as engine, writing(engine) as session:
         revoke_key(session, key_id, environment_key=force or settings.admin_key is not None)

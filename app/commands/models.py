@@ -35,14 +35,29 @@ from model.artifacts.folder import MANIFEST
 COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
 MOST = 1000
 
-models = typer.Typer(help="The registry of trained models.", no_args_is_help=True)
+models = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@models.callback()
+def models_command() -> None:
+    """List, add, activate and remove trained models.
+
+    Example:
+
+        flowcast models activate Ba 3
+    """
 
 
 @models.command("list")
 def list_command(
-    link: Annotated[str | None, typer.Option(help="Only this link's.")] = None, as_json: AsJson = False
+    link: Annotated[str | None, typer.Option(help="Only models of this link.")] = None, as_json: AsJson = False
 ) -> None:
-    """List trained models, link by link, the newest first."""
+    """List trained models, link by link, the newest first.
+
+    Example:
+
+        flowcast models list --link Ba
+    """
     settings = read_settings("models list")
     with current_database("models list", settings) as engine, reading(engine) as session:
         loaded = LoadedModels(open_store(settings), most=1)
@@ -100,10 +115,15 @@ class RegistrationOutcome:
 @models.command("add")
 def add_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact's folder, or a folder of them.")],
-    activates: Annotated[bool, typer.Option("--activate", help="Make each the active model of its link.")] = False,
+    activates: Annotated[bool, typer.Option("--activate", help="Activate each of them.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put artifacts into the registry, each for the link it names."""
+    """Add artifacts to the registry, each for the link that it names.
+
+    Example:
+
+        flowcast models add models --activate
+    """
     settings = read_settings("models add")
     try:
         folders = artifact_folders(folder)
@@ -165,14 +185,22 @@ def print_outcomes(outcomes: Sequence[RegistrationOutcome]) -> None:
 
 @models.command("activate")
 def activate_command(
-    link_id: Annotated[str | None, typer.Argument(metavar="[LINK_ID]", help="Whose.")] = None,
+    link_id: Annotated[str | None, typer.Argument(metavar="[LINK_ID]", help="Id of the link.")] = None,
     version: Annotated[
         int | None,
-        typer.Argument(min=1, max=LARGEST_VERSION, metavar="[VERSION]", help="The newest candidate if none."),
+        typer.Argument(
+            min=1, max=LARGEST_VERSION, metavar="[VERSION]", help="Version; by default the newest candidate."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="The newest candidate of every link.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Activate the newest candidate of every link.")] = False,
 ) -> None:
-    """Make a version the active one, newer or older; the one before is retired and can be activated again."""
+    """Activate a version, newer or older; the previous one is retired and can be activated again.
+
+    Example:
+
+        flowcast models activate Ba 3
+        flowcast models activate --all
+    """
     if every == (link_id is not None):
         refuse("models activate", "name a LINK_ID, or give --all")
     settings = read_settings("models activate")
@@ -208,10 +236,15 @@ def _chosen_versions(session: Session, link_id: str | None, version: int | None)
 
 @models.command("deactivate")
 def deactivate_command(
-    link_id: Annotated[str, typer.Argument(metavar="LINK_ID", help="Whose.")],
-    reason: Annotated[str | None, typer.Option(help="Why; it is kept in the link's history.")] = None,
+    link_id: Annotated[str, typer.Argument(metavar="LINK_ID", help="Id of the link.")],
+    reason: Annotated[str | None, typer.Option(help="Reason, kept in the history of the link.")] = None,
 ) -> None:
-    """Withdraw the active model: the profile answers until a version is activated."""
+    """Withdraw the active model: the profile forecasts until a version is activated.
+
+    Example:
+
+        flowcast models deactivate Ba --reason "new lane"
+    """
     with current_database("models deactivate") as engine, writing(engine) as session:
         version = deactivate(session, link_or_404(session, link_id), reason=reason).previous_version
     out.print(f"link {escape(link_id)}: version {version} is withdrawn, the profile answers")
@@ -223,7 +256,12 @@ def tidy_command(
         int | None, typer.Option(min=1, help="Retired versions, and as many candidates, that each link keeps.")
     ] = None,
 ) -> None:
-    """Remove versions nobody will go back to, with their artifacts, and what died writers left in the store."""
+    """Remove old versions with their artifacts, and what stopped processes left in the store.
+
+    Example:
+
+        flowcast models tidy --keep 2
+    """
     settings = read_settings("models tidy")
     store, n = open_store(settings), 0
     with current_database("models tidy", settings) as engine:

@@ -15,12 +15,17 @@ from app.demo.city import links_geojson, sample_city, write_csv
 
 def sample_city_command(
     output: Annotated[Path, typer.Option(help="CSV file to write; .gz compresses.")],
-    links: Annotated[int, typer.Option(help="How many links.")] = 12,
-    days: Annotated[int, typer.Option(help="How many days.")] = 28,
-    seed: Annotated[int, typer.Option(help="Another seed gives another city.")] = 0,
-    geojson: Annotated[Path | None, typer.Option(help="Write the links there, as GeoJSON.")] = None,
+    links: Annotated[int, typer.Option(help="Number of links.")] = 12,
+    days: Annotated[int, typer.Option(help="Number of days.")] = 28,
+    seed: Annotated[int, typer.Option(help="Seed; each one gives another city.")] = 0,
+    geojson: Annotated[Path | None, typer.Option(help="GeoJSON file to write the links to.")] = None,
 ) -> None:
-    """Write the sample city's synthetic counts in Flowcast's own layout."""
+    """Write the synthetic counts of the sample city to a file.
+
+    Example:
+
+        flowcast sample-city --links 12 --output city.csv.gz
+    """
     try:
         city = sample_city(links=links, days=days, seed=seed)
         write_csv(city, output)

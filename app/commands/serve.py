@@ -46,9 +46,14 @@ def serve_command(
         str | None, typer.Option(help="Path prefix that a reverse proxy strips; FLOWCAST_ROOT_PATH otherwise.")
     ] = None,
     upgrade: Annotated[bool, typer.Option("--upgrade/--no-upgrade", help="Bring the schema up to date first.")] = True,
-    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Start a retrain worker beside it.")] = True,
+    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Start a retrain worker, too.")] = True,
 ) -> None:
-    """Serve the API; SIGTERM finishes what is under way."""
+    """Serve the API; SIGTERM lets the requests under way finish.
+
+    Example:
+
+        flowcast serve --host 0.0.0.0 --port 8000 --workers 2
+    """
     if root_path is not None:
         os.environ["FLOWCAST_ROOT_PATH"] = root_path  # the processes that serve read it from there
         settings_from_environment.cache_clear()

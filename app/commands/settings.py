@@ -19,18 +19,28 @@ KEPT = ("admin_key", "database_password", "grafana_password")
 
 def settings_command(
     require: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Refuse to go without this setting.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Setting that must be set, such as admin_key or database_url; may be repeated."
+        ),
     ] = None,
     keep_secrets: Annotated[
         Path | None,
-        typer.Option(help="Keep the admin key and both passwords in this folder; make those set nowhere."),
+        typer.Option(help=f"Keep {', '.join(KEPT)} in this folder; those that are set nowhere are created."),
     ] = None,
     copy_secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:FOLDER", help="Copy a secret that is kept to another folder as well."),
+        typer.Option(
+            metavar="NAME:FOLDER", help=f"Copy a kept secret to another folder, too; NAME is one of {', '.join(KEPT)}."
+        ),
     ] = None,
 ) -> None:
-    """Check the settings before anything is started with them, and print them; exit code 2 if one is refused."""
+    """Check the settings and print them without secrets; exit with 2 if one is refused.
+
+    Example:
+
+        flowcast settings --require admin_key
+    """
     for name in require or []:
         if name not in Settings.model_fields:
             refuse("settings", f"require={name!r} is refused; it must name a setting, such as admin_key")

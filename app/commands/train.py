@@ -35,8 +35,10 @@ from app.training.network_stage import NetworkTraining
 from app.training.train_links import LinkOutcome, train_links
 from model.link_model.trained_model import ALGORITHMS as LINK_ALGORITHMS
 from model.link_model.training_plan import TrainingPlan
+from model.network_model.context import ContextParts
 
 SECONDS_A_DAY = 86_400
+KNOWN_ALGORITHMS = (*NETWORK_ALGORITHMS, *LINK_ALGORITHMS)
 
 
 @dataclass(frozen=True)
@@ -55,25 +57,34 @@ def train_command(
         list[str] | None, typer.Argument(metavar="[FILE...]", help="Count files, also .gz and .zip; - for stdin.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the artifacts, one a link; with --register it may be left out.")
+        Path | None, typer.Option(help="Folder for the artifacts, one per link; with --register it may be left out.")
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="best, NETWORK, KR_SML, MLKR, KR or KR_PCA.")] = "best",
-    lags: Annotated[int, typer.Option(help="Past slots a forecast looks at.")] = 45,
-    neighbors: Annotated[int, typer.Option(help="Neighbours a forecast is made of.")] = 20,
-    held_out_days: Annotated[int, typer.Option(help="Last days that choose and judge.")] = 7,
+    algorithm: Annotated[str, typer.Option(help=f"What to train: {', '.join(KNOWN_ALGORITHMS)}.")] = "best",
+    lags: Annotated[int, typer.Option(help="Past slots that a forecast looks at.")] = 45,
+    neighbors: Annotated[int, typer.Option(help="Neighbours that a forecast is made from.")] = 20,
+    held_out_days: Annotated[
+        int, typer.Option(help="Last days, held out to choose parameters and measure accuracy.")
+    ] = 7,
     context: Annotated[
         str | None,
-        typer.Option(help="Parts of the context, comma-separated, for NETWORK and best; all unless some are named."),
+        typer.Option(
+            help=f"Parts of the context, comma-separated, for NETWORK and best: {', '.join(ContextParts().names)}. "
+            "All unless some are named."
+        ),
     ] = None,
     layout: Layout = "auto",
     zone: Zone = None,
     slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,
     link: OnlyLink = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep links already trained on the same counts.")] = False,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for one per core.")] = -1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep links that were trained on the same counts already.")
+    ] = False,
     registers: Annotated[bool, typer.Option("--register", help="Put the models into the service's registry.")] = False,
-    activates: Annotated[bool, typer.Option("--activate", help="And make them active; with --register.")] = False,
+    activates: Annotated[
+        bool, typer.Option("--activate", help="Make the registered models active; with --register.")
+    ] = False,
     from_database: Annotated[
         bool, typer.Option("--from-database", help="Learn from the service's stored counts instead of files.")
     ] = False,
@@ -81,7 +92,13 @@ def train_command(
     days: Annotated[int | None, typer.Option(min=1, help="Last days to learn from; with --from-database.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model for every link in the files, or in the database."""
+    """Train a model for every link in the files, or in the database.
+
+    Example:
+
+        flowcast train counts.csv.gz --output models
+        flowcast train --from-database --register --activate
+    """
     try:
         plan = _plan(algorithm, lags, neighbors, held_out_days, days, context)
         open_file = file_opener(layout, zone, slot_minutes, column_map, link)
@@ -164,7 +181,7 @@ def _plan(
     """Return how to train; raise ``ValueError`` for an option that is refused."""
     if algorithm not in NETWORK_ALGORITHMS:
         if algorithm not in LINK_ALGORITHMS:
-            known = ", ".join((*LINK_ALGORITHMS, *NETWORK_ALGORITHMS))
+            known = ", ".join(KNOWN_ALGORITHMS)
             raise ValueError(f"algorithm={algorithm!r} is refused; it must be one of {known}")
         if context is not None:
             raise ValueError(f"context={context!r} is refused; it concerns the algorithms NETWORK and best alone")

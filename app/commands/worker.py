@@ -20,7 +20,12 @@ from app.worker.worker import Worker
 def worker_command(
     parent: Annotated[int | None, typer.Option(hidden=True, help="Process to end with.")] = None,
 ) -> None:
-    """Carry out retrain runs; SIGTERM puts down what is under way, to be taken up again."""
+    """Execute retrain runs; SIGTERM releases the run under way, and another worker continues it.
+
+    Example:
+
+        flowcast worker
+    """
     settings = read_settings("worker")
     logging.config.dictConfig(logging_config(settings.log_level))
     with current_database("worker", settings) as engine:
