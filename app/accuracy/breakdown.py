@@ -13,13 +13,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from app.accuracy.schemas import By
+from app.core.errors import worded
 from app.core.slots import from_local
 from app.core.times import SECONDS_A_DAY, Span, instant_of, unix_seconds
 from app.links.queries import LinkInfo
 
 SECONDS = {"m": 60, "h": 3600, "d": SECONDS_A_DAY}
-LINK_WINDOW = "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$"
-NETWORK_WINDOW = "^(?:[1-9][0-9]{0,3}m|[1-9][0-9]{0,2}h|(?:[1-9]|[12][0-9]|3[01])d)$"  # up to LONGEST_DAYS
+WINDOW_RULE = "must be minutes, hours or days, such as 90m, 24h or 7d, and at most"
+LINK_WINDOW = worded(
+    "^(?:[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$", f"{WINDOW_RULE} 999999m, 9999h or 999d"
+)
+NETWORK_WINDOW = worded(  # up to LONGEST_DAYS
+    "^(?:[1-9][0-9]{0,3}m|[1-9][0-9]{0,2}h|(?:[1-9]|[12][0-9]|3[01])d)$", f"{WINDOW_RULE} 9999m, 999h or 31d"
+)
 LONGEST_DAYS = 42  # of all links; no window is longer
 MOST_PARTS = 2000
 WEEK = 7 * SECONDS_A_DAY

@@ -14,12 +14,14 @@ from app.accuracy.breakdown import LONGEST_DAYS, cut_parts, cut_pieces, window_s
 from app.accuracy.error_sums import ErrorSums, measures, skill, total
 from app.accuracy.queries import PART, Wanted, link_sums, network_sums
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, SeriesItem, Sort
-from app.core.errors import Invalid
+from app.core.errors import CURSOR_RULE, Invalid, worded
 from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span
 from app.counts.queries import newest_slot_end, newest_slots
 from app.links.queries import all_links, link_or_404
 
-CURSOR_PATTERN = "^(?:[0-9a-f]{16}|none)~[A-Za-z0-9._:-]{1,64}$"  # a figure's eight bytes, and the link
+CURSOR_PATTERN = worded(
+    "^(?:[0-9a-f]{16}|none)~[A-Za-z0-9._:-]{1,64}$", CURSOR_RULE
+)  # a figure's eight bytes, and the link
 LONGEST_RULE = f"must lie at most {LONGEST_DAYS} days before the end of the span"
 
 

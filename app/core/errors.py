@@ -24,6 +24,14 @@ from typing import NamedTuple
 
 MOST_ERRORS = 100
 LONGEST_VALUE = 100
+RULES: dict[str, str] = {}  # of regular expressions, in words
+CURSOR_RULE = "must be next_cursor of the page before, as it came"
+
+
+def worded(pattern: str, rule: str) -> str:
+    """Return a regular expression after storing its rule in words, which problems show instead."""
+    RULES[pattern] = rule
+    return pattern
 
 
 def shortened(text: str) -> str:

@@ -37,6 +37,7 @@ MEDIA_TYPES = {
 COLUMNS = ("link_id", "slot_start", "count")
 MOST_COMMAS = 5  # of a row; a sound one has three, and one after it
 MOST_KEYS = 20  # of a row; of more only the number is reported, because each would be an error of a kilobyte
+ROW = "row"  # the field of a count that is refused as a whole
 ROW_RULE = "must be an object of link_id, slot_start, count and perhaps quality"
 RULES = {"link_id": LINK_ID_RULE, "slot_start": SLOT_RULE, "count": COUNT_RULE, "quality": QUALITY_RULE}
 
@@ -82,7 +83,7 @@ def parse_counts(
     refused: list[RefusedCount] = []
     for place, row in enumerate(rows):
         if isinstance(row, dict) and len(row) > MOST_KEYS:
-            refused.append(refused_count(place, {}, "row", f"an object of {len(row)} keys", ROW_RULE))
+            refused.append(refused_count(place, {}, ROW, f"an object of {len(row)} keys", ROW_RULE))
             continue
         try:
             counts[place] = _ROW.validate_python(row)
@@ -114,7 +115,10 @@ def refused_count(place: int, row: Any, field: str, value: object, rule: str) ->
 
 def refused_batch(refused: Sequence[RefusedCount], n: int) -> Invalid:
     """Return the problem that states why a batch was not stored."""
-    errors = [FieldError(f"counts.{one.index}.{one.field}", one.value, one.reason) for one in refused[:100]]
+    errors = [
+        FieldError(f"counts.{one.index}" + (f".{one.field}" if one.field != ROW else ""), one.value, one.reason)
+        for one in refused[:100]
+    ]
     first = errors[0]
     return Invalid(
         f"{len(refused)} of {n} counts are refused, so none was stored; the first: {first.field}={first.value!r}, "
@@ -124,7 +128,7 @@ def refused_batch(refused: Sequence[RefusedCount], n: int) -> Invalid:
 
 
 def _refused(place: int, row: Any, error: ErrorDetails) -> RefusedCount:
-    field = str(error["loc"][0]) if error["loc"] else "row"
+    field = str(error["loc"][0]) if error["loc"] else ROW
     value = error["input"] if error["type"] != "missing" else "nothing"
     rule = RULES.get(field, ROW_RULE)
     if error["type"] == "extra_forbidden":

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.exc import OperationalError
 
+from app.core.errors import CURSOR_RULE, worded
 from app.core.partitions import lock_denied
 from app.counts.history import Reason, as_csv, count_history, delete_counts
 from app.counts.ingest import IngestContext, ingest_counts
@@ -108,7 +109,8 @@ def list_link_counts(
     end: To = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
     cursor: Annotated[
-        str | None, Query(pattern="^[0-9]{1,10}$", description="`next_cursor` of the page before, as it came")
+        str | None,
+        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"),
     ] = None,
     corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
 ) -> CountPage | Response:

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from pydantic.json_schema import SkipJsonSchema
 
-from app.core.errors import Conflict
+from app.core.errors import Conflict, worded
 from app.events.queries import all_webhooks, webhook_or_404
 from app.events.schemas import EventKind, MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
 from app.events.send import SECRET_PREFIX, require_allowed
@@ -26,7 +26,7 @@ from app.registry.queries import newest_activation
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
-EVENT_ID = "^[0-9]{1,16}$"
+EVENT_ID = worded("^[0-9]{1,16}$", "must be the id of an event, a number of at most 16 digits")
 MOST_WEBHOOKS = 100
 EVENT_CONTENT = event_content("forecast", {"sequence": 1954298} | STATUS_EXAMPLE, id="1795036398982676")
 

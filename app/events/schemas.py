@@ -10,6 +10,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from app.core.errors import worded
 from app.events.queries import MOST_FAILURES
 from app.events.send import LONGEST_URL, SECRET_PREFIX, URL_PATTERN, signing_key
 from app.events.tables import Webhook
@@ -77,7 +78,7 @@ class NewWebhook(BaseModel):
         Field(
             min_length=16,
             max_length=128,
-            pattern=r"^[!-~]+$",
+            pattern=worded(r"^[!-~]+$", "must be visible ASCII characters, without spaces"),
             description="What messages are signed with, visible ASCII: `whsec_` and base64, which Standard Webhooks "
             "libraries take as it is, or anything else, of which they take `whsec_` and its base64; made if left out",
         ),

@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 from standardwebhooks import Webhook
 
-from app.core.errors import Conflict, FieldError
+from app.core.errors import Conflict, FieldError, worded
 
 # Host and port, path and query; neither user info nor a fragment fits in.
-URL_PATTERN = (
+URL_PATTERN = worded(
     r"^https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[1-9][0-9]{0,4})?"
-    r"([/?][A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?$"
+    r"([/?][A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?$",
+    "must be http or https, a host, and perhaps a port, a path and a query, without user info and fragment",
 )
 LONGEST_URL = 2000
 CONNECTIONS: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
@@ -52,7 +53,7 @@ def require_allowed(url: str, hosts: Collection[str]) -> None:
         allowed = False
     if not allowed:
         rule = "must point to a host, and port, that FLOWCAST_WEBHOOK_HOSTS allows"
-        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("body.url", url[:100], rule)])
+        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("url", url[:100], rule)])
 
 
 def signing_key(secret: str) -> bytes:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from app.core.errors import CURSOR_RULE, worded
 from app.core.slots import EPOCH
 from app.core.times import SECONDS_A_DAY, instant_of, read_span
 from app.counts.tables import QUALITIES
@@ -14,7 +15,9 @@ from app.forecasts.schemas import PastForecastOut, PastForecasts
 from app.forecasts.tables import METHODS, Forecast
 from app.links.queries import LinkInfo, link_or_404
 
-CURSOR = r"^[0-9]{1,11}\.[0-9]{1,4}\.[0-9]{1,10}$"  # slot, horizon and version of the last one returned
+CURSOR = worded(
+    r"^[0-9]{1,11}\.[0-9]{1,4}\.[0-9]{1,10}$", CURSOR_RULE
+)  # slot, horizon and version of the last one returned
 
 
 def read_history(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from app.core.errors import worded
 from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
@@ -102,7 +103,7 @@ async def list_forecasts(
         str | None,
         Query(
             max_length=100_000,
-            pattern=r"^[A-Za-z0-9._:, -]*$",
+            pattern=worded(r"^[A-Za-z0-9._:, -]*$", "must be ids of links, separated by commas"),
             description="Only these, comma-separated",
             examples=["Ba,high-street"],
         ),

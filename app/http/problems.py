@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from starlette.types import Scope
 from app.core.database import UNREACHABLE
 from app.core.errors import (
     MOST_ERRORS,
+    RULES,
     FieldError,
     Invalid,
     MethodNotAllowed,
@@ -37,6 +38,20 @@ MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "flowcast.request_id"  # in the ASGI scope of a request
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
+REQUIRED = "is required"
+REASONS = {  # by Pydantic's type of an error, where its own words are not those of JSON
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "extra_forbidden": "is not known here",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be an object",
+    "model_type": "must be an object",
+    "tuple_type": "must be a list",
+}
 SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 # Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
@@ -74,7 +89,13 @@ HEADERS: dict[int, dict[str, Any]] = {
 class ProblemError(BaseModel):
     """One value that breaks a rule."""
 
-    field: Annotated[str, Field(description="Where it is", examples=["body.links.0.zone"])]
+    field: Annotated[
+        str,
+        Field(
+            description="Where it is: the name of a parameter, or the keys and places that lead to it in the body",
+            examples=["links.0.zone"],
+        ),
+    ]
     value: Annotated[str, Field(description="What it is, shortened", examples=["Mars/Olympus"])]
     reason: Annotated[str, Field(description="What it should be", examples=["must be an IANA time zone"])]
 
@@ -144,11 +165,13 @@ async def _on_problem(request: Request, problem: Exception) -> Response:
 async def _on_invalid_request(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     found = problem.errors()
-    errors = [field_error(error) for error in found[:MOST_ERRORS]]
-    first = errors[0] if errors else FieldError("body", "", "must follow the schema")
+    errors = field_errors(found[:MOST_ERRORS], problem.body) or [FieldError("body", "", "must follow the schema")]
+    first = errors[0]
     detail = f"{first.field}={first.value!r} is refused; it {first.reason}"
-    if len(found) > 1:
-        detail = f"{len(found)} values are refused; the first: {detail}"
+    if first.reason == REQUIRED:
+        detail = f"{first.field} {REQUIRED}"
+    if (n := len(found) if len(found) > MOST_ERRORS else len(errors)) > 1:
+        detail = f"{n} values are refused; the first: {detail}"
     return problem_response(request.scope, Invalid(detail, errors))
 
 
@@ -182,18 +205,50 @@ async def _on_unstorable(request: Request, problem: Exception) -> Response:
     return problem_response(request.scope, Invalid("a text or number in the request cannot be stored"))
 
 
-def field_error(error: Mapping[str, Any]) -> FieldError:
-    """Return one of Pydantic's errors in the wording of all others."""
-    place, kind, message = error["loc"], error["type"], str(error["msg"])
+def field_errors(found: Iterable[Mapping[str, Any]], body: object) -> list[FieldError]:
+    """Return Pydantic's errors as one error for each field of a request; members of a union are joined by "or"."""
+    errors: dict[str, FieldError] = {}
+    for error in (_field_error(one, body) for one in found):
+        if (known := errors.get(error.field)) is None:
+            errors[error.field] = error
+        elif error.reason not in known.reason:
+            errors[error.field] = known._replace(reason=f"{known.reason}, or {error.reason}")
+    # Where a part of a value is refused, other members of the union refused the whole of it.
+    return [error for error in errors.values() if not any(field.startswith(f"{error.field}.") for field in errors)]
+
+
+def _field_error(error: Mapping[str, Any], body: object) -> FieldError:
+    place, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    message, value = str(error["msg"]), error.get("input")
     if kind == "json_invalid":
         where = f" at character {place[1]}" if len(place) > 1 and isinstance(place[1], int) else ""
-        return FieldError("body", "", f"must be JSON; {error.get('ctx', {}).get('error', message)}{where}")
+        return FieldError("body", "", f"must be JSON; {context.get('error', message)}{where}")
+    path = list(_sent_path(place[1:], body)) if place[0] == "body" else list(map(str, place[1:]))
     if kind == "missing":
-        return FieldError(".".join(map(str, place)), "", "is required")
-    reason = "is not known here" if kind == "extra_forbidden" else message.removeprefix("Value error, ")
-    reason = reason.rpartition(" is refused; ")[2]  # what is refused is in another field
-    reason = SHOULD.sub("must ", reason.removeprefix("it "))
-    return FieldError(".".join(map(str, place)), _shown(error.get("input")), reason)
+        return FieldError(".".join([*path, str(place[-1])] if place[0] == "body" else path), "", REQUIRED)
+    if "discriminator" in context:  # a union's, whose members are known by the value of one key
+        path.append(context["discriminator"].strip("'"))
+        if kind == "union_tag_not_found":
+            return FieldError(".".join(path), "", REQUIRED)
+        value, reason = context["tag"], f"must be one of {context['expected_tags']}"
+    elif kind == "string_pattern_mismatch":
+        reason = RULES[context["pattern"]]
+    else:
+        reason = REASONS.get(kind) or message.removeprefix("Value error, ").partition(" after validation")[0]
+        reason = reason.rpartition(" is refused; ")[2]  # what is refused is in another field
+    return FieldError(".".join(path) or "body", _shown(value), SHOULD.sub("must ", reason.removeprefix("it ")))
+
+
+def _sent_path(place: Sequence[str | int], body: object) -> Iterator[str]:
+    """Yield the keys and places that lead to a value in a body; Pydantic names its validators in between, too."""
+    for step in place:
+        if isinstance(body, dict):
+            found = step in body
+        else:
+            found = isinstance(body, list) and isinstance(step, int) and step < len(body)
+        if found:
+            body = body[step]  # type: ignore[index]
+            yield str(step)
 
 
 def _shown(value: object) -> str:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
+from app.core.errors import CURSOR_RULE, worded
 from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
 from app.keys.authentication import AdminKey, AnyKey, ApiKeysDep
@@ -16,6 +17,8 @@ from app.keys.issue import issue_key, revoke_key
 from app.keys.queries import all_keys, calls_before, key_with_id
 from app.keys.schemas import AuditOut, AuditPage, IssuedKeyOut, KeyList, KeyOut, KeyPath, NewKey, OwnKey
 from app.keys.tables import Scope
+
+CALLER_ID = worded(r"^[A-Za-z0-9_-]{1,64}$", "must be 1 to 64 letters, digits, underscores or dashes")
 
 router = APIRouter(prefix="/v1/admin/keys", tags=["keys"])
 own_router = APIRouter(prefix="/v1/key", tags=["keys"])
@@ -69,9 +72,9 @@ def get_own_key(caller: AnyKey, session: ReadSession) -> OwnKey:
 def list_admin_calls(
     caller: AdminKey,
     session: ReadSession,
-    key_id: Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Only this key's calls")] = None,
+    key_id: Annotated[str | None, Query(pattern=CALLER_ID, description="Only this key's calls")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$")] = None,
+    cursor: Annotated[str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE))] = None,
 ) -> AuditPage:
     """List calls that needed the scope admin, the newest first; of refused ones ten a minute of each key."""
     found = calls_before(session, int(cursor) if cursor else None, limit + 1, key_id)

@@ -9,11 +9,13 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from app.core.errors import worded
 from app.http.requests import WHOLE
 from app.keys.issue import OVERLAP_HOURS
 from app.keys.tables import ApiKey, Scope
 
-KEY_ID = r"^[0-9A-Za-z]{1,16}$"
+KEY_ID = worded(r"^[0-9A-Za-z]{1,16}$", "must be 1 to 16 letters and digits")
+NO_NUL = worded(r"^[^\x00]+$", "must not hold the character NUL")
 MOST_DAYS = 3650
 MOST_HOURS = 8760
 EXAMPLE: JsonDict = {"name": "signals", "scopes": ["read", "ingest"], "expires_in_days": 365}
@@ -64,7 +66,7 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
 
     name: Annotated[
-        str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]+$", description="Whose key it is, or what for")
+        str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Whose key it is, or what for")
     ]
     scopes: Annotated[Scopes, Field(description="What it may do; no scope implies another")]
     expires_in_days: Annotated[

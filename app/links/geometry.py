@@ -7,17 +7,31 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 
 Longitude = Annotated[float, Field(strict=True, ge=-180, le=180, allow_inf_nan=False)]
 Latitude = Annotated[float, Field(strict=True, ge=-90, le=90, allow_inf_nan=False)]
 Altitude = Annotated[float, Field(strict=True, ge=-12_000, le=100_000, allow_inf_nan=False)]  # metres
-Position = tuple[Longitude, Latitude] | tuple[Longitude, Latitude, Altitude]
+
+
+def _size(position: Any) -> str:
+    return str(len(position)) if isinstance(position, list | tuple) else ""
+
+
+# By its size: of a plain union each member would report the same mistake.
+Position = Annotated[
+    Annotated[tuple[Longitude, Latitude], Tag("2")] | Annotated[tuple[Longitude, Latitude, Altitude], Tag("3")],
+    Discriminator(
+        _size,
+        custom_error_type="position",
+        custom_error_message="it must be [longitude, latitude] or [longitude, latitude, altitude]",
+    ),
+]
 
 
 def _closed(ring: list[Position]) -> list[Position]:
     if ring[0] != ring[-1]:
-        raise ValueError("a ring of a polygon must end where it begins")
+        raise ValueError("it must end where it begins, as it is a ring of a polygon")
     return ring
 
 

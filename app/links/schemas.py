@@ -24,15 +24,17 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from app.core.errors import Invalid, TooLarge
+from app.core.errors import Invalid, TooLarge, worded
 from app.core.slots import MINUTES_A_DAY, SlotGrid, zone_named
 from app.http.requests import WHOLE
 from app.links.geometry import Geometry
 
 GEOJSON = "application/geo+json"
 
-LINK_ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
-NO_NUL = r"^[^\x00]+$"  # PostgreSQL cannot store the character
+LINK_ID_PATTERN = worded(
+    r"^[A-Za-z0-9._:-]{1,64}$", "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
+)
+NO_NUL = worded(r"^[^\x00]+$", "must not hold the character NUL")  # PostgreSQL cannot store it
 LARGEST_CAPACITY = 1_000_000
 MOST_UPSTREAM = 100
 MOST_KEYS = 100  # of an object in a body
@@ -212,10 +214,13 @@ def parse_links(body: bytes, media_type: str) -> list[LinkIn]:
             f"the body holds {brackets} lists and objects; at most {MOST_BRACKETS} are taken, send fewer links"
         )
     try:
-        return LINKS_BODY.validate_python(from_json(body.removeprefix(BOM_UTF8), allow_inf_nan=False)).links
+        document = from_json(body.removeprefix(BOM_UTF8), allow_inf_nan=False)
+        return LINKS_BODY.validate_python(document).links
     except ValidationError as problem:
         errors = problem.errors(include_url=False)
-        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
+        raise RequestValidationError(
+            [{**error, "loc": ("body", *error["loc"])} for error in errors], body=document
+        ) from None
     except ValueError as problem:
         raise Invalid.field("body", "", f"must be JSON; {problem}") from None
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from app.core.errors import CURSOR_RULE, worded
 from app.http.dependencies import ReadSession
 from app.http.problems import problem_responses
 from app.http.requests import next_page
@@ -20,7 +21,10 @@ router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 
 MOST = 1000
 Cursor = Annotated[
-    str | None, Query(pattern=r"^[1-9][0-9]{0,8}$", description="`next_cursor` of the page before, as it came")
+    str | None,
+    Query(
+        pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
-from app.core.errors import FieldError, NotFound
+from app.core.errors import CURSOR_RULE, FieldError, NotFound, worded
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type
@@ -48,7 +48,9 @@ def show_run(session: Session, run_id: int) -> RunDetail:
 
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
-Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,9}$", description="The `next_cursor` of the page before")]
+Cursor = Annotated[
+    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="The `next_cursor` of the page before")
+]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from app.core.errors import RULES
 from app.counts.tables import Quality
 from app.links.schemas import LINK_ID_PATTERN
 
@@ -19,7 +20,7 @@ YEARS = range(1970, 2100)  # in UTC
 SECONDS = range(0, int(datetime(YEARS.stop, 1, 1, tzinfo=UTC).timestamp()))  # in which a slot may start
 
 LINK_ID = re.compile(LINK_ID_PATTERN)
-LINK_ID_RULE = "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
+LINK_ID_RULE = RULES[LINK_ID_PATTERN]
 COUNT_RULE = f"must be a whole number from 0 to {LARGEST_COUNT}, in digits"
 QUALITY_RULE = f"must be one of {', '.join(Quality)}"
 SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00"

@@ -80,7 +80,7 @@ class TestPostKey:
         ):
             answer = client.post("/v1/admin/keys", json={"name": "x", "scopes": ["read"]} | wrong)
             assert answer.status_code == 422, wrong
-            assert answer.json()["errors"][0]["field"].startswith(f"body.{next(iter(wrong))}")
+            assert answer.json()["errors"][0]["field"].startswith(next(iter(wrong)))
 
 
 class TestGetKeys:
