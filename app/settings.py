@@ -78,7 +78,7 @@ def _read_bucket(address: str) -> str:
     if not BUCKET.fullmatch(bucket) or not PREFIX.fullmatch(prefix):
         raise ValueError("it must be written as s3://BUCKET/PREFIX; credentials go into AWS_… variables")
     if find_spec("s3fs") is None:
-        raise ValueError("an object store needs packages that are not installed: pip install 'flowcast[s3]'")
+        raise ValueError("it needs packages that are not installed: pip install 'flowcast[s3]'")
     return f"s3://{address}"
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.commands.console import FAILED, refuse
 from app.core.database import open_database
-from app.core.errors import Problem
+from app.core.errors import Problem, broken_rule
 from app.core.schema import NEWEST_STEP, schema_step
 from app.settings import Settings, settings_from_environment
 
@@ -24,7 +24,7 @@ def read_settings(command: str) -> Settings:
     except ValidationError as problem:
         wrong = problem.errors(include_input=False)[0]
         name = "_".join(["FLOWCAST", *(str(part).upper() for part in wrong["loc"])])
-        refuse(command, f"{name} is refused; {wrong['msg'].removeprefix('Value error, ')}")
+        refuse(command, f"{name} is refused; it {broken_rule(wrong)}")
     except SettingsError as problem:  # a secret's file cannot be read
         refuse(command, problem.__cause__ or problem)
 

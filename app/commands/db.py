@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 from app.commands.console import FAILED, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings, service_database
 from app.core.database import reading
+from app.core.errors import broken_rule
 from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.copy_database import (
     CannotCopy,
@@ -106,8 +107,8 @@ def _settings_for(option: str, url: str) -> Settings:
             Settings(database_url=url) if _lacks_password(url) else Settings(database_url=url, database_password=None)
         )
     except ValidationError as problem:
-        rule = problem.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
-        refuse(COPY, f"{option} is refused; {rule}")  # without the address, which may hold a password
+        rule = broken_rule(problem.errors(include_input=False)[0])
+        refuse(COPY, f"{option} is refused; it {rule}")  # without the address, which may hold a password
 
 
 def _lacks_password(url: str) -> bool:

@@ -18,14 +18,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MOST_ERRORS = 100
 LONGEST_VALUE = 100
 RULES: dict[str, str] = {}  # of regular expressions, in words
 CURSOR_RULE = "must be next_cursor of the page before, as it came"
+REQUIRED = "is required"
+REASONS = {  # by Pydantic's type of an error, where its own words are not those of JSON
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "extra_forbidden": "is not known here",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be an object",
+    "model_type": "must be an object",
+    "tuple_type": "must be a list",
+}
+SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 
 
 def worded(pattern: str, rule: str) -> str:
@@ -149,6 +165,16 @@ class Unavailable(Problem):
 
     status = 503
     title = "Unavailable for now"
+
+
+def broken_rule(error: Mapping[str, Any]) -> str:
+    """Return the rule that one of Pydantic's errors is about, in the words of all other errors."""
+    kind, message = error["type"], str(error["msg"])
+    if kind == "string_pattern_mismatch":
+        return RULES[error["ctx"]["pattern"]]
+    reason = REASONS.get(kind) or message.removeprefix("Value error, ").partition(" after validation")[0]
+    reason = reason.rpartition(" is refused; ")[2]  # what is refused is in another field
+    return SHOULD.sub("must ", reason.removeprefix("it "))
 
 
 def no_link(link_id: str) -> NotFound:

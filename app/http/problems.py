@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -21,13 +20,14 @@ from starlette.types import Scope
 from app.core.database import UNREACHABLE
 from app.core.errors import (
     MOST_ERRORS,
-    RULES,
+    REQUIRED,
     FieldError,
     Invalid,
     MethodNotAllowed,
     NotFound,
     Problem,
     Unavailable,
+    broken_rule,
     shortened,
 )
 from app.http.requests import allowed_methods
@@ -38,21 +38,6 @@ MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "flowcast.request_id"  # in the ASGI scope of a request
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
-REQUIRED = "is required"
-REASONS = {  # by Pydantic's type of an error, where its own words are not those of JSON
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "dict_type": "must be an object",
-    "extra_forbidden": "is not known here",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "list_type": "must be a list",
-    "model_attributes_type": "must be an object",
-    "model_type": "must be an object",
-    "tuple_type": "must be a list",
-}
-SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
 # Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
@@ -231,12 +216,9 @@ def _field_error(error: Mapping[str, Any], body: object) -> FieldError:
         if kind == "union_tag_not_found":
             return FieldError(".".join(path), "", REQUIRED)
         value, reason = context["tag"], f"must be one of {context['expected_tags']}"
-    elif kind == "string_pattern_mismatch":
-        reason = RULES[context["pattern"]]
     else:
-        reason = REASONS.get(kind) or message.removeprefix("Value error, ").partition(" after validation")[0]
-        reason = reason.rpartition(" is refused; ")[2]  # what is refused is in another field
-    return FieldError(".".join(path) or "body", _shown(value), SHOULD.sub("must ", reason.removeprefix("it ")))
+        reason = broken_rule(error)
+    return FieldError(".".join(path) or "body", _shown(value), reason)
 
 
 def _sent_path(place: Sequence[str | int], body: object) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from app.core.errors import Invalid
+from app.core.errors import Invalid, broken_rule
 from app.links.queries import LinkInfo
 from app.registry.queries import find_version, lock_versions, newest_version, with_fingerprint
 from app.registry.schemas import ArtifactAbout
@@ -114,7 +114,7 @@ def _check_about(link: LinkInfo, described: dict[str, Any]) -> ArtifactAbout:
     except ValidationError as problem:
         first = problem.errors()[0]
         name = ".".join(map(str, ("about", *first["loc"])))
-        raise Invalid.field(name, first["input"], f"is not as training writes it: {first['msg']}") from None
+        raise Invalid.field(name, first["input"], f"{broken_rule(first)}, as training writes it") from None
     if about.link_id != link.link_id:
         raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is registered for")
     if (other := mismatch(link, about.zone, about.slot_minutes)) is not None:
