@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.core.errors import ProblemType
 from app.counts.importers.reader import layouts
 from app.settings import Settings
 
@@ -158,3 +159,9 @@ def test_make_setup_says_in_its_last_line_that_no_package_index_was_reached(tmp_
     assert "No matching distribution found" in refused.stderr
     assert "make: pip failed, see above; without a package index" in refused.stderr.splitlines()[-2]
     assert not (tmp_path / ".venv" / ".runs").exists()
+
+
+def test_every_type_of_problem_is_documented():
+    page = (DOCS / "api.md").read_text()
+    rows = re.findall(r"^\| `(/problems/[a-z-]+)` \| (\d+) \| (.+?) \| .+ \|$", page, re.MULTILINE)
+    assert rows == [(one.uri, str(one.status), one.when) for one in ProblemType]

@@ -20,7 +20,6 @@ from app.accuracy.schemas import (
 )
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, SettingsDep
-from app.http.problems import problem_responses
 from app.http.requests import JSON, From, To, chosen_type, next_page
 from app.keys.authentication import ReadKey
 from app.links.schemas import LinkPath
@@ -38,7 +37,7 @@ WINDOW = "How far back from the newest count, in minutes, hours or days: `90m`, 
     "/links/{link_id}/accuracy",
     response_model=LinkAccuracy,
     summary="Accuracy of a link",
-    responses={200: {"content": csv_content(LINK_COLUMNS, LINK_EXAMPLE)}, **problem_responses(404)},
+    responses={200: {"content": csv_content(LINK_COLUMNS, LINK_EXAMPLE)}},
 )
 def get_link_accuracy(
     _key: ReadKey,

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from app.commands.console import FAILED, AsJson, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings
 from app.core.database import reading, writing
-from app.core.errors import Conflict, Problem
+from app.core.errors import NotFound, Problem
 from app.links.queries import LinkInfo, all_links, link_or_404
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
@@ -230,7 +230,7 @@ def _chosen_versions(session: Session, link_id: str | None, version: int | None)
     link = link_or_404(session, link_id)
     number = newest.get(link.link_key) if version is None else version
     if number is None:
-        raise Conflict(f"link {link_id!r} has no candidate; name a version")
+        raise NotFound(f"link {link_id!r} has no candidate; name a version")
     return [(link, number)]
 
 

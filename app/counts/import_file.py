@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app.core import metrics
 from app.core.clock import FUTURE_RULE
 from app.core.database import reading, writing
-from app.core.errors import Conflict, Invalid
+from app.core.errors import Conflict, Invalid, ProblemType
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of, months_of
 from app.core.slots import SlotGrid
 from app.core.times import instant_of
@@ -212,4 +212,7 @@ def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkI
 
 
 def _changed(how: str) -> Conflict:
-    return Conflict(f"a link of the file was {how} while the file was read; nothing was stored; import it again")
+    return Conflict(
+        ProblemType.LINK_CHANGED,
+        f"a link of the file was {how} while the file was read; nothing was stored; import it again",
+    )

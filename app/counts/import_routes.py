@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from app.core.errors import Invalid
+from app.core.errors import Invalid, ProblemType
 from app.core.slots import SlotGrid, zone_named
 from app.counts.import_file import import_file
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE, Columns
@@ -119,7 +119,12 @@ _BODY: dict[str, Any] = {
 _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 
 
-@router.post("/import", summary="Import a file of counts", responses=problem_responses(409, 413), openapi_extra=_BODY)
+@router.post(
+    "/import",
+    summary="Import a file of counts",
+    responses=problem_responses(ProblemType.LINK_CHANGED, ProblemType.TOO_LARGE),
+    openapi_extra=_BODY,
+)
 async def import_counts(
     request: Request,
     caller: IngestKey,

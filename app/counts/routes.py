@@ -18,7 +18,6 @@ from app.counts.parsing import JSON_LINES, batch_schema, parse_counts
 from app.counts.schemas import CountPage, DeletedCounts, IngestReport
 from app.http.csv import CSV
 from app.http.dependencies import ReadSession, WriteSession
-from app.http.problems import problem_responses
 from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, IngestKey, ReadKey
@@ -61,7 +60,6 @@ _CSV_ANSWER: dict[str, Any] = {
     "/counts",
     response_model=IngestReport,
     summary="Store counts",
-    responses=problem_responses(413, 415),
     openapi_extra=_BODY,
 )
 async def post_counts(
@@ -98,7 +96,7 @@ async def post_counts(
     "/links/{link_id}/counts",
     response_model=CountPage,
     summary="Counts of a link",
-    responses={200: _CSV_ANSWER, **problem_responses(404)},
+    responses={200: _CSV_ANSWER},
 )
 def list_link_counts(
     _key: ReadKey,
@@ -124,7 +122,7 @@ def list_link_counts(
     return page
 
 
-@router.delete("/links/{link_id}/counts", summary="Delete counts of a link", responses=problem_responses(404))
+@router.delete("/links/{link_id}/counts", summary="Delete counts of a link")
 def delete_link_counts(
     _key: AdminKey,
     session: WriteSession,

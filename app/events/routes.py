@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from pydantic.json_schema import SkipJsonSchema
 
-from app.core.errors import Conflict, worded
+from app.core.errors import Conflict, ProblemType, worded
 from app.events.queries import all_webhooks, webhook_or_404
 from app.events.schemas import EventKind, MadeWebhook, NewWebhook, WebhookList, WebhookOut, WebhookPath
 from app.events.send import SECRET_PREFIX, require_allowed
@@ -64,7 +64,12 @@ async def stream_events(
     return EventStream(request, events.version, events.look, settings.stream_seconds)
 
 
-@router.post("/admin/webhooks", status_code=201, summary="Make a webhook", responses=problem_responses(409))
+@router.post(
+    "/admin/webhooks",
+    status_code=201,
+    summary="Make a webhook",
+    responses=problem_responses(ProblemType.WEBHOOK_HOST, ProblemType.WEBHOOK_LIMIT),
+)
 def create_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
     """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
 
@@ -75,7 +80,7 @@ def create_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, se
     """
     require_allowed(body.url, settings.allowed_webhook_hosts)
     if len(all_webhooks(session)) >= MOST_WEBHOOKS:
-        raise Conflict(f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
+        raise Conflict(ProblemType.WEBHOOK_LIMIT, f"there are {MOST_WEBHOOKS} webhooks already; delete one first")
     row = Webhook(
         url=body.url,
         events=",".join(kind for kind in EventKind if kind in body.events),
@@ -97,7 +102,9 @@ def list_webhooks(_caller: AdminKey, session: ReadSession) -> WebhookList:
 
 
 @router.delete(
-    "/admin/webhooks/{webhook_id}", status_code=204, summary="Delete a webhook", responses=problem_responses(404)
+    "/admin/webhooks/{webhook_id}",
+    status_code=204,
+    summary="Delete a webhook",
 )
 def delete_webhook(webhook_id: WebhookPath, _caller: AdminKey, session: WriteSession) -> Response:
     """Push nothing more to an address; a message under way may still arrive."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from standardwebhooks import Webhook
 
-from app.core.errors import Conflict, FieldError, worded
+from app.core.errors import Conflict, FieldError, ProblemType, worded
 
 # Host and port, path and query; neither user info nor a fragment fits in.
 URL_PATTERN = worded(
@@ -53,7 +53,9 @@ def require_allowed(url: str, hosts: Collection[str]) -> None:
         allowed = False
     if not allowed:
         rule = "must point to a host, and port, that FLOWCAST_WEBHOOK_HOSTS allows"
-        raise Conflict(f"url={url[:100]!r} is refused; it {rule}", [FieldError("url", url[:100], rule)])
+        raise Conflict(
+            ProblemType.WEBHOOK_HOST, f"url={url[:100]!r} is refused; it {rule}", [FieldError("url", url[:100], rule)]
+        )
 
 
 def signing_key(secret: str) -> bytes:

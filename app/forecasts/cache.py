@@ -26,7 +26,7 @@ from app.core import metrics
 from app.core.change_feed import ChangeFeed, Notice
 from app.core.clock import Clock
 from app.core.database import UNREACHABLE, Change, reading, record_change, writing
-from app.core.errors import Conflict, Problem, Unavailable, no_link
+from app.core.errors import Conflict, Problem, ProblemType, Unavailable, no_link
 from app.counts.queries import newest_slots
 from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import Degradation, Document, IssuedForecast, link_document
@@ -68,11 +68,14 @@ class CacheEntry:
         """Return why the link has no forecast."""
         link_id = self.key.link.link_id
         if self.key.as_of is None:
-            return Conflict(f"link {link_id!r} has no counts yet; post some to /v1/counts")
+            return Conflict(ProblemType.NO_COUNTS, f"link {link_id!r} has no counts yet; post some to /v1/counts")
         if stale and self.issued is not None:
             missing = "the database is unreachable and its profile is not in memory"
             return Unavailable(f"there is no forecast of link {link_id!r} from now on: {missing}")
-        return Unavailable(f"the forecast of link {link_id!r} failed; the service's log says why")
+        return Unavailable(
+            f"the forecast of link {link_id!r} failed; the service's log says why",
+            problem_type=ProblemType.FORECAST_FAILED,
+        )
 
     def holds(self, key: ForecastKey) -> bool:
         """Return whether it is still the entry for a key; a forecast that failed is tried again."""

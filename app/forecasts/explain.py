@@ -11,7 +11,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.core.errors import Conflict, Invalid, no_link
+from app.core.errors import Conflict, Invalid, ProblemType, no_link
 from app.core.times import instant_of, unix_seconds
 from app.counts.tables import Count
 from app.forecasts.cache import CacheEntry, ForecastCache
@@ -66,7 +66,10 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
     if newest is None:
         raise entry.missing()
     if slot > newest:
-        raise Conflict(f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}")
+        raise Conflict(
+            ProblemType.AFTER_NEWEST_COUNT,
+            f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}",
+        )
     return slot
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.core.errors import Conflict
+from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
@@ -188,7 +188,10 @@ def last_count(series: LinkSeries, as_of: int, reason: Reason | None = None) -> 
     counts = series.counts
     known = counts[~np.isnan(counts)]
     if not len(known):  # as of a slot that no count came near
-        raise Conflict(f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(as_of).isoformat()}")
+        raise Conflict(
+            ProblemType.TOO_LITTLE_HISTORY,
+            f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(as_of).isoformat()}",
+        )
     expected = np.full(HORIZONS, known[-1])
     came = np.full((len(counts), HORIZONS), np.nan)
     for horizon in range(1, HORIZONS + 1):

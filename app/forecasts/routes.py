@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.core.errors import worded
+from app.core.errors import ProblemType, worded
 from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
@@ -50,7 +50,14 @@ STALE = {
     summary="Latest forecasts of a link",
     responses={
         200: {"model": LinkForecast | ExplainedForecast, "headers": STALE, "content": LINK_CSV},
-        **problem_responses(404, 409),
+        **problem_responses(
+            ProblemType.NO_COUNTS,
+            ProblemType.TOO_LITTLE_HISTORY,
+            ProblemType.AFTER_NEWEST_COUNT,
+            ProblemType.UNAVAILABLE,
+            ProblemType.OVERLOADED,
+            ProblemType.FORECAST_FAILED,
+        ),
     },
 )
 async def get_link_forecast(
@@ -91,7 +98,7 @@ async def get_link_forecast(
     responses={
         200: {"model": NetworkForecast, "headers": STALE, "content": NETWORK_CONTENT},
         304: {"description": "Nothing changed"},
-        **problem_responses(404),
+        **problem_responses(ProblemType.NOT_FOUND),
     },
 )
 async def list_forecasts(
@@ -138,7 +145,9 @@ async def list_forecasts(
     "/links/{link_id}/forecasts",
     summary="Past forecasts of a link",
     response_model=PastForecasts,
-    responses={200: {"content": csv_content(PAST_COLUMNS, {"link_id": "Ba"} | PAST_EXAMPLE)}, **problem_responses(404)},
+    responses={
+        200: {"content": csv_content(PAST_COLUMNS, {"link_id": "Ba"} | PAST_EXAMPLE)},
+    },
 )
 def list_past_forecasts(
     link_id: LinkPath,

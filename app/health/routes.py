@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from app.health.examine import MOST_DAYS, Freshness, link_health, network_health
 from app.health.schemas import LinkHealth, NetworkHealth
 from app.http.dependencies import ClockDep, ReadSession, SettingsDep
-from app.http.problems import problem_responses
 from app.http.requests import From, To
 from app.keys.authentication import ReadKey
 from app.links.schemas import LINK_ID_PATTERN, LinkPath
@@ -17,7 +16,7 @@ from app.links.schemas import LINK_ID_PATTERN, LinkPath
 router = APIRouter(prefix="/v1", tags=["health"])
 
 
-@router.get("/links/{link_id}/health", summary="Health of a link's detector", responses=problem_responses(404))
+@router.get("/links/{link_id}/health", summary="Health of a link's detector")
 def get_link_health(
     _key: ReadKey,
     session: ReadSession,

@@ -6,7 +6,6 @@ import json
 import logging
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
@@ -26,6 +25,7 @@ from app.core.errors import (
     MethodNotAllowed,
     NotFound,
     Problem,
+    ProblemType,
     Unavailable,
     broken_rule,
     shortened,
@@ -41,28 +41,6 @@ RETRY_SECONDS = "5"
 # Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
-# By status: the end of the type, and what the document says where that is more than HTTP's own phrase.
-STATUSES = {
-    400: ("bad-request", ""),
-    401: ("unauthorized", "No key, or a wrong one"),
-    403: ("forbidden", "A key without the scope that the call needs"),
-    404: ("not-found", "What the path names does not exist"),
-    405: ("method-not-allowed", ""),
-    406: ("not-acceptable", "The call returns none of the media types in Accept"),
-    408: ("too-slow", "The body did not come"),
-    409: ("not-yet", "Not possible in the present state"),
-    413: ("too-large", "A body or a batch past its limit"),
-    415: ("unsupported-media-type", "A body in a language that is not spoken here"),
-    422: ("invalid", "A value breaks a rule"),
-    429: ("too-many-requests", "More requests than the limit"),
-    431: ("head-too-large", ""),
-    500: ("internal", ""),
-    503: (
-        "unavailable",
-        "The database is unreachable for now (`/problems/unavailable`), or too many requests are waiting"
-        " (`/problems/overloaded`: nothing of this one was done)",
-    ),
-}
 SECONDS = {"description": "Seconds to wait", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "How to send a key", "schema": {"type": "string"}}},
@@ -97,22 +75,21 @@ class ProblemBody(BaseModel):
     request_id: Annotated[str, Field(description="The same as in X-Request-ID and in the log")]
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document problems, for ``responses=`` of a route."""
-    return {status: _response(status) for status in statuses}
+def problem_responses(*types: ProblemType) -> dict[int | str, dict[str, Any]]:
+    """Document problems by their status, for ``responses=`` of a route."""
+    return {one.status: _response([other for other in types if other.status == one.status]) for one in types}
 
 
-def _response(status: int) -> dict[str, Any]:
-    description = STATUSES[status][1] or HTTPStatus(status).phrase
-    headers = {"headers": HEADERS[status]} if status in HEADERS else {}
+def _response(types: Sequence[ProblemType]) -> dict[str, Any]:
+    description = "; ".join(f"`{one.uri}`: {one.when}" for one in types)
+    headers = {"headers": HEADERS[types[0].status]} if types[0].status in HEADERS else {}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": REF}}} | headers
 
 
 def problem_response(scope: Scope, problem: Problem) -> Response:
     """Return a problem in the one shape that all errors have."""
-    slug, _ = STATUSES.get(problem.status, (str(problem.status), ""))
     content = {
-        "type": f"/problems/{problem.slug or slug}",
+        "type": problem.problem_type.uri,
         "title": problem.title,
         "status": problem.status,
         "detail": _clean(problem.detail),

@@ -20,7 +20,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from app.core.errors import Unavailable
+from app.core.errors import ProblemType, Unavailable
 from app.core.metrics import SHED_REQUESTS
 from app.settings import Settings
 
@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 class Overloaded(Unavailable):
     """More requests than can be answered in time."""
 
-    slug = "overloaded"
+    problem_type = ProblemType.OVERLOADED
     title = "Too much is asked at once"
 
 

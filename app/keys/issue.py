@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from app.core.database import is_sqlite, writing
-from app.core.errors import Conflict, FieldError, NotFound
+from app.core.errors import Conflict, FieldError, NotFound, ProblemType
 from app.keys.cache import PREFIX, hashed, key_id_in
 from app.keys.queries import key_with_id, valid_admin_keys
 from app.keys.tables import ALL_SCOPES, ApiKey, Scope
@@ -71,7 +71,7 @@ def _replace(session: Session, replaced: str, by: ApiKey, until: datetime, envir
     old = _key_or_404(session, replaced, "replaces")
     if old.revoked_at is not None or old.replaced_by is not None:
         how = "revoked" if old.revoked_at is not None else f"replaced by {old.replaced_by}"
-        raise Conflict(f"replaces={replaced!r} is refused; that key was already {how}")
+        raise Conflict(ProblemType.KEY_REPLACED, f"replaces={replaced!r} is refused; that key was already {how}")
     _leave_an_admin(session, old, by.created_at, environment_key)
     old.replaced_by = by.key_id
     old.expires_at = until if old.expires_at is None else min(old.expires_at, until)
@@ -82,7 +82,9 @@ def _leave_an_admin(session: Session, row: ApiKey, now: datetime, environment_ke
         return
     admins = {admin.key_id for admin in valid_admin_keys(session, now)}
     if admins == {row.key_id}:
-        raise Conflict(f"key {row.key_id} is the last one with the scope admin; make another one first")
+        raise Conflict(
+            ProblemType.LAST_ADMIN_KEY, f"key {row.key_id} is the last one with the scope admin; make another one first"
+        )
 
 
 def _key_or_404(session: Session, key_id: str, field: str) -> ApiKey:

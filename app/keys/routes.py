@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from app.core.errors import CURSOR_RULE, worded
+from app.core.errors import CURSOR_RULE, ProblemType, worded
 from app.http.dependencies import ReadSession, WriteSession
 from app.http.problems import problem_responses
 from app.keys.authentication import AdminKey, AnyKey, ApiKeysDep
@@ -25,7 +25,12 @@ own_router = APIRouter(prefix="/v1/key", tags=["keys"])
 audit_router = APIRouter(prefix="/v1/admin", tags=["audit"])
 
 
-@router.post("", status_code=201, summary="Make a key", responses=problem_responses(404, 409))
+@router.post(
+    "",
+    status_code=201,
+    summary="Make a key",
+    responses=problem_responses(ProblemType.NOT_FOUND, ProblemType.KEY_REPLACED, ProblemType.LAST_ADMIN_KEY),
+)
 def create_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKeysDep) -> IssuedKeyOut:
     """Make a key; the answer shows it, and nothing ever will again.
 
@@ -43,7 +48,9 @@ def list_keys(_caller: AdminKey, session: ReadSession) -> KeyList:
     return KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
 
 
-@router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=problem_responses(409))
+@router.delete(
+    "/{key_id}", status_code=204, summary="Revoke a key", responses=problem_responses(ProblemType.LAST_ADMIN_KEY)
+)
 def delete_key(key_id: KeyPath, _caller: AdminKey, session: WriteSession, keys: ApiKeysDep) -> Response:
     """Revoke a key: at once in this process, within 60 s in others. The last one with the scope admin stays."""
     revoke_key(session, key_id, environment_key=keys.has_environment_key)

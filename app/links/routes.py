@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from app.core.errors import ProblemType
 from app.http.dependencies import ReadSession, SettingsDep, SheddingDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type, next_page
@@ -89,7 +90,12 @@ def list_links(
     return page
 
 
-@router.post("", summary="Store many links", responses=problem_responses(409), openapi_extra=POST_BODY)
+@router.post(
+    "",
+    summary="Store many links",
+    responses=problem_responses(ProblemType.LINK_IN_USE, ProblemType.DUPLICATE_LINK, ProblemType.INVALID_UPSTREAM),
+    openapi_extra=POST_BODY,
+)
 def post_links(
     _key: AdminKey, links: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
 ) -> LinksReport:
@@ -100,7 +106,7 @@ def post_links(
     return store_links(session, links, default_zone=settings.default_zone, force=force)
 
 
-@router.get("/{link_id}", summary="One link", responses=problem_responses(404))
+@router.get("/{link_id}", summary="One link")
 def get_link(_key: ReadKey, session: ReadSession, link_id: LinkPath) -> LinkOut:
     """Show a link."""
     return read_link(session, link_id)
@@ -109,7 +115,10 @@ def get_link(_key: ReadKey, session: ReadSession, link_id: LinkPath) -> LinkOut:
 @router.put(
     "/{link_id}",
     summary="Store a link",
-    responses={201: {"model": LinkOut, "description": "The link is new"}, **problem_responses(409)},
+    responses={
+        201: {"model": LinkOut, "description": "The link is new"},
+        **problem_responses(ProblemType.LINK_IN_USE, ProblemType.INVALID_UPSTREAM),
+    },
 )
 def put_link(
     _key: AdminKey,
@@ -130,7 +139,11 @@ def put_link(
     return read_link(session, link_id)
 
 
-@router.patch("/{link_id}", summary="Change a link", responses=problem_responses(404, 409))
+@router.patch(
+    "/{link_id}",
+    summary="Change a link",
+    responses=problem_responses(ProblemType.LINK_IN_USE, ProblemType.INVALID_UPSTREAM),
+)
 def patch_link(
     _key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, force: Force = False
 ) -> LinkOut:
@@ -139,7 +152,12 @@ def patch_link(
     return read_link(session, link_id)
 
 
-@router.delete("/{link_id}", status_code=204, summary="Delete a link", responses=problem_responses(404, 409))
+@router.delete(
+    "/{link_id}",
+    status_code=204,
+    summary="Delete a link",
+    responses=problem_responses(ProblemType.LINK_IN_USE),
+)
 def delete_link(
     _key: AdminKey,
     session: WriteSession,

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.core.errors import MOST_ERRORS, Conflict, FieldError, Invalid
+from app.core.errors import MOST_ERRORS, Conflict, FieldError, Invalid, ProblemType
 from app.links.queries import (
     link_contents,
     link_keys,
@@ -95,6 +95,7 @@ def delete_link(session: Session, link_id: str, *, force: bool) -> None:
     contents = link_contents(session, stored.link_key)
     if contents.counts and not force:
         raise Conflict(
+            ProblemType.LINK_IN_USE,
             f"link {link_id!r} has {contents.counts} counts, which would be deleted with it; force=true does so",
             [FieldError("force", "false", f"must be true to delete {contents.counts} counts with the link")],
         )
@@ -116,10 +117,16 @@ def _refuse_repeats(links: Sequence[LinkIn]) -> None:
     times = Counter(link.link_id for link in links)
     rule = "must come once in a batch"
     if repeated := [FieldError("link_id", name, rule) for name, n in times.items() if n > 1]:
-        raise Conflict(f"{_named(repeated)} comes more than once in the batch; nothing was stored", repeated)
+        raise Conflict(
+            ProblemType.DUPLICATE_LINK,
+            f"{_named(repeated)} comes more than once in the batch; nothing was stored",
+            repeated,
+        )
     rule = "must not name the link itself"
     if looped := [FieldError("upstream", link.link_id, rule) for link in links if link.link_id in link.upstream]:
-        raise Conflict(f"{_named(looped)} lies upstream of itself; nothing was stored", looped)
+        raise Conflict(
+            ProblemType.INVALID_UPSTREAM, f"{_named(looped)} lies upstream of itself; nothing was stored", looped
+        )
 
 
 def _refuse_unknown_upstream(session: Session, links: Sequence[LinkIn]) -> None:
@@ -128,7 +135,7 @@ def _refuse_unknown_upstream(session: Session, links: Sequence[LinkIn]) -> None:
         rule = "must name links that exist or come in the same batch"
         errors = [FieldError("upstream", name, rule) for name in unknown]
         detail = f"upstream names links that do not exist: {_named(errors)}; nothing was stored"
-        raise Conflict(detail, errors[:MOST_ERRORS])
+        raise Conflict(ProblemType.INVALID_UPSTREAM, detail, errors[:MOST_ERRORS])
 
 
 def _check_slot_length(session: Session, row: Link, wanted: int) -> None:
@@ -136,6 +143,7 @@ def _check_slot_length(session: Session, row: Link, wanted: int) -> None:
     if row.slot_minutes != wanted and any(contents := link_contents(session, row.link_key)):
         rule = f"must stay {row.slot_minutes} on a link with {contents.counts} counts and {contents.models} models"
         raise Conflict(
+            ProblemType.LINK_IN_USE,
             f"slot_minutes={wanted} is refused for link {row.link_id!r}; it {rule}",
             [FieldError("slot_minutes", str(wanted), rule)],
         )
@@ -151,7 +159,9 @@ def _check_zone(session: Session, row: Link, wanted: str, now: datetime, *, forc
             "?force=true changes it, retires the models and computes new forecasts"
         )
         raise Conflict(
-            f"zone={wanted!r} is refused for link {row.link_id!r}; it {rule}", [FieldError("zone", wanted, rule)]
+            ProblemType.LINK_IN_USE,
+            f"zone={wanted!r} is refused for link {row.link_id!r}; it {rule}",
+            [FieldError("zone", wanted, rule)],
         )
     retire_models(session, row.link_key, now)
     row.choice = None  # it was made among models and a profile of the old zone

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.core.errors import Conflict, FieldError, NotFound
+from app.core.errors import Conflict, FieldError, NotFound, ProblemType
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
 from app.registry.queries import active_model, find_version, lock_versions
@@ -86,7 +86,9 @@ def deactivate(
     lock_versions(session, link.link_key)
     active = active_model(session, link.link_key)
     if active is None:
-        raise Conflict(f"link {link.link_id!r} has no active model that could be withdrawn")
+        raise Conflict(
+            ProblemType.NO_ACTIVE_MODEL, f"link {link.link_id!r} has no active model that could be withdrawn"
+        )
     moment = _retire(active, now or datetime.now(UTC))
     set_choice(session, link.link_key, WITHDRAWN)
     withdrawal = Activation(
@@ -126,22 +128,25 @@ def _require_same_zone(session: Session, link: LinkInfo, chosen: ModelVersion) -
     zone, learnt = session.scalar(select(Link.zone).where(Link.link_key == link.link_key)), chosen.about.get("zone")
     if learnt not in (zone, None):
         rule = f"must have been trained in the link's zone, {zone!r}, not in {learnt!r}; retrain the link"
-        raise _refusal(link, chosen, f"it {rule}", rule)
+        raise _refusal(ProblemType.ZONE_MISMATCH, link, chosen, f"it {rule}", rule)
 
 
 def _require_sound(store: ModelStore, link: LinkInfo, chosen: ModelVersion) -> None:
     try:
         store.require_sound(chosen.folder, chosen.fingerprint)
     except StoreUnreachable as problem:
-        raise _refusal(link, chosen, str(problem), "must have an artifact within reach") from None
+        raise _refusal(
+            ProblemType.STORE_UNREACHABLE, link, chosen, str(problem), "must have an artifact within reach"
+        ) from None
     except (DamagedArtifact, OSError) as damage:
         reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__
         rule = f"must have a sound artifact: {reason}"
-        raise _refusal(link, chosen, f"its artifact is damaged: {reason}", rule) from None
+        raise _refusal(ProblemType.DAMAGED_ARTIFACT, link, chosen, f"its artifact is damaged: {reason}", rule) from None
 
 
-def _refusal(link: LinkInfo, chosen: ModelVersion, why: str, rule: str) -> Conflict:
+def _refusal(problem_type: ProblemType, link: LinkInfo, chosen: ModelVersion, why: str, rule: str) -> Conflict:
     return Conflict(
+        problem_type,
         f"version {chosen.version} of link {link.link_id!r} is not activated; {why}",
         [FieldError("version", str(chosen.version), rule)],
     )

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.core.errors import CURSOR_RULE, worded
 from app.http.dependencies import ReadSession
-from app.http.problems import problem_responses
 from app.http.requests import next_page
 from app.keys.authentication import ReadKey
 from app.links.queries import link_or_404
@@ -29,7 +28,7 @@ Cursor = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
 
-@router.get("", summary="A link's models", responses=problem_responses(404))
+@router.get("", summary="A link's models")
 def list_link_models(
     _key: ReadKey,
     session: ReadSession,
@@ -46,7 +45,7 @@ def list_link_models(
     return page
 
 
-@router.get("/{version}", summary="One trained model", responses=problem_responses(404))
+@router.get("/{version}", summary="One trained model")
 def get_link_model(
     _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
 ) -> ModelVersionDetail:

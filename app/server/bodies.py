@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.errors import Invalid, Problem, TooLarge, UnsupportedMediaType
+from app.core.errors import Invalid, Problem, ProblemType, TooLarge, UnsupportedMediaType
 from app.http.requests import route_path
 from app.http.shedding import Shedding
 from app.settings import Settings
@@ -29,7 +29,7 @@ MOST_DIGITS = 20  # of a length; Python refuses to read very long numbers
 class TooSlow(Problem):
     """A body that does not come."""
 
-    status = 408
+    problem_type = ProblemType.TOO_SLOW
     title = "The body did not come"
 
 

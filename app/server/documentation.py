@@ -9,12 +9,20 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from app.core.errors import ProblemType
 from app.http.problems import MEDIA_TYPE, ProblemBody, problem_responses
 from app.links.schemas import LINKS_BODY
 
 REF_TEMPLATE = "#/components/schemas/{model}"
-EVERYWHERE = (401, 403, 422, 429, 503)
-WITH_A_BODY = (408, 413, 415)
+EVERYWHERE = (
+    ProblemType.UNAUTHORIZED,
+    ProblemType.FORBIDDEN,
+    ProblemType.INVALID,
+    ProblemType.TOO_MANY_REQUESTS,
+    ProblemType.UNAVAILABLE,
+    ProblemType.OVERLOADED,
+)
+WITH_A_BODY = (ProblemType.TOO_SLOW, ProblemType.TOO_LARGE, ProblemType.UNSUPPORTED_MEDIA_TYPE)
 BEARER = "bearer"
 TAGS = [
     {"name": "links", "description": "Directed stretches of road, each with a detector."},
@@ -91,14 +99,14 @@ def _completed(schema: dict[str, Any], routes: Iterable[BaseRoute]) -> dict[str,
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             if path.startswith("/v1/"):
-                statuses = (*EVERYWHERE, *(WITH_A_BODY if "requestBody" in operation else ()))
-                statuses += (406,) if method == "get" else ()
+                types = [*EVERYWHERE, *(WITH_A_BODY if "requestBody" in operation else ())]
+                types += [ProblemType.NOT_ACCEPTABLE] if method == "get" else []
+                types += [ProblemType.NOT_FOUND] if "{" in path else []
                 if "security" in operation:
                     operation["security"].append({BEARER: []})
-                for status in (*statuses, 404) if "{" in path else statuses:
-                    _put(operation["responses"], status)
+                _put(operation["responses"], *types)
             elif "422" in operation["responses"]:
-                _put(operation["responses"], 422)
+                _put(operation["responses"], ProblemType.INVALID)
             operation["responses"] = dict(sorted(operation["responses"].items()))
     components = schema["components"]
     components["securitySchemes"][BEARER] = {
@@ -129,10 +137,11 @@ def _restore_examples(schemas: dict[str, Any], routes: Iterable[BaseRoute]) -> N
                     schemas[model.__name__] |= model.model_config.get("json_schema_extra", {})
 
 
-def _put(responses: dict[str, Any], status: int) -> None:
-    given = responses.get(str(status))
-    if given is None or MEDIA_TYPE not in given.get("content", {}):
-        responses[str(status)] = problem_responses(status)[status]
+def _put(responses: dict[str, Any], *types: ProblemType) -> None:
+    for status, response in problem_responses(*types).items():
+        given = responses.get(str(status))
+        if given is None or MEDIA_TYPE not in given.get("content", {}):
+            responses[str(status)] = response
 
 
 def _add_links(schema: dict[str, Any]) -> None:

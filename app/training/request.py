@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from app.core.errors import Conflict, FieldError, Invalid, NotFound
+from app.core.errors import Conflict, FieldError, Invalid, NotFound, ProblemType
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo
 from app.registry.tables import ModelVersion
@@ -57,11 +57,12 @@ def request_run(
     free = [link for link in links if link.link_key not in busy]
     elsewhere = {link.link_id: busy[link.link_key] for link in links if link.link_key in busy}
     if not links:
-        raise Conflict("there are no links to retrain")
+        raise Conflict(ProblemType.NO_LINKS, "there are no links to retrain")
     if not free:
         runs = ", ".join(str(run) for run in sorted(set(elsewhere.values())))
         reasons = {link_id: f"must not be in a run; it is in run {run}" for link_id, run in elsewhere.items()}
         raise Conflict(
+            ProblemType.RUN_IN_PROGRESS,
             f"none of the {len(links)} links can be retrained now; they are in run {runs} already",
             [FieldError("links", link_id, reason) for link_id, reason in reasons.items()],
         )
@@ -86,7 +87,7 @@ def cancel_run(session: Session, run_id: int) -> None:
     """Cancel a run: at once while it is queued, else when its worker reads the request."""
     run = run_or_404(session, run_id)
     if run.state not in ("queued", "running"):
-        raise Conflict(f"run {run_id} is over: it {run.state}")
+        raise Conflict(ProblemType.RUN_FINISHED, f"run {run_id} is over: it {run.state}")
     run.cancel_requested = True
     if run.state == "queued":
         now = datetime.now(UTC)
@@ -114,6 +115,7 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
     if named and others:
         raise Conflict(
+            ProblemType.NOT_REFRESHABLE,
             f"{len(others)} of the links cannot be refreshed; the first is {others[0].link_id!r}",
             [
                 FieldError(
@@ -123,7 +125,10 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
             ],
         )
     if NETWORK not in active.values():
-        raise Conflict("there is no active network model that could be refreshed; a NETWORK or best run makes some")
+        raise Conflict(
+            ProblemType.NOT_REFRESHABLE,
+            "there is no active network model that could be refreshed; a NETWORK or best run makes some",
+        )
     counted = newest_slots(session, [link.link_key for link in links])
     return [
         link

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
-from app.core.errors import CURSOR_RULE, FieldError, NotFound, worded
+from app.core.errors import CURSOR_RULE, FieldError, NotFound, ProblemType, worded
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type
@@ -58,7 +58,9 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
     "/retrain",
     status_code=202,
     summary="Retrain links",
-    responses=problem_responses(404, 409),
+    responses=problem_responses(
+        ProblemType.NOT_FOUND, ProblemType.NO_LINKS, ProblemType.RUN_IN_PROGRESS, ProblemType.NOT_REFRESHABLE
+    ),
     response_model=AcceptedRun,
 )
 def create_retrain_run(
@@ -90,7 +92,7 @@ def list_retrain_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100
     "/retrain/{run_id}",
     summary="One run",
     response_model=RunDetail,
-    responses={200: {"content": event_content("run", DETAIL_EXAMPLE)}, **problem_responses(404)},
+    responses={200: {"content": event_content("run", DETAIL_EXAMPLE)}},
 )
 async def get_retrain_run(
     run_id: RunPath,
@@ -118,7 +120,11 @@ async def get_retrain_run(
     return EventStream(request, changes.any_version, frames, settings.stream_seconds)
 
 
-@router.delete("/retrain/{run_id}", summary="Cancel a run", responses=problem_responses(404, 409))
+@router.delete(
+    "/retrain/{run_id}",
+    summary="Cancel a run",
+    responses=problem_responses(ProblemType.RUN_FINISHED),
+)
 def cancel_retrain_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunDetail:
     """Cancel a run: at once while it is queued, within seconds while it trains. What it activated stays."""
     cancel_run(session, run_id)
@@ -126,7 +132,9 @@ def cancel_retrain_run(run_id: RunPath, caller: AdminKey, session: WriteSession)
 
 
 @router.post(
-    "/links/{link_id}/models/{version}/activate", summary="Activate a version", responses=problem_responses(404, 409)
+    "/links/{link_id}/models/{version}/activate",
+    summary="Activate a version",
+    responses=problem_responses(ProblemType.ZONE_MISMATCH, ProblemType.DAMAGED_ARTIFACT, ProblemType.STORE_UNREACHABLE),
 )
 def activate_model(
     link_id: LinkPath,
@@ -152,7 +160,9 @@ def activate_model(
 
 
 @router.post(
-    "/links/{link_id}/models/deactivate", summary="Withdraw the active model", responses=problem_responses(404, 409)
+    "/links/{link_id}/models/deactivate",
+    summary="Withdraw the active model",
+    responses=problem_responses(ProblemType.NO_ACTIVE_MODEL),
 )
 def deactivate_model(
     link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Wish | None = None
@@ -162,7 +172,7 @@ def deactivate_model(
     return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
 
 
-@router.get("/links/{link_id}/activations", summary="A link's history", responses=problem_responses(404))
+@router.get("/links/{link_id}/activations", summary="A link's history")
 def list_link_activations(
     link_id: LinkPath, caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None
 ) -> ActivationPage:

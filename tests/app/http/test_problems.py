@@ -1,5 +1,6 @@
 """Every error has one shape."""
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from fastapi import FastAPI
 from sqlalchemy import exc
 from starlette.testclient import TestClient
 
-from app.core.errors import RULES, FieldError, NotFound, Unavailable
+from app.core.errors import RULES, FieldError, NotFound, ProblemType, Unavailable
 from app.http.problems import SECONDS, ProblemBody, field_errors, problem_responses
 from app.main import create_app
 from app.settings import Settings
@@ -190,6 +191,44 @@ def test_every_regular_expression_has_a_rule_in_words(openapi_document):
     assert used - {SECONDS["schema"]["pattern"]} <= RULES.keys()  # that of Retry-After, which only the service writes
 
 
+def test_refusals_have_types_of_their_own(client, put_link):
+    put_link("A")
+    count = {"link_id": "A", "slot_start": "2025-09-15T08:00:00Z", "count": 4}
+    assert client.get("/v1/links/A/forecast").json()["type"] == "/problems/no-counts"
+    client.post("/v1/counts", json={"counts": [count]}).raise_for_status()
+    run = client.post("/v1/admin/retrain", json={"links": ["A"]}).raise_for_status().json()["run_id"]
+    requests = [
+        ("DELETE", "/v1/links/A", None, "link-in-use"),
+        ("PATCH", "/v1/links/A", {"zone": "Europe/Berlin"}, "link-in-use"),
+        ("PATCH", "/v1/links/A", {"slot_minutes": 5}, "link-in-use"),
+        ("PATCH", "/v1/links/A", {"upstream": ["B"]}, "invalid-upstream"),
+        ("POST", "/v1/links", {"links": [{"link_id": "A"}, {"link_id": "A"}]}, "duplicate-link"),
+        ("GET", "/v1/links/A/forecast?as_of=2026-01-01T00:00:00Z", None, "after-newest-count"),
+        ("GET", "/v1/links/A/forecast?as_of=2025-01-01T00:00:00Z", None, "too-little-history"),
+        ("POST", "/v1/admin/retrain", {"links": ["A"]}, "run-in-progress"),
+        ("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "NETWORK", "refresh": True}, "not-refreshable"),
+        ("POST", "/v1/admin/links/A/models/deactivate", None, "no-active-model"),
+        ("POST", "/v1/admin/webhooks", {"url": "http://example.org", "events": ["forecast"]}, "webhook-host"),
+        ("DELETE", f"/v1/admin/retrain/{run}", None, None),
+        ("DELETE", f"/v1/admin/retrain/{run}", None, "run-finished"),
+    ]
+    for method, path, body, expected in requests:
+        answer = client.request(method, path, json=body)
+        if expected is not None:
+            assert problem(answer, 409)["type"] == f"/problems/{expected}", (method, path)
+
+
+def test_every_conflict_of_the_document_names_its_types(openapi_document):
+    conflicts = [
+        operation["responses"]["409"]["description"]
+        for methods in openapi_document["paths"].values()
+        for operation in methods.values()
+        if "409" in operation["responses"]
+    ]
+    named = {uri for description in conflicts for uri in re.findall("/problems/[a-z-]+", description)}
+    assert named == {one.uri for one in ProblemType if one.status == 409}
+
+
 class TestDocumentation:
     def test_every_call_documents_what_may_go_wrong(self, openapi_document):
         schema = openapi_document
@@ -219,6 +258,6 @@ class TestDocumentation:
         assert schemes["bearer"]["scheme"] == "bearer"
 
     def test_a_route_may_document_more(self):
-        assert problem_responses(404)[404]["content"] == {
+        assert problem_responses(ProblemType.NOT_FOUND)[404]["content"] == {
             "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
         }
