@@ -69,8 +69,8 @@ class ProblemBody(BaseModel):
     type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"}, examples=["/problems/not-found"])]
     title: Annotated[str, Field(examples=["Not found"])]
     status: Annotated[int, Field(examples=[404])]
-    detail: Annotated[str, Field(examples=["link '0970-7' does not exist"])]
-    instance: Annotated[str, Field(description="The path of the request", examples=["/v1/links/0970-7"])]
+    detail: Annotated[str, Field(examples=["link 'Ba' does not exist"])]
+    instance: Annotated[str, Field(description="The path of the request", examples=["/v1/links/Ba"])]
     errors: list[ProblemError]
     request_id: Annotated[str, Field(description="The same as in X-Request-ID and in the log")]
 
