@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from model import KR, KR_SML
 from model.estimators.kernel import (
-    Barred,
+    ExcludedRows,
     Memory,
     Neighborhood,
     gaussian_weights,
@@ -64,8 +64,8 @@ def plain_gradient(X: Array, y: Array, rows: NDArray[np.intp], weights: Array, e
 def neighbors_under(metric: Array, X: Array, y: Array, k: int) -> tuple[NDArray[np.intp], Array, Array]:
     values, vectors = np.linalg.eigh(metric)
     projected = X @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    barred = Barred(np.arange(len(X)), np.arange(len(X)), 0)
-    rows, distances = Memory(projected).nearest(projected, k, barred)
+    excluded = ExcludedRows(np.arange(len(X)), np.arange(len(X)), 0)
+    rows, distances = Memory(projected).nearest(projected, k, excluded)
     weights = gaussian_weights(distances, 1.0)
     return rows, weights, weighted_mean(weights, y[rows])
 
@@ -149,8 +149,8 @@ def prediction(X: Array, y: Array, repeats: int) -> dict[str, float]:
 def evaluation(n: int, d: int, k: int, repeats: int) -> float:
     """Seconds of one evaluation of loss and gradient."""
     X, y = daily_windows(n, d)
-    barred = Barred(np.arange(n), np.arange(n), 0)
-    return seconds(lambda: leave_one_out_loss(np.eye(d), X, y, Neighborhood(k, 1.0), barred), repeats)
+    excluded = ExcludedRows(np.arange(n), np.arange(n), 0)
+    return seconds(lambda: leave_one_out_loss(np.eye(d), X, y, Neighborhood(k, 1.0), excluded), repeats)
 
 
 def growth(quick: bool) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from model.error_measures import GEH_SHARE, coverage, geh_pass_share, rmse, wape
 from model.link_model.profile import Profile
 from model.network_model.context import ContextParts
 from model.network_model.days import NetworkDays
-from model.network_model.network import NetworkModel, source_of
+from model.network_model.network import NetworkModel, context_source
 from model.network_model.plan import NetworkPlan
 from model.network_model.series import NetworkSeries
 from model.network_model.training import NetworkResult, train_network
@@ -127,13 +127,13 @@ class Trial:
 def said_by(trial: Trial, result: NetworkResult, *, corrected: bool = True) -> Array:
     """Forecast the test slots with the profiles as of the training days, (n_links, n_slots, n_horizons)."""
     network = result.network
-    source = source_of(network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None)
+    source = context_source(network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None)
     rows = [source.rows(trial.slots, horizon) for horizon in range(1, network.horizons + 1)]
     out = np.full((len(network.link_ids), len(trial.slots), network.horizons), np.nan)
     for link, model in enumerate(result.models):
         if model is not None:
             columns = [one.columns[link] for one in rows]
-            usual = np.stack([one.usual[link] for one in rows], axis=1)
+            usual = np.stack([one.profile[link] for one in rows], axis=1)
             out[link] = model.expected_counts(columns, usual, corrected=corrected)
     return out
 
@@ -145,12 +145,14 @@ def refreshed_nightly(trial: Trial, result: NetworkResult) -> Array:
     for day in range(trial.train_days, trial.whole.days):
         slots = days.slots_of(day)
         network = replace(result.network, profile=days.profile(day))
-        source = source_of(network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None)
+        source = context_source(
+            network, trial.whole.counts, trial.whole.calendar, np.arange(len(network.link_ids)), None
+        )
         rows = source.rows(slots, 1)
         for link, model in enumerate(result.models):
             if model is not None:
                 fresh = NetworkModel(network, link, model.own, model.memory, model.shares)
-                said = fresh.expected_counts([rows.columns[link]], rows.usual[link][:, None])
+                said = fresh.expected_counts([rows.columns[link]], rows.profile[link][:, None])
                 out[link, slots - trial.cut] = said[:, 0]
     return out
 
@@ -162,7 +164,7 @@ class Rows:
     columns: Array  # (n_links, n_rows, n_columns)
     targets: Array  # deviations from the profile, (n_links, n_rows)
     held: NDArray[np.bool_]  # (n_rows,), of the held-out days
-    usual: Array
+    profile: Array
     center: Array  # (n_links, n_rows)
     scale: Array
 
@@ -171,8 +173,8 @@ def learning_rows(trial: Trial) -> Rows:
     """Walk the training days as the network does, with the profiles known before each."""
     days = NetworkDays(trial.learnt, trial.plan, lambda *_: None)
     parts = []
-    for day in range(days.first, trial.learnt.days):
-        parts.append(_rows_of_day(days, day, day >= days.cut))
+    for day in range(days.first_day, trial.learnt.days):
+        parts.append(_rows_of_day(days, day, day >= days.held_out_start))
     return _joined(parts)
 
 
@@ -190,12 +192,12 @@ def _rows_of_day(days: NetworkDays, day: int, held: bool) -> Rows:
 def _rows_with(days: NetworkDays, profile: Any, slots: NDArray[np.int64], held: bool) -> Rows:
     source = days.source(profile)
     rows = source.rows(slots, 1)
-    shape = rows.usual.shape
+    shape = rows.profile.shape
     return Rows(
         rows.columns,
-        days.targets(source, slots, 1) - rows.usual,
+        days.targets(source, slots, 1) - rows.profile,
         np.full(len(slots), held),
-        rows.usual,
+        rows.profile,
         np.broadcast_to(profile.center[:, None], shape),
         np.broadcast_to(profile.scale[:, None], shape),
     )
@@ -206,7 +208,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
         return np.concatenate([getattr(part, name) for part in parts], axis=axis)
 
     return Rows(
-        join("columns", 1), join("targets", 1), join("held", 0), join("usual", 1), join("center", 1), join("scale", 1)
+        join("columns", 1), join("targets", 1), join("held", 0), join("profile", 1), join("center", 1), join("scale", 1)
     )
 
 
@@ -275,7 +277,7 @@ def lightgbm_over_all(learnt: Rows, asked: Rows, note: Note) -> tuple[Array, dic
 
 
 def _counts(asked: Rows, link: int, deviations: Array) -> Array:
-    said = (asked.usual[link] + deviations) * asked.scale[link] + asked.center[link]
+    said = (asked.profile[link] + deviations) * asked.scale[link] + asked.center[link]
     return np.asarray(np.maximum(said, 0.0))
 
 

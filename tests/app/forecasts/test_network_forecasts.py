@@ -29,7 +29,7 @@ from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network, save_network_model
-from model.network_model.network import NetworkModel, source_of
+from model.network_model.network import NetworkModel, context_source
 from model.network_model.plan import NetworkPlan
 from model.network_model.series import NetworkSeries
 from model.network_model.training import NetworkResult, train_network
@@ -134,9 +134,9 @@ def computed_in_training(trained: Trained, link_id: str, row: int, counts: np.nd
     if counts is None:
         counts = np.stack(list(city.counts.values()))
     calendar = network_calendar(city.grid, zone_named(city.zone), city.first_slot, counts.shape[1], "DE")
-    source = source_of(model.network, counts, calendar, np.arange(len(counts)), None)
+    source = context_source(model.network, counts, calendar, np.arange(len(counts)), None)
     found = [source.rows(np.array([row]), horizon, np.array([model.link])) for horizon in range(1, 5)]
-    return model.forecast([one.columns[0] for one in found], np.stack([one.usual[0] for one in found], axis=1))
+    return model.forecast([one.columns[0] for one in found], np.stack([one.profile[0] for one in found], axis=1))
 
 
 def assert_served(served: dict[str, Any], expected: Any) -> None:

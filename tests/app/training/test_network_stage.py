@@ -18,7 +18,7 @@ from app.training.stage_progress import PARTS
 from app.training.train_links import train_links
 from model.artifacts.link_models import load_model
 from model.link_model.training_plan import TrainingPlan
-from model.network_model.judging import judge
+from model.network_model.held_out import forecast_held_out
 from model.network_model.network import NetworkModel
 from model.network_model.plan import NetworkPlan
 from model.network_model.training import train_network
@@ -106,7 +106,7 @@ class TestNetwork:
         link_id = links[0].link_id
         model, _ = load_model(folder / link_id)
         model = replace(model, shares=np.array([0.5, 0.5]))
-        judged = judge(series, {link_id: model}, plan)
+        judged = forecast_held_out(series, {link_id: model}, plan)
         cut = series.first + judged.first
         memory = model.memory
         late = memory.slots >= cut
@@ -114,10 +114,10 @@ class TestNetwork:
         steps = memory.missed.steps.copy()
         steps[late] = 30000
         other = replace(model, memory=replace(memory, missed=replace(memory.missed, steps=steps)))
-        np.testing.assert_array_equal(judge(series, {link_id: other}, plan).expected, judged.expected)
+        np.testing.assert_array_equal(forecast_held_out(series, {link_id: other}, plan).expected, judged.expected)
         steps[~late] = 30000
         changed = replace(model, memory=replace(memory, missed=replace(memory.missed, steps=steps)))
-        assert np.nanmax(np.abs(judge(series, {link_id: changed}, plan).expected - judged.expected)) > 0
+        assert np.nanmax(np.abs(forecast_held_out(series, {link_id: changed}, plan).expected - judged.expected)) > 0
         assert np.isnan(judged.expected[1:]).all()
         assert not np.isnan(judged.expected[0]).any()
 

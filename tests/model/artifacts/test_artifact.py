@@ -528,9 +528,9 @@ def write_and_die(folder: Path, n: int, step: int) -> None:
 
 
 def hold(folder: Path, ready: Any) -> None:
-    from model.artifacts.folder import replaced
+    from model.artifacts.folder import replace_folder
 
-    with replaced(folder):
+    with replace_folder(folder):
         ready.set()
         signal.pause()  # until it is killed
 

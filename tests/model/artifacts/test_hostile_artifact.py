@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.link_models import load_model
-from model.artifacts.manifest import LARGEST_MANIFEST
+from model.artifacts.manifest import MAX_MANIFEST_BYTES
 from model.artifacts.network_models import load_network, save_network, save_network_model
 from model.network_model.training import train_network
 from tests.support.artifacts import city_series, trained
@@ -128,7 +128,7 @@ class TestManifest:
 
     def test_one_that_is_too_long_is_not_read(self, tmp_path):
         with (tmp_path / "manifest.json").open("wb") as sparse:
-            sparse.truncate(LARGEST_MANIFEST + 1)
+            sparse.truncate(MAX_MANIFEST_BYTES + 1)
         with (
             little_memory(4 * MEGABYTE),
             pytest.raises(DamagedArtifact, match=r"manifest.json has 67108865 bytes; at most"),

@@ -6,7 +6,7 @@ import pytest
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, load_network, save_network, save_network_model
-from model.network_model.network import source_of
+from model.network_model.network import context_source
 from model.network_model.training import train_network
 from tests.support.networks import QUICK, made_up_network
 
@@ -27,9 +27,9 @@ def saved(result, tmp_path):
 
 def forecast(model):
     rows = np.arange(15 * 24, 15 * 24 + 6)
-    source = source_of(model.network, SERIES.counts, SERIES.calendar, np.arange(9), None)
+    source = context_source(model.network, SERIES.counts, SERIES.calendar, np.arange(9), None)
     found = [source.rows(rows, horizon) for horizon in (1, 2, 3, 4)]
-    usual = np.stack([one.usual[model.link] for one in found], axis=1)
+    usual = np.stack([one.profile[model.link] for one in found], axis=1)
     return model.forecast([one.columns[model.link] for one in found], usual)
 
 

@@ -42,7 +42,7 @@ def test_no_column_changes_when_later_counts_change(horizon, row, link, value):
     after = NetworkDays(changed, QUICK, lambda *_: None)
     known, then = (days.source(days.profile(day)).rows(np.array([row]), horizon) for days in (before, after))
     assert np.array_equal(known.columns, then.columns)
-    assert np.array_equal(known.usual, then.usual)
+    assert np.array_equal(known.profile, then.profile)
     assert np.array_equal(known.filled, then.filled)
 
 
@@ -99,7 +99,7 @@ def test_some_links_with_the_pulse_of_all_see_the_same():
     all_of_them = source()
     kept = np.array([3, 4, 5])
     slots = np.arange(len(SERIES.calendar))
-    pulse = mean_deviation(all_of_them.standardised(slots) - all_of_them.usual(slots))
+    network_deviations = mean_deviation(all_of_them.standardised(slots) - all_of_them.standardised_profile(slots))
     profile = DAYS.profile(13)
     some = ContextSource(
         SERIES.counts[kept],
@@ -108,7 +108,7 @@ def test_some_links_with_the_pulse_of_all_see_the_same():
         ((1, 2), (0, 2), (0, 1)),
         ((), (0,), (1,)),
         ContextParts(),
-        dict(enumerate(pulse)),
+        dict(enumerate(network_deviations)),
     )
     assert np.allclose(some.rows(ROWS, 3).columns, all_of_them.rows(ROWS, 3, kept).columns)
 

@@ -1,4 +1,4 @@
-"""Models that were trained before, judged on held-out days they may have learnt from since."""
+"""Forecasts of held-out days by models that were trained earlier, and may have learnt from these days."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from model.network_model.series import NetworkSeries
 Array = NDArray[np.float64]
 
 
-class ModelForecast(NamedTuple):
-    """Models' forecasts of the held-out slots one slot ahead, (n_links, n_slots) from slot ``first`` on, or NaN."""
+class ExpectedCounts(NamedTuple):
+    """Forecasts one slot ahead, (n_links, n_slots) from slot ``first`` on; NaN where there is none."""
 
     first: int
     expected: Array
 
 
-def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> ModelForecast:
-    """Forecast the held-out slots by models that were trained before, by the same walk that judges new ones.
+def forecast_held_out(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: NetworkPlan) -> ExpectedCounts:
+    """Forecast the held-out slots with models that were trained earlier, as a new network's are forecast.
 
-    Their own tables and memories may hold the held-out days; so they forecast under the profiles that were
-    known before those, and remember no moment of theirs. Models may be of several networks.
+    Their profiles and memories may cover the held-out days. So profiles are learnt again from the days
+    before, and memories are cut there. Models may belong to several networks.
     """
     days = NetworkDays(series, plan, _no_report)
     calendar = series.calendar
-    first = int(np.searchsorted(calendar.day - calendar.day[0], days.cut))
+    first = int(np.searchsorted(calendar.day - calendar.day[0], days.held_out_start))
     expected = np.full((len(series.link_ids), len(calendar) - first), np.nan)
     of_network: dict[int, list[tuple[int, NetworkModel]]] = {}
     for place, link_id in enumerate(series.link_ids):
@@ -45,16 +45,16 @@ def judge(series: NetworkSeries, models: Mapping[str, NetworkModel], plan: Netwo
         known = replace(network, memory=network.memory.until(before))
         past = [replace(model, network=known, memory=model.memory.until(before)) for _, model in group]
         links = np.array([place for place, _ in group])
-        for day in range(days.cut, series.days):
-            source, slots = walk.source(days.judging_profile(day)), days.slots_of(day)
+        for day in range(days.held_out_start, series.days):
+            source, slots = walk.source(days.validation_profile(day)), days.slots_of(day)
             rows = source.rows(slots, 1, links)
             for i, (place, model) in enumerate(zip(links.tolist(), past, strict=True)):
                 whole = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
-                standardised = rows.usual[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
+                standardised = rows.profile[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
                 vehicles = standardised * source.profile.scale[place] + source.profile.center[place]
                 expected[place, slots[whole] - first] = np.maximum(vehicles, 0.0)
-    return ModelForecast(first, expected)
+    return ExpectedCounts(first, expected)
 
 
 def _no_report(_what: str, _done: int, _of: int) -> None:
-    """Ignore the progress."""
+    """Ignore progress."""
