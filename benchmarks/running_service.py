@@ -1,4 +1,4 @@
-"""A service, or the empty yardstick, as a real process of its own."""
+"""A service, or the empty baseline, as a real process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Running:
         self.pid, self.port = pid, port
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Ask once, over a connection of its own."""
+        """Send one request over a new connection."""
         connection = Connection("127.0.0.1", self.port)
         try:
             return connection.ask(request(method, path, KEY, body))
@@ -37,18 +37,18 @@ class Running:
             connection.close()
 
     def megabytes(self) -> tuple[float, float]:
-        """Memory of the processes that serve, and of the one that looks after them: sums of proportional set sizes."""
+        """Return the memory of the serving processes and of the others: sums of proportional set sizes."""
         parent, *others = _family(self.pid)
         serving = [pid for pid in others if _pss_kilobytes(pid) > HELPER_KILOBYTES]
         rest = _pss_kilobytes(parent) + sum(_pss_kilobytes(pid) for pid in others if pid not in serving)
         return sum(_pss_kilobytes(pid) for pid in serving) / 1024, rest / 1024
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its processes so far, workers and the retrain worker included."""
+        """Return the user and system time of all its processes so far, including the retrain worker."""
         return sum(_cpu_seconds(pid) for pid in _family(self.pid))
 
     def wait_for_models(self, n: int) -> None:
-        """Wait until its processes have loaded ``n`` models between them, as they do by themselves."""
+        """Wait until its processes have loaded ``n`` models in total."""
         until = time.monotonic() + LOAD_SECONDS
         while (loaded := sum(map(float, LOADED.findall(self.ask("GET", "/metrics")[1])))) < n:
             if time.monotonic() > until:
@@ -56,13 +56,13 @@ class Running:
             time.sleep(0.5)
 
     def pss_megabytes(self) -> float:
-        """Memory of all its processes: the sum of their proportional set sizes."""
+        """Return the memory of all its processes: the sum of their proportional set sizes."""
         return sum(_pss_kilobytes(pid) for pid in _family(self.pid)) / 1024
 
 
 @contextmanager
 def running(arguments: list[str], settings: Mapping[str, str], ready: str, folder: Path) -> Iterator[Running]:
-    """Start a process on a free port, wait until it answers, and stop it at the end."""
+    """Start a process on a free port, wait until it is ready, and stop it at the end."""
     port = free_port()
     environment = os.environ | dict(settings) | {"FLOWCAST_ADMIN_KEY": KEY, "FLOWCAST_RATE_LIMIT": "0"}
     with (folder / f"log-{port}.txt").open("wb") as log:
@@ -78,8 +78,8 @@ def running(arguments: list[str], settings: Mapping[str, str], ready: str, folde
 
 
 def _family(pid: int) -> list[int]:
-    """Give a process and its children, theirs included, as Linux lists them."""
-    # Of all its threads: the one that looks after the retrain worker has started it.
+    """Return the ids of a process and its descendants."""
+    # Linux lists children by thread, and several threads start some.
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     children = [child for thread in threads for child in thread.read_text().split()]
     return [pid, *(one for child in children for one in _family(int(child)))]
@@ -91,7 +91,7 @@ def _pss_kilobytes(pid: int) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    # Linux numbers the CPU clocks of processes so; /proc tells the same in hundredths of a second.
+    # The number of a process's CPU clock on Linux; /proc has a resolution of hundredths of a second only.
     return time.clock_gettime(~pid << 3 | 2)
 
 
