@@ -41,7 +41,7 @@ class Example(NamedTuple):
     line: int
     language: str
     code: str
-    shown: str | None  # what the page says it prints
+    shown: str | None  # the output on the page
 
 
 def examples(text: str, *languages: str) -> list[Example]:
@@ -59,7 +59,7 @@ def examples(text: str, *languages: str) -> list[Example]:
 
 
 def need(tool: str) -> None:
-    """Have a tool, or skip on a laptop and fail in CI."""
+    """Skip the test if a tool is missing, or fail it in CI."""
     if shutil.which(tool) is None:
         if running_in_ci():
             pytest.fail(f"{tool} is not installed")
@@ -77,7 +77,7 @@ def post_slots(service: Service, city: City, first: int, last: int) -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a few links of the sample city, Ba with a trained model, as after ``make demo``."""
+    """Start a service with a few links of the sample city, Ba with a trained model, as after ``make demo``."""
     folder = tmp_path_factory.mktemp("readme")
     url = f"sqlite:///{folder}/flowcast.db"
     city = sample_city(links=3, days=28)

@@ -43,8 +43,8 @@ def test_a_clock_set_back_loses_and_doubles_nothing(database_url, tmp_path):
                 return service.ask("POST", "/v1/counts", {"counts": counts})
 
             def now() -> datetime:
-                said = service.ask("POST", "/v1/admin/keys", {"name": "what time is it", "scopes": ["read"]})[1]
-                return datetime.fromisoformat(said["created_at"])
+                body = service.ask("POST", "/v1/admin/keys", {"name": "what time is it", "scopes": ["read"]})[1]
+                return datetime.fromisoformat(body["created_at"])
 
             key = service.ask("POST", "/v1/admin/keys", {"name": "reader", "scopes": ["read"]})[1]["key"]
             path = f"/v1/links/{link}/forecast"
@@ -65,8 +65,8 @@ def test_a_clock_set_back_loses_and_doubles_nothing(database_url, tmp_path):
             # What lies in the future now is refused, by name, and taken once the clock is right.
             status, problem = post(newest)
             assert (status, problem["errors"][0]["reason"]) == (422, "must not lie in the future")
-            status, said, _ = service.ask_as(key, "GET", path)
-            assert (status, said["stale"], said["forecasts"][0]["data_age_seconds"]) == (200, False, 0)
+            status, body, _ = service.ask_as(key, "GET", path)
+            assert (status, body["stale"], body["forecasts"][0]["data_age_seconds"]) == (200, False, 0)
 
             # The heartbeat of the dead worker lies an hour ahead; its run is taken up nevertheless.
             workers.append(start_worker(database_url, tmp_path, program))

@@ -41,14 +41,14 @@ pytestmark = on_sqlite
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
-    """A cluster of which nothing has been started."""
+    """Yield a cluster without started processes."""
     (tmp_path / "dask").mkdir()
     with DaskCluster(tmp_path / "dask", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(FAILURES)) as found:
         yield found
 
 
 class Runs:
-    """A database with the sample city, in which runs are asked for and looked at."""
+    """A database with the sample city and retrain runs."""
 
     def __init__(self, engine: Engine, folder: Path, link_ids: list[str]) -> None:
         self.engine, self.folder, self.link_ids = engine, folder, link_ids
@@ -88,7 +88,7 @@ class Runs:
         return [line for line in lines if line["message"] == message]
 
     def arrays(self, link_id: str, version: int) -> dict[str, str]:
-        """Fingerprints of what a version is made of; its own differs, for it holds when it was written."""
+        """Return the fingerprints of a version's arrays; its own depends on the time of writing."""
         with reading(self.engine) as session:
             row = find_version(session, links_by_id(session, [link_id])[link_id].link_key, version)
         assert row is not None
@@ -112,7 +112,7 @@ def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
 
 
 class Inside:
-    """What the cluster is about, asked by a client of its own."""
+    """The state of the cluster, read by another client."""
 
     def __init__(self, address: str) -> None:
         from distributed import Client
@@ -129,7 +129,7 @@ class Inside:
         return len(self._client.nthreads())
 
     def executing(self) -> dict[str, int]:
-        """Calls that have a thread, wanted or not, with the process of each."""
+        """Return the calls that occupy a thread, with the process of each."""
 
         def asked(dask_worker: Any) -> tuple[list[str], int]:
             import os
@@ -141,7 +141,7 @@ class Inside:
 
 @contextmanager
 def working(runs: Runs, **settings: Any) -> Iterator[None]:
-    """Carry out in a thread what is asked for, and no more than that."""
+    """Execute queued runs in a thread during a block."""
     given = {"database_url": runs.engine.url.render_as_string(), "model_store": runs.folder / "models"}
     worker, over = Worker(runs.engine, Settings(**given, retrain_jobs=1, **settings)), threading.Event()
     went_wrong: list[BaseException] = []
@@ -166,7 +166,7 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
 
 
 def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
-    """One after another on one cluster, because each of its processes takes seconds to start."""
+    """Use one cluster for several runs, because each of its processes takes seconds to start."""
     # A scheduler that is away is waited for.
     run_id = runs.ask("KR_SML", MINUTES)
     with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
@@ -220,7 +220,7 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
 
 
 def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
-    """Let one Dask worker after another die of the same link: it is that link's failure."""
+    """Kill one Dask worker after another during the same link, which makes the link fail."""
     run_id = runs.ask("KR_SML", MINUTES, links=1)
     keys = set()
     for _ in range(FAILURES + 1):
@@ -236,7 +236,7 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
 
 
 def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
-    """Cancel a run: the Dask worker is free again, and alive."""
+    """Cancel a run and assert that the Dask worker is idle and running."""
     run_id = runs.ask("KR_SML", MINUTES, links=1)
     wait_until(inside.executing)
     runs.cancel(run_id)

@@ -14,11 +14,11 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
 
         def post(first: int) -> int:
             counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(first, first + 96)]
-            status, said, headers = service.ask_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
+            status, body, headers = service.ask_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
             if status == 200:
                 acknowledged.update({slot_start(i): i for i in range(first, first + 96)})
             else:
-                assert (status, said["type"]) == (503, "/problems/unavailable")
+                assert (status, body["type"]) == (503, "/problems/unavailable")
                 assert headers["Retry-After"]
             return status
 
@@ -33,9 +33,9 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
         assert 503 in answers
 
         def is_fresh_or_stale() -> bool:  # up to date, or marked as stale where the newer one could not be stored
-            status, said = service.ask("GET", "/v1/links/A/forecast")
+            status, body = service.ask("GET", "/v1/links/A/forecast")
             assert status == 200
-            return bool(said["stale"] or said["forecasts"][0]["as_of_slot"] == max(acknowledged))
+            return bool(body["stale"] or body["forecasts"][0]["as_of_slot"] == max(acknowledged))
 
         wait_until(is_fresh_or_stale)
         assert service.counts("A") == acknowledged

@@ -1,4 +1,4 @@
-"""What is acknowledged stays: real processes, killed."""
+"""Acknowledged counts and runs are not lost when real processes are killed."""
 
 import shutil
 import signal
@@ -12,14 +12,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.databases import SPENT, create_database
+from tests.support.databases import UNUSED_DATABASES, create_database
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.services import Service, listens, running_service, slot_start
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
 
 class Kept:
-    """A service that is started again when it is asked for after its end; every test has links of its own."""
+    """A service that is started again on its next use after its end; every test has its own links."""
 
     def __init__(self, database_url: str, folder: Path) -> None:
         self.database_url, self.folder, self.stack = database_url, folder, ExitStack()
@@ -44,7 +44,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with kept.stack:
         yield kept
     if request.param == "postgresql":
-        SPENT.append(name)
+        UNUSED_DATABASES.append(name)
 
 
 def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):

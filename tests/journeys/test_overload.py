@@ -1,4 +1,4 @@
-"""A service that is asked for more than it can do refuses the rest at once, and comes back by itself."""
+"""A service under overload refuses excess requests at once and recovers."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ def test_an_overloaded_service_refuses_loses_nothing_and_recovers(sqlite_templat
         assert forecast[0] == 200
 
         busy, refused = sqlite3.connect(file, isolation_level=None), threading.Event()
-        busy.execute("BEGIN IMMEDIATE")  # nobody else writes: every batch takes as long as this does
+        busy.execute("BEGIN IMMEDIATE")  # blocks other writers, so that batches wait for its end
         posts = [Post(service.port, i, refused) for i in range(1, N)]
         for post in posts:
             post.start()

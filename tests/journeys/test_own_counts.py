@@ -18,7 +18,7 @@ OPTIONS = {"map": "link_id=Detector,slot_start=Time,count=Vol", "zone": "Europe/
 
 
 def five_minute_file(*detectors: str, hours: int) -> str:
-    """Rows every five minutes of local time between semicolons: 6 + 7 + 9 = 22 vehicles a quarter of an hour."""
+    """Return rows every five minutes of local time, separated by semicolons: 22 vehicles a quarter of an hour."""
     times = [BERLIN_MIDNIGHT + timedelta(minutes=5 * i) for i in range(12 * hours)]
     rows = [f"{at:%Y-%m-%d %H:%M};{name};4;{(6, 7, 9)[i % 3]}.0" for name in detectors for i, at in enumerate(times)]
     return "\n".join(["TIME;Detector;Lane;VOL", *rows, ""])

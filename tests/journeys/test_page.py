@@ -92,7 +92,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]
 
 @pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Any]:
-    """One window for all visitors: Chromium takes longer to open one than the page does to load.
+    """Share one window, because Chromium takes longer to open one than the page takes to load.
 
     A session belongs to a tab, so that visitors know nothing of each other.
     """
@@ -115,12 +115,12 @@ class Visit:
         self.page = window.new_page()
         if key is not None:
             self.page.add_init_script(f"sessionStorage.setItem({json.dumps(STORED)}, {json.dumps(key)})")
-        self.page.on("console", self.hear)
+        self.page.on("console", self.record_error)
         self.page.on("pageerror", lambda problem: self.errors.append(str(problem)))
         self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
 
-    def hear(self, message: Any) -> None:
+    def record_error(self, message: Any) -> None:
         if message.type == "error" and MACHINE not in message.text:
             self.errors.append(message.text)
 
@@ -134,7 +134,7 @@ class Visit:
 
 @pytest.fixture
 def visit(window: Any, town: Town) -> Iterator[Callable[..., Visit]]:
-    """Open the page; at the end nothing may have gone wrong in it, and nobody else been asked."""
+    """Open the page; assert at the end that it had no error and sent no request elsewhere."""
     visits = []
 
     def open_page(key: str | None = ADMIN_KEY) -> Visit:
@@ -180,7 +180,7 @@ class TestSignIn:
         row(page, town.ids[0]).wait_for()  # the session goes on
         other = page.context.new_page()
         other.goto(visitor.address)
-        other.get_by_label("API key").wait_for()  # another tab knows nothing
+        other.get_by_label("API key").wait_for()  # another tab has no key
         other.close()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
@@ -238,7 +238,7 @@ class TestNetwork:
         page.get_by_text("1 of 3 links").wait_for()
         assert page.locator("tbody tr").count() == 1
         assert re.search(rf"#/network\?q={town.ids[1]}&colour=accuracy$", page.url)
-        page.reload()  # the address says it all
+        page.reload()  # the address contains the whole state
         page.get_by_text("1 of 3 links").wait_for()
         assert page.get_by_label("Colour by").input_value() == "accuracy"
         page.get_by_label("Search").fill("nobody")
@@ -263,7 +263,7 @@ class TestNetwork:
         town.move_on()
         page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
         assert page.evaluate("window.sameDocument")
-        # A tab that nobody sees gives its stream back, and catches up when it is seen again.
+        # A hidden tab closes its stream, and catches up when it is shown again.
         show = """isHidden => {
           Object.defineProperty(document, 'hidden', { configurable: true, get: () => isHidden });
           document.dispatchEvent(new Event('visibilitychange'));
@@ -489,9 +489,9 @@ class TestData:
         page.get_by_role("table", name="Completeness by local day").wait_for()
         health = town.ask("GET", f"/v1/links/{link_id}/health?days=28")
         days = page.locator(".calendar .day .visually-hidden").all_inner_texts()
-        told = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
+        result = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
         assert len(days) == len(health["days"])
-        assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == told
+        assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == result
         assert page.locator(".verdicts li").count() == len(health["verdicts"])
 
     def test_a_file_is_reported_on_and_then_imported(self, town, visit, tmp_path):
@@ -648,7 +648,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         page.get_by_text("link 'nobody' does not exist").wait_for()
         page.goto(visitor.address + "#/nowhere")
         page.get_by_text("There is no such view").wait_for()
-        visitor.errors.clear()  # the browser's own word for what is not there
+        visitor.errors.clear()  # the browser's own message for a missing resource
         service.ask("PUT", "/v1/links/new", {"name": "New road", "zone": "UTC"})
         page.goto(visitor.address + "#/network")
         row(page, "new").get_by_text("New road").wait_for()
@@ -664,7 +664,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         page.goto(visitor.address + "#/network")
         row(page, "new").wait_for()
     page.get_by_role("alert").get_by_text("The service has not answered since").wait_for()
-    assert row(page, "new").is_visible()  # what was known stays, and is said to be old
+    assert row(page, "new").is_visible()  # known forecasts stay, marked as stale
     with running_service(url, tmp_path, port=service.port, **settings) as service:
         page.locator(".stale-bar").wait_for(state="hidden")
         page.locator(".live", has_text="Live").wait_for()

@@ -46,7 +46,7 @@ class Town:
         return self.city.grid.start(self.city.first_slot + i).isoformat()
 
     def of_both(self, path: str) -> tuple[Any, Any]:
-        """Ask both services the same at the same time."""
+        """Send the same request to both services at once."""
         with ThreadPoolExecutor(2) as pool:
             one, other = pool.map(lambda of: self.ask(of, "GET", path), (0, 1))
         return one, other
@@ -62,9 +62,9 @@ class Town:
         return shown
 
     def agreed(self, link_id: str, version: int) -> tuple[Any, Any] | None:
-        """Give what both services say of a link, once both say the same and speak of a version."""
+        """Return the forecast of a link once both services return the same one, of a version."""
         one, other = self.of_both(f"/v1/links/{link_id}/forecast?horizon=4")
-        versions = {said["model_version"] for said in one["forecasts"]}
+        versions = {result["model_version"] for result in one["forecasts"]}
         return (one, other) if one == other and versions == {version} else None
 
     def versions(self, of: int) -> list[int | None]:
@@ -96,8 +96,8 @@ class Reader:
             for link_id in self.town.ids:
                 try:
                     status, answer = self.town.services[self.of].ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
-                    said = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
-                    if status != 200 or said != {("KR", None)}:
+                    forecasts = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
+                    if status != 200 or forecasts != {("KR", None)}:
                         self.wrong.append((status, answer))
                 except OSError as problem:
                     self.wrong.append(problem)
@@ -153,14 +153,14 @@ def test_replicas_are_one_service(new_database, tmp_path):
             for version in (1, 2, 1):
                 for link_id in town.ids:
                     town.ask(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
-                for link_id in town.ids:  # at first nobody has issued this version's forecasts
+                for link_id in town.ids:  # at first no forecasts of this version are issued
                     wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
                 town.post(version % 2)
                 seen = reader.answers
                 wait_for(lambda seen=seen: reader.answers > seen + 5)
         assert reader.wrong == []
 
-        # Every forecast was issued once, whoever was asked, and whole.
+        # Every forecast was issued once and completely by one of the services.
         issued = (
             "SELECT count(*), count(DISTINCT horizon), count(DISTINCT issued_at) FROM forecasts "
             "GROUP BY link_key, slot_start - 900 * horizon, model_version"
@@ -189,7 +189,7 @@ def test_replicas_are_one_service(new_database, tmp_path):
         [(name,)] = town.rows(holder)
         assert f":{leader.pid}:" not in name
 
-        # What is in memory is served on while the store is away; nothing unseen is activated.
+        # What is in memory is still served while the store is unreachable; only known artifacts are activated.
         served = town.versions(0)
         assert town.versions(1) == served
         server.process.kill()
@@ -197,7 +197,7 @@ def test_replicas_are_one_service(new_database, tmp_path):
         town.post(0)
         for link_id, version in zip(town.ids, served, strict=True):
             one, _ = wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
-            assert {(said["method"], said["degraded_reason"]) for said in one["forecasts"]} == {("KR", None)}
+            assert {(result["method"], result["degraded_reason"]) for result in one["forecasts"]} == {("KR", None)}
         status, refused = services[1].ask("POST", f"/v1/admin/links/{town.ids[0]}/models/2/activate")
         assert status == 409
         assert f"the model store {store} is out of reach" in refused["detail"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.support.databases import SPENT, create_database
+from tests.support.databases import UNUSED_DATABASES, create_database
 from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
 from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def city() -> City:
-    """Three roads so restless that their last hours say more than the calendar."""
+    """Return a city whose recent counts are more informative than the profile."""
     quiet, rng = sample_city(links=3, days=DAYS, seed=3), np.random.default_rng(3)
     n = len(next(iter(quiet.counts.values())))
     day = 100 + 40 * np.sin(np.arange(n) / SLOTS * 2 * np.pi)
@@ -65,7 +65,7 @@ def place(postgresql: Callable[[str], str], tmp_path_factory: pytest.TempPathFac
     with running_service(url, folder) as service:
         put_city(service, city)
         yield Place(service, url, folder)
-    SPENT.append(name)
+    UNUSED_DATABASES.append(name)
 
 
 def put_city(service: Service, city: City) -> None:
@@ -111,13 +111,13 @@ class Asking:
         while not self.over.is_set():
             for link_id in self.link_ids:
                 try:
-                    status, said = self.service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
+                    status, answer = self.service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
                 except Exception as problem:
                     self.wrong.append(repr(problem))
                     continue
                 self.answers += 1
-                if status != 200 or len({(f["model_version"], f["issued_at"]) for f in said["forecasts"]}) != 1:
-                    self.wrong.append((status, said))
+                if status != 200 or len({(f["model_version"], f["issued_at"]) for f in answer["forecasts"]}) != 1:
+                    self.wrong.append((status, answer))
                 self.over.wait(0.03)  # a stream, not a flood: what trains needs the cores, too
 
     def __enter__(self) -> "Asking":
@@ -137,7 +137,7 @@ class Listening:
     """Keeps the events of a service until the first activation."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.heard, self.ready = service, [], threading.Event()
+        self.service, self.received, self.ready = service, [], threading.Event()
         self.thread = threading.Thread(target=self.listen, daemon=True)
         self.thread.start()
         assert self.ready.wait(WAIT_SECONDS)
@@ -150,14 +150,14 @@ class Listening:
                 if line.startswith("event: "):
                     name = line[7:]
                 elif line.startswith("data: "):
-                    self.heard.append((name, json.loads(line[6:])))
+                    self.received.append((name, json.loads(line[6:])))
                     self.ready.set()
                     if name == "activation":
                         return
 
     def events(self) -> list[tuple[str, dict]]:
         self.thread.join(timeout=WAIT_SECONDS)
-        return self.heard
+        return self.received
 
 
 def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, city):
@@ -173,11 +173,11 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, ci
         states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
         assert states[-1] == "succeeded"
         assert "running" in states
-        heard = listening.events()
-        assert heard[0][0] == "ready"
-        assert ("forecast", ids[0]) in [(name, data.get("link_id")) for name, data in heard]
-        assert heard[-1][0] == "activation"
-        assert heard[-1][1]["link_id"] in ids
+        events = listening.events()
+        assert events[0][0] == "ready"
+        assert ("forecast", ids[0]) in [(name, data.get("link_id")) for name, data in events]
+        assert events[-1][0] == "activation"
+        assert events[-1][1]["link_id"] in ids
 
         first = service.ask("GET", path)[1]
         assert {link["outcome"] for link in first["links"]} == {"activated"}
@@ -251,7 +251,7 @@ def command_of(process: int) -> bytes:
 
 
 def kill_while_it_trains(service: Service, how: signal.Signals) -> None:
-    """End a service with a worker once processes train, and wait until nothing of it is left."""
+    """Stop a service with a worker while it trains, and wait until all its processes have ended."""
     with service.stream("/v1/events"):  # which must not hold the service up
         left = wait_for(lambda: training_processes(service.process.pid))
         service.process.send_signal(how)
@@ -320,8 +320,8 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     assert after["state"] == "succeeded"
     assert {link["outcome"] for link in after["links"]} == {"activated"}
     for link_id in ids:
-        said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
-        assert {one["method"] for one in said} == {"NETWORK"}
+        answer = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
+        assert {one["method"] for one in answer} == {"NETWORK"}
     assert len(list((models / ".networks").iterdir())) == 1
     # None was trained and registered twice.
     new = {path.relative_to(models).as_posix() for path in models.glob("[!.]*/*")} - kept

@@ -46,13 +46,13 @@ def test_a_feed_that_fell_silent_weeks_ago_is_forecast_from_now_on(database_url,
             service.ask("GET", "/v1/links/A/forecast?horizon=4&explain=true")[1]["forecasts"],
         ]
         after = slot_of(datetime.now(UTC))
-        for said in answers:
-            first = datetime.fromisoformat(said[0]["slot_start"])
+        for result in answers:
+            first = datetime.fromisoformat(result[0]["slot_start"])
             assert before <= first <= after
-            assert [datetime.fromisoformat(one["slot_start"]) for one in said] == [first + h * SLOT for h in range(4)]
-            assert {one["method"] for one in said} == {"profile"}
-            assert {one["degraded_reason"] for one in said} == {"no count has come for more than 90 minutes"}
-            assert {datetime.fromisoformat(one["as_of_slot"]) for one in said} == {newest}
+            assert [datetime.fromisoformat(one["slot_start"]) for one in result] == [first + h * SLOT for h in range(4)]
+            assert {one["method"] for one in result} == {"profile"}
+            assert {one["degraded_reason"] for one in result} == {"no count has come for more than 90 minutes"}
+            assert {datetime.fromisoformat(one["as_of_slot"]) for one in result} == {newest}
         stored = service.ask("GET", "/v1/links/A/forecasts")[1]["forecasts"]
         assert max(datetime.fromisoformat(one["slot_start"]) for one in stored) == newest + 4 * SLOT
 

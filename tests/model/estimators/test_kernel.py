@@ -81,7 +81,7 @@ class TestBarred:
         ExcludedRows(positions, positions, 3).mask(ranks, 0)
         np.testing.assert_array_equal(np.isinf(ranks), np.abs(positions[:, None] - positions) <= 3)
 
-    def test_tells_who_is_left_without_a_neighbour(self):
+    def test_finds_queries_without_neighbours(self):
         assert own_rows(5, 2).without_neighbors().tolist() == [False, False, True, False, False]
 
 

@@ -17,15 +17,15 @@ def memory(points, missed, n_neighbors=50):
 def test_a_plane_is_found_at_its_height():
     points = RNG.standard_normal((2000, 3))
     plane = points @ np.array([0.5, -1.0, 0.2]) + 0.3
-    said = memory(points, np.column_stack([plane, 2 * plane])).estimate(points[:40])
-    assert said[:, 0] == pytest.approx(plane[:40], abs=0.12)
-    assert said[:, 1] == pytest.approx(2 * plane[:40], abs=0.24)
+    estimates = memory(points, np.column_stack([plane, 2 * plane])).estimate(points[:40])
+    assert estimates[:, 0] == pytest.approx(plane[:40], abs=0.12)
+    assert estimates[:, 1] == pytest.approx(2 * plane[:40], abs=0.24)
 
 
 def test_noise_alone_averages_to_little():
     points = RNG.standard_normal((3000, 2))
-    said = memory(points, RNG.standard_normal((3000, 1)), n_neighbors=1000).estimate(RNG.standard_normal((30, 2)))
-    assert np.abs(said).mean() < 0.15
+    estimates = memory(points, RNG.standard_normal((3000, 1)), n_neighbors=1000).estimate(RNG.standard_normal((30, 2)))
+    assert np.abs(estimates).mean() < 0.15
 
 
 def test_what_is_not_known_counts_for_nothing():
@@ -35,15 +35,15 @@ def test_what_is_not_known_counts_for_nothing():
     assert memory(points, missed).estimate(points[:5]) == pytest.approx(np.ones((5, 2)), abs=0.01)
 
 
-def test_fewer_moments_than_neighbours_and_none_at_all():
+def test_fewer_rows_than_neighbours_and_none_at_all():
     points = RNG.standard_normal((7, 2))
     assert memory(points, np.full((7, 1), 0.5)).estimate(points) == pytest.approx(np.full((7, 1), 0.5), abs=0.01)
     assert memory(np.empty((0, 2)), np.empty((0, 3))).estimate(points).tolist() == np.zeros((7, 3)).tolist()
 
 
-def test_moments_all_alike_give_their_mean():
-    said = memory(np.ones((30, 2)), np.arange(30.0)[:, None], n_neighbors=30).estimate(np.ones((1, 2)))
-    assert said[0, 0] == pytest.approx(14.5, abs=0.1)
+def test_equal_rows_give_their_mean():
+    estimates = memory(np.ones((30, 2)), np.arange(30.0)[:, None], n_neighbors=30).estimate(np.ones((1, 2)))
+    assert estimates[0, 0] == pytest.approx(14.5, abs=0.1)
 
 
 def test_neighbours_come_nearest_first_with_weights_that_sum_to_one():

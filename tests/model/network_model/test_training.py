@@ -10,11 +10,11 @@ from model.network_model.days import NetworkDays, counts_from
 from model.network_model.network import context_source
 from model.network_model.plan import NetworkPlan
 from model.network_model.training import refresh_network, train_network
-from tests.support.networks import QUICK, made_up_network
+from tests.support.networks import QUICK, synthetic_network
 
 pytestmark = pytest.mark.journey
 
-SERIES = made_up_network(days=20)
+SERIES = synthetic_network(days=20)
 SMALL = replace(QUICK, metric_rows=100, network_rows=300, max_iter=1, horizons=1)  # where it matters little how well
 
 
@@ -31,14 +31,14 @@ def errors(expected, series, first):
 def test_the_base_is_ahead_of_the_profile_at_every_horizon(result):
     held_out = result.held_out
     assert held_out.first == 16 * 24
-    base, usual = (
+    base, profile_counts = (
         errors(expected, SERIES, held_out.first).mean(axis=0) for expected in (held_out.base, held_out.profile)
     )
-    assert base[0] < 0.97 * usual[0]
-    assert (base <= 1.005 * usual).all()
+    assert base[0] < 0.97 * profile_counts[0]
+    assert (base <= 1.005 * profile_counts).all()
 
 
-def test_memories_are_asked_only_where_they_help(result):
+def test_memories_are_used_only_where_they_help(result):
     held_out = result.held_out
     network, base = (errors(expected, SERIES, held_out.first)[:, 0] for expected in (held_out.network, held_out.base))
     assert (network <= base * 1.005).all()
@@ -46,7 +46,7 @@ def test_memories_are_asked_only_where_they_help(result):
     assert np.array_equal(held_out.network[unused], held_out.base[unused])
 
 
-def test_held_out_counts_have_no_part_in_what_is_said_of_them(monkeypatch):
+def test_held_out_counts_do_not_influence_their_forecasts(monkeypatch):
     monkeypatch.setattr(training, "MIN_ALONE_GAIN", np.inf)
     monkeypatch.setattr(training, "BASE_SHARES", (1.0,))
     plan = replace(
@@ -106,7 +106,7 @@ def test_too_short_a_span_is_refused():
 
 
 def three_links(**silent):
-    """Three links, of which the slots of some are without counts."""
+    """Return three links, some without counts in some slots."""
     counts = SERIES.counts[:3].copy()
     for place, slots in silent.items():
         counts[int(place[1:]), slots] = np.nan
@@ -148,7 +148,7 @@ def test_a_network_of_one_link():
 
 
 def test_fresh_counts_join_and_old_ones_leave_without_learning(result):
-    longer = made_up_network(days=22)
+    longer = synthetic_network(days=22)
     models = dict(zip(SERIES.link_ids, result.models, strict=True))
     plan = replace(QUICK, memory_days=8)
     network, fresh = refresh_network(longer, result.network, models, plan)
@@ -162,7 +162,7 @@ def test_fresh_counts_join_and_old_ones_leave_without_learning(result):
 
 
 def test_a_new_link_joins_at_once(result):
-    more = made_up_network(links=10, days=20)
+    more = synthetic_network(links=10, days=20)
     counts = more.counts.copy()
     counts[9, : 18 * 24] = np.nan
     models = dict(zip(SERIES.link_ids, result.models, strict=True))
@@ -171,7 +171,7 @@ def test_a_new_link_joins_at_once(result):
 
 
 def test_forecasts_of_new_slots_are_good(result):
-    longer = made_up_network(days=20)
+    longer = synthetic_network(days=20)
     source = context_source(result.network, longer.counts, longer.calendar, np.arange(9), None)
     rows = np.arange(19 * 24, 19 * 24 + 20)
     found = [source.rows(rows, horizon) for horizon in (1, 2, 3, 4)]
