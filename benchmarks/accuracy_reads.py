@@ -55,7 +55,7 @@ def wait_until_idle(service: Running) -> None:
 def time_request(connection: Connection, path: str) -> float:
     """Return the milliseconds that one request takes."""
     began = time.perf_counter()
-    status, body = connection.ask(request("GET", path, KEY))
+    status, body = connection.send(request("GET", path, KEY))
     if status != 200:
         raise RuntimeError(f"{path}: {status}: {body[:200]!r}")
     return 1000 * (time.perf_counter() - began)

@@ -84,7 +84,7 @@ def _served(city: FaultCity, feed: CountFeed) -> dict[Place, list[int]]:
         page = f"/v1/links/{link}/counts?from={slot_name(0)}&to={slot_name(feed.slots)}&limit=10000"
         cursor: str | None = ""
         while cursor is not None:
-            status, body = city.ask("GET", page + (f"&cursor={cursor}" if cursor else ""))
+            status, body = city.request("GET", page + (f"&cursor={cursor}" if cursor else ""))
             if status != 200:
                 raise RuntimeError(f"GET {page}: {status} {body}")
             for one in body["counts"]:

@@ -91,7 +91,7 @@ class FaultCity:
         """Query the database itself, after waiting for it if it is restarting."""
         return query_rows(self.url, question, *given)
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Send one request to the service; status 0 means no response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -116,7 +116,7 @@ class FaultCity:
 
     def ready(self) -> bool:
         """Return whether both serving processes run and the service is ready."""
-        return len(self.serving()) == 2 and self.ask("GET", "/readyz")[0] == 200
+        return len(self.serving()) == 2 and self.request("GET", "/readyz")[0] == 200
 
     def open_runs(self) -> int:
         """Return the number of runs that have not ended."""
@@ -142,18 +142,18 @@ def fault_city(
             trained = [*swapped, *activating]
             counts = sample_city(links=len(trained), days=DAYS, seed=11)
             for link in [*feeds, *trained]:
-                _require_status(201, city.ask("PUT", f"/v1/links/{link}", {"zone": counts.zone}))
+                _require_status(201, city.request("PUT", f"/v1/links/{link}", {"zone": counts.zone}))
             rows = [
                 {"link_id": link, "slot_start": counts.grid.start(counts.first_slot + i).isoformat(), "count": int(n)}
                 for link, series in zip(trained, counts.counts.values(), strict=True)
                 for i, n in enumerate(series)
                 if n == n
             ]
-            _require_status(200, city.ask("POST", "/v1/counts", {"counts": rows}))
+            _require_status(200, city.request("POST", "/v1/counts", {"counts": rows}))
             for n_neighbors in (4, 5):
                 body = QUICK | {"parameters": {**QUICK["parameters"], "n_neighbors": n_neighbors}}  # type: ignore[dict-item]
                 body |= {"links": trained, "activate": "always"}
-                _require_status(202, city.ask("POST", "/v1/admin/retrain", body))
+                _require_status(202, city.request("POST", "/v1/admin/retrain", body))
                 city.wait_for("two versions of each model", lambda: city.open_runs() == 0)
             yield city
         finally:

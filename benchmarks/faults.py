@@ -76,7 +76,7 @@ class Killer:
 
     def _in_a_request(self, target: str, where: str) -> bool:
         client: Client = self.swap if where == SWAP else self.rng.choice(self.feeds)
-        self.city.wait_for("the service", lambda: self.city.ask("GET", "/readyz")[0] == 200)
+        self.city.wait_for("the service", lambda: self.city.request("GET", "/readyz")[0] == 200)
         backends = self._backends() if target == BACKEND else []
         until = time.monotonic() + LAND_SECONDS
         while time.monotonic() < until:

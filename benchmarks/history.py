@@ -175,7 +175,7 @@ def time_requests(small: Loaded, large: Loaded, hours: int, seconds: float, fold
         connections = [stack.enter_context(closing(Connection("127.0.0.1", service.port))) for service in services]
 
         def send(connection: Connection, message: bytes) -> None:
-            status, body = connection.ask(message)
+            status, body = connection.send(message)
             if status != 200:
                 raise RuntimeError(f"{message!r}: {status}: {body[:200]!r}")
 

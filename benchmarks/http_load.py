@@ -24,7 +24,7 @@ class Connection:
         self._socket = socket.create_connection((self.host, self.port), timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, request: bytes) -> tuple[int, bytes]:
+    def send(self, request: bytes) -> tuple[int, bytes]:
         """Send a request and return status and body."""
         self._socket.sendall(request)
         received = bytearray()
@@ -64,7 +64,7 @@ def throughput(host: str, port: int, requests: Sequence[bytes], seconds: float, 
         connection = Connection(host, port)
         n = i
         while time.perf_counter() < until:
-            status, body = connection.ask(requests[n % len(requests)])
+            status, body = connection.send(requests[n % len(requests)])
             if status != 200:
                 problems.append(f"{status}: {body[:200]!r}")
                 break

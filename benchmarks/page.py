@@ -85,7 +85,7 @@ def put_on_the_map(service: Running, city: ModelCity) -> None:
         feature["id"] = feature["properties"]["link_id"] = link_id
         feature["properties"]["upstream"] = []
     body = json.dumps(drawn).encode()
-    status, answer = service.ask("POST", "/v1/links", body)
+    status, answer = service.request("POST", "/v1/links", body)
     if status != 200:
         raise RuntimeError(f"{status}: {answer[:300]!r}")
 
@@ -93,7 +93,7 @@ def put_on_the_map(service: Running, city: ModelCity) -> None:
 def post_slots(service: Running, city: ModelCity) -> None:
     """Post a few slots one by one."""
     for i in range(FORECAST_SLOTS):
-        status, answer = service.ask("POST", "/v1/counts", city.batch(len(city.link_ids), HISTORY_SLOTS + i, 1))
+        status, answer = service.request("POST", "/v1/counts", city.batch(len(city.link_ids), HISTORY_SLOTS + i, 1))
         if status != 200:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
 

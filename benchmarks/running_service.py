@@ -28,11 +28,11 @@ class Running:
     def __init__(self, pid: int, port: int) -> None:
         self.pid, self.port = pid, port
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send one request over a new connection."""
         connection = Connection("127.0.0.1", self.port)
         try:
-            return connection.ask(request(method, path, KEY, body))
+            return connection.send(request(method, path, KEY, body))
         finally:
             connection.close()
 
@@ -50,7 +50,7 @@ class Running:
     def wait_for_models(self, n: int) -> None:
         """Wait until its processes have loaded ``n`` models in total."""
         until = time.monotonic() + LOAD_SECONDS
-        while (loaded := sum(map(float, LOADED.findall(self.ask("GET", "/metrics")[1])))) < n:
+        while (loaded := sum(map(float, LOADED.findall(self.request("GET", "/metrics")[1])))) < n:
             if time.monotonic() > until:
                 raise RuntimeError(f"{loaded:.0f} of {n} models were loaded within {LOAD_SECONDS:.0f} s")
             time.sleep(0.5)
@@ -99,7 +99,7 @@ def _wait(service: Running, process: subprocess.Popen[bytes], path: str, log: Pa
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         try:
-            if service.ask("GET", path)[0] == 200:
+            if service.request("GET", path)[0] == 200:
                 return
         except OSError:
             pass

@@ -64,7 +64,7 @@ def network_latency(service: Running, links: int) -> dict[str, Any]:
     times = []
     for _ in range(11):
         started = time.perf_counter()
-        status, body = service.ask("GET", "/v1/forecasts")
+        status, body = service.request("GET", "/v1/forecasts")
         times.append(1000 * (time.perf_counter() - started))
         if status != 200 or body.count(b'"link_id"') != links:
             raise RuntimeError(f"{status}: {body[:200]!r}")
@@ -92,7 +92,7 @@ def _ingest_ratio(service: Running, engine: Engine, city: ModelCity, first: int,
     for begin in range(first, first + 2 * ROUNDS * SLOTS, 2 * SLOTS):
         body = city.batch(POSTING_LINKS, first=begin, n=SLOTS)
         started = time.perf_counter()
-        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        status, answer = connection.send(request("POST", "/v1/counts", KEY, body))
         ours.append(time.perf_counter() - started)
         report = json.loads(answer)
         if status != 200 or report["stored"] != POSTING_LINKS * SLOTS or report["forecasts_issued"] != issued:
@@ -110,7 +110,7 @@ def post_a_slot(service: Running, city: ModelCity) -> dict[str, Any]:
     for i in range(ROUNDS):
         body = city.batch(len(city.link_ids), first=SLOTS + i, n=1)
         started = time.perf_counter()
-        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        status, answer = connection.send(request("POST", "/v1/counts", KEY, body))
         times.append(1000 * (time.perf_counter() - started))
         if status != 200 or json.loads(answer)["forecasts_issued"] != len(city.link_ids):
             raise RuntimeError(f"{status}: {answer[:300]!r}")
@@ -152,7 +152,7 @@ def loaded_memory(service: Running, city: ModelCity) -> dict[str, Any]:
             connections = [Connection("127.0.0.1", service.port) for _ in range(2)]
             for n, message in enumerate(requests[begin::8]):
                 for connection in connections:
-                    status, body = connection.ask(message)
+                    status, body = connection.send(message)
                     if status != 200 or b'"explanation":{' not in body:
                         raise RuntimeError(f"{n}: {status}: {body[:300]!r}")
             for connection in connections:
@@ -194,7 +194,7 @@ def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, A
             found["key_check"] = key_check(engine)
             with running(serve, settings, "/readyz", folder) as service:
                 found["network"] = network_latency(service, links)
-                size = len(service.ask("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
+                size = len(service.request("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
                 empty = ["uvicorn", "--factory", "benchmarks.empty_service:create_empty_app", "--no-access-log"]
                 with running(empty, settings | {BODY_BYTES: str(size)}, "/v1/empty", folder) as baseline:
                     found["forecast"] = forecast_ratio(service, baseline, city.link_ids[:100], seconds)

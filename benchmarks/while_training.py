@@ -37,7 +37,7 @@ def latencies(service: Running, link_ids: list[str], stop: threading.Event) -> l
     while not stop.is_set():
         for message in requests:
             started = time.perf_counter()
-            status, body = connection.ask(message)
+            status, body = connection.send(message)
             durations.append(time.perf_counter() - started)
             if status != 200:
                 raise RuntimeError(f"{status}: {body[:200]!r}")
@@ -62,11 +62,11 @@ def retrain(service: Running, link_ids: list[str]) -> tuple[float, list[float]]:
     started = time.perf_counter()
     try:
         body = json.dumps({"links": "all", "algorithm": "KR_SML", "activate": "always"}).encode()
-        status, answer = service.ask("POST", "/v1/admin/retrain", body)
+        status, answer = service.request("POST", "/v1/admin/retrain", body)
         if status != 202:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
         path = f"/v1/admin/retrain/{json.loads(answer)['run_id']}"
-        while (run := json.loads(service.ask("GET", path)[1]))["state"] in ("queued", "running"):
+        while (run := json.loads(service.request("GET", path)[1]))["state"] in ("queued", "running"):
             time.sleep(POLL_SECONDS)
         seconds = time.perf_counter() - started
         if run["state"] != "succeeded" or run["progress"]["done"] != len(link_ids):
@@ -99,7 +99,7 @@ def measure_while_training(links: int) -> dict[str, Any]:
         by_command = train_by_command(settings, folder)
         with running(["app", "serve"], settings, "/readyz", folder) as service:
             for link_id in link_ids:  # so that forecasts are computed before they are timed
-                service.ask("GET", f"/v1/links/{link_id}/forecast")
+                service.request("GET", f"/v1/links/{link_id}/forecast")
             idle = measure_idle(service, link_ids)
             over_rest, busy = retrain(service, link_ids)
     return {

@@ -72,9 +72,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     count = {"link_id": "A", "slot_start": slot.isoformat(), "count": 5}
     options = ("--workers", "2", "--no-worker")
     with running_service(f"sqlite:///{folder}/flowcast.db", folder, *options, FLOWCAST_CLOCK="wall") as service:
-        assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
-        assert service.ask("POST", "/v1/counts", {"counts": [count]})[0] == 200
-        assert service.ask("GET", "/v1/links/A/forecast")[0] == 200
+        assert service.request("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
+        assert service.request("POST", "/v1/counts", {"counts": [count]})[0] == 200
+        assert service.request("GET", "/v1/links/A/forecast")[0] == 200
 
         def all_counted() -> str | None:  # each process counts its answers half a second later at most
             values = service.metrics()

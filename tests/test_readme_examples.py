@@ -71,7 +71,7 @@ def post_slots(service: Service, city: City, first: int, last: int) -> None:
     for link_id, counts in city.counts.items():
         known = [(at, int(n)) for at, n in zip(starts, counts[first:last], strict=True) if not np.isnan(n)]
         batch = [{"link_id": link_id, "slot_start": at, "count": n} for at, n in known]
-        status, answer = service.ask("POST", "/v1/counts", {"counts": batch})
+        status, answer = service.request("POST", "/v1/counts", {"counts": batch})
         assert status == 200, answer
 
 
@@ -82,7 +82,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     url = f"sqlite:///{folder}/flowcast.db"
     city = sample_city(links=3, days=28)
     with running_service(url, folder, FLOWCAST_WEBHOOK_HOSTS="control.example.org") as running:
-        status, answer = running.ask("POST", "/v1/links", links_geojson(city))
+        status, answer = running.request("POST", "/v1/links", links_geojson(city))
         assert status in (200, 201), answer
         post_slots(running, city, FIRST_SLOT, TRAINED_SLOTS)
         small = ("--lags", "8", "--held-out-days", "4", "--days", "14", "--jobs", "1")

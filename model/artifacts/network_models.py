@@ -121,7 +121,7 @@ def read_network_model(artifact: Artifact, folder: Path) -> NetworkModel:
 class _CheckedNetwork(NamedTuple):
     """The state of a network's folder when it was last read, and the fault that was found, if any."""
 
-    version: int
+    state: int
     fault: str | None
 
 
@@ -138,15 +138,15 @@ def find_network(folder: Path, fingerprint: str) -> Network:
     """
     place = network_folder(folder, fingerprint)
     with _lock:
-        known = _networks.get(str(place)) if _is_sound(folder, place) else None
-        return _read_and_record(folder, place, fingerprint) if known is None else known
+        known = _networks.get(str(place)) if _is_current(folder, place) else None
+        return _read_network(folder, place, fingerprint) if known is None else known
 
 
 def check_network(folder: Path, fingerprint: str) -> None:
     """Raise DamagedArtifact if the network's artifact in ``folder`` is damaged; read it only after a change."""
     with _lock:
-        if not _is_sound(folder, folder):
-            _read_and_record(folder, folder, fingerprint)
+        if not _is_current(folder, folder):
+            _read_network(folder, folder, fingerprint)
 
 
 def folder_state(folder: Path) -> int | None:
@@ -166,26 +166,26 @@ def network_of(folder: Path) -> str | None:
     return str(contents.get("network")) if named else None
 
 
-def _is_sound(folder: Path, place: Path) -> bool:
+def _is_current(folder: Path, place: Path) -> bool:
     checked = _checked.get(str(place))
-    if checked is None or checked.version != folder_state(place):
+    if checked is None or checked.state != folder_state(place):
         return False
     if checked.fault is not None:  # not read again, because hundreds of links may refer to it
         raise DamagedArtifact(folder, checked.fault)
     return True
 
 
-def _read_and_record(folder: Path, place: Path, fingerprint: str) -> Network:
-    version = folder_state(place)  # before reading, so that a change during the read is noticed next time
+def _read_network(folder: Path, place: Path, fingerprint: str) -> Network:
+    state = folder_state(place)  # before reading, so that a change during the read is noticed next time
     try:
         network = load_network(place, fingerprint=fingerprint)
     except DamagedArtifact as damage:
         fault = f"its network {fingerprint[:12]}… is damaged: {damage.reason}"
-        if version is not None:
-            _checked[str(place)] = _CheckedNetwork(version, fault)
+        if state is not None:
+            _checked[str(place)] = _CheckedNetwork(state, fault)
         raise DamagedArtifact(folder, fault) from None
-    if version is not None:
-        _checked[str(place)] = _CheckedNetwork(version, None)
+    if state is not None:
+        _checked[str(place)] = _CheckedNetwork(state, None)
     _networks[str(place)] = network
     return network
 

@@ -227,7 +227,7 @@ class _TrainingData:
         references: Mapping[str, ReferenceModel],
         forecasts: Mapping[str, Array],
     ) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, rivals, plain KR, profile, last week and others' forecasts on the same held-out slots.
+        """Measure candidate, references, plain KR, profile, last week and others' forecasts on the same held-out slots.
 
         A slot is scored if it has a count and every method has a forecast for it. The measures count
         the slots that were left out.

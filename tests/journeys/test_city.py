@@ -31,7 +31,7 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
     first = {link_id: counts[:cut] for link_id, counts in city.counts.items()}
     write_csv(City(**{**city.__dict__, "counts": first}), history)
     with running_service(database_url, tmp_path) as service:
-        assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+        assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
         train = (
             "train",
             history,
@@ -59,17 +59,17 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
                 if not math.isnan(counts[i])
             ]
             for link_id in city.counts:
-                status, answer = service.ask("GET", f"/v1/links/{link_id}/forecast")
+                status, answer = service.request("GET", f"/v1/links/{link_id}/forecast")
                 assert status == 200
                 result[link_id].append(answer["forecasts"][0])
             if rows:
-                assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
+                assert service.request("POST", "/v1/counts", {"counts": rows})[0] == 200
         for link_id, counts in city.counts.items():
             pairs = compare(city, result[link_id], counts)
             assert len(pairs) > 0.8 * POSTED
             errors = np.array([expected - came for expected, came in pairs])
             actual = np.array([came for _, came in pairs])
-            _, accuracy = service.ask("GET", f"/v1/links/{link_id}/accuracy?window=24h")
+            _, accuracy = service.request("GET", f"/v1/links/{link_id}/accuracy?window=24h")
             assert accuracy["n_used"] == len(pairs)
             assert accuracy["rmse"] == pytest.approx(math.sqrt(np.mean(errors**2)), abs=1e-9)
             floor = actual >= 1
@@ -77,7 +77,7 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
             assert accuracy["bias"] == pytest.approx(errors.mean(), abs=1e-9)
             assert list(accuracy)[:2] == ["rmse", "mare"]
             assert {one["method"] for one in result[link_id]} >= {"KR_SML"}
-        _, network = service.ask("GET", "/v1/accuracy?window=24h")
+        _, network = service.request("GET", "/v1/accuracy?window=24h")
         assert len(network["links"]) == LINKS
         assert json.dumps(network).find("NaN") < 0
 

@@ -53,7 +53,9 @@ class Runs:
     def __init__(self, engine: Engine, folder: Path, link_ids: list[str]) -> None:
         self.engine, self.folder, self.link_ids = engine, folder, link_ids
 
-    def ask(self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never") -> int:
+    def request(
+        self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never"
+    ) -> int:
         with writing(self.engine) as session:
             asked = list(links_by_id(session, self.link_ids[:links]).values())
             return request_run(session, asked, algorithm, parameters, activate=activate, requested_by="a test")[0].id
@@ -168,7 +170,7 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
 def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
     """Use one cluster for several runs, because each of its processes takes seconds to start."""
     # A scheduler that is away is waited for.
-    run_id = runs.ask("KR_SML", MINUTES)
+    run_id = runs.request("KR_SML", MINUTES)
     with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
         waits = runs.when(run_id, lambda run: run.detail is not None)
         assert waits.state == "running"
@@ -194,7 +196,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
 
     # A scheduler that is lost in the middle is done without.
     with working(runs, dask_scheduler=cluster.address):
-        run_id = runs.ask("KR_SML", SLOW)
+        run_id = runs.request("KR_SML", SLOW)
         runs.when(run_id, lambda run: run.progress.training > 0)
         cluster.scheduler.kill()
         ended = runs.ended(run_id)
@@ -207,7 +209,7 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
     """Kill the only Dask worker while it trains a link: another one trains it."""
     executing: dict[str, int] = {}
     while not executing:  # on a busy machine a run may be over before anything was seen of it
-        run_id = runs.ask("KR_SML", SLOW, links=1)
+        run_id = runs.request("KR_SML", SLOW, links=1)
         wait_until(
             lambda run_id=run_id: executing.update(inside.executing()) or executing or runs.is_over(run_id),
             seconds=TRAINING_SECONDS,
@@ -221,7 +223,7 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
 
 def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
     """Kill one Dask worker after another during the same link, which makes the link fail."""
-    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    run_id = runs.request("KR_SML", MINUTES, links=1)
     keys = set()
     for _ in range(FAILURES + 1):
         [(key, process)] = wait_until(inside.executing).items()
@@ -237,7 +239,7 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
 
 def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
     """Cancel a run and assert that the Dask worker is idle and running."""
-    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    run_id = runs.request("KR_SML", MINUTES, links=1)
     wait_until(inside.executing)
     runs.cancel(run_id)
     assert runs.ended(run_id).state == "cancelled"
@@ -251,13 +253,13 @@ def train_the_same_on_the_cluster_as_here(runs: Runs, cluster: DaskCluster) -> N
     given: dict[str, Any] = {"database_url": runs.engine.url.render_as_string(), "model_store": models}
     here = Worker(runs.engine, Settings(**given, retrain_jobs=1))
     there = Worker(runs.engine, Settings(**given, retrain_jobs=1, dask_scheduler=cluster.address, dask_away="wait"))
-    active = runs.ask("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
+    active = runs.request("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
     assert here.work_once()
     assert runs.shown(active).state == "succeeded"
     for algorithm, parameters in (("KR_SML", QUICK | {"lags": 12}), ("NETWORK", QUICK)):
         found = []
         for worker in (here, there):
-            run_id = runs.ask(algorithm, parameters)
+            run_id = runs.request(algorithm, parameters)
             assert worker.work_once()
             found.append(runs.shown(run_id))
         ours, theirs = found

@@ -14,7 +14,7 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
 
         def post(first: int) -> int:
             counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(first, first + 96)]
-            status, body, headers = service.ask_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
+            status, body, headers = service.request_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
             if status == 200:
                 acknowledged.update({slot_start(i): i for i in range(first, first + 96)})
             else:
@@ -22,9 +22,9 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
                 assert headers["Retry-After"]
             return status
 
-        service.ask("PUT", "/v1/links/A", {"zone": "UTC"})
+        service.request("PUT", "/v1/links/A", {"zone": "UTC"})
         assert post(0) == 200
-        assert service.ask("GET", "/v1/links/A/forecast")[1]["stale"] is False
+        assert service.request("GET", "/v1/links/A/forecast")[1]["stale"] is False
         # As large as a file may be from now on: what a process without privileges can have for a full disk.
         _, most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
         room = max(path.stat().st_size for path in tmp_path.glob("flowcast.db*")) + 20_000
@@ -33,7 +33,7 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
         assert 503 in answers
 
         def is_fresh_or_stale() -> bool:  # up to date, or marked as stale where the newer one could not be stored
-            status, body = service.ask("GET", "/v1/links/A/forecast")
+            status, body = service.request("GET", "/v1/links/A/forecast")
             assert status == 200
             return bool(body["stale"] or body["forecasts"][0]["as_of_slot"] == max(acknowledged))
 
@@ -43,4 +43,4 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
         assert [post(96 * day) for day in range(10)] == [200] * 10
         assert service.counts("A") == acknowledged
         assert len(acknowledged) == 960
-        assert service.ask("GET", "/v1/links/A/forecast")[1]["stale"] is False
+        assert service.request("GET", "/v1/links/A/forecast")[1]["stale"] is False

@@ -125,7 +125,7 @@ def test_a_stream_of_events_that_is_not_read_is_closed(service):
 
     Lists of links fill most of it, for each takes less work than as much in events.
     """
-    service.ask("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
+    service.request("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
     with connect(service, buffer=4096) as reader:
         for path in (*[b"/v1/links?limit=1000"] * 12, b"/v1/events"):
             reader.sendall(b"GET " + path + b" HTTP/1.1\r\n" + CREDENTIALS + b"\r\n")
@@ -137,11 +137,11 @@ def test_a_stream_of_events_that_is_not_read_is_closed(service):
             slot, wait = divmod(next(looks), 8)
             if not wait:
                 counts = [{"link_id": link_id, "slot_start": slot_start(slot), "count": 5} for link_id in LINKS]
-                assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+                assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
             return bool(logged(service, "an answer that is not read"))
 
         wait_until(is_cut_off, seconds=2 * WAIT_SECONDS)
-    assert service.ask("GET", "/livez")[0] == 200
+    assert service.request("GET", "/livez")[0] == 200
 
 
 class TestHeads:
@@ -209,13 +209,13 @@ class TestHeads:
 
     @pytest.mark.parametrize("path", ["/v1/links/..%2fadmin%2fkeys", "/v1/links/%2e%2e/admin/keys", "/v1//admin/keys"])
     def test_no_way_of_writing_a_path_leads_elsewhere(self, service, path):
-        assert service.ask("GET", path)[0] == 404
+        assert service.request("GET", path)[0] == 404
 
     @pytest.mark.parametrize(
         "path", ["/v1/links/A%0d%0aSet-Cookie:%20a", "/v1/links/%zz", "/v1/links/a%0a", "/v1/links/%ff"]
     )
     def test_paths_that_are_no_ids_are_refused(self, service, path):
-        assert service.ask("GET", path)[0] == 422
+        assert service.request("GET", path)[0] == 422
 
     def test_an_upgrade_is_not_made(self, service):
         client = connect(service)
@@ -241,7 +241,7 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
 
     def all_are_cut_off() -> bool:
         nonlocal served
-        assert service.ask("GET", "/v1/links?limit=1")[0] == 200
+        assert service.request("GET", "/v1/links?limit=1")[0] == 200
         served += 1
         for client in list(waiting):
             client.setblocking(False)

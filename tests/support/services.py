@@ -53,12 +53,12 @@ class Service:
         self.process, self.port, self.log = process, port, log
         self.url = f"http://127.0.0.1:{port}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request with the admin key; return the status and the body."""
-        status, response, _ = self.ask_as(ADMIN_KEY, method, path, body)
+        status, response, _ = self.request_as(ADMIN_KEY, method, path, body)
         return status, response
 
-    def ask_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
+    def request_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
         """Send a request with a key; return the status, the body and the headers."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"X-API-Key": key, "Content-Type": "application/json"}
@@ -72,7 +72,7 @@ class Service:
     def counts(self, link_id: str) -> dict[str, int]:
         """Return the stored counts of a link by slot, of the ten days from 1 September 2025."""
         path = f"/v1/links/{link_id}/counts?from={slot_start(0)}&to={slot_start(960)}&limit=10000"
-        found = self.ask("GET", path)[1]["counts"]
+        found = self.request("GET", path)[1]["counts"]
         return {count["slot_start"]: count["count"] for count in found if count["count"] is not None}
 
     def metrics(self) -> str:
@@ -147,7 +147,7 @@ def running_service(
     def is_ready() -> bool:
         assert process.poll() is None, log.read_text()
         with suppress(OSError):
-            return service.ask("GET", "/readyz")[0] == 200
+            return service.request("GET", "/readyz")[0] == 200
         return False
 
     try:

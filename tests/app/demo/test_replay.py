@@ -304,7 +304,7 @@ class TestDemoOfAServiceThatRuns:
             where = ("--service", service.url, "--data", str(tmp_path / "demo"))
             done = command("--speed", "600", "--seconds", "1", *where)
             assert done.exit_code == 0, done.stderr
-            _, answer, _ = service.ask_as(self.key, "GET", "/v1/links/Ba/forecast")
+            _, answer, _ = service.request_as(self.key, "GET", "/v1/links/Ba/forecast")
             assert answer["forecasts"][0]["method"] == "KR_SML"
         assert next_slot(engine, city) > before
         engine.dispose()
