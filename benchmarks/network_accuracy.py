@@ -140,7 +140,7 @@ def forecast_test_slots(trial: Trial, result: NetworkResult, *, corrected: bool 
 
 def refreshed_nightly(trial: Trial, result: NetworkResult) -> Array:
     """Forecast the test slots one ahead, each day with profiles learnt from the days before it, (n_links, n_slots)."""
-    days = NetworkDays(trial.whole, trial.plan, lambda *_: None)
+    days = NetworkDays(trial.whole, trial.plan)
     out = np.full((len(trial.whole.link_ids), len(trial.slots)), np.nan)
     for day in range(trial.train_days, trial.whole.days):
         slots = days.slots_of(day)
@@ -171,7 +171,7 @@ class Rows:
 
 def training_rows(trial: Trial) -> Rows:
     """Return the rows of the training days, each day with the profiles that training uses for it."""
-    days = NetworkDays(trial.training, trial.plan, lambda *_: None)
+    days = NetworkDays(trial.training, trial.plan)
     parts = []
     for day in range(days.first_day, trial.training.days):
         parts.append(_rows_of_day(days, day, day >= days.held_out_start))
@@ -180,7 +180,7 @@ def training_rows(trial: Trial) -> Rows:
 
 def evaluation_rows(trial: Trial) -> Rows:
     """Return the rows of the test days, with the profiles as of the training days."""
-    days = NetworkDays(trial.whole, trial.plan, lambda *_: None)
+    days = NetworkDays(trial.whole, trial.plan)
     profile = days.profile(trial.train_days)
     return _joined([_rows_with(days, profile, trial.slots, held_out=False)])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.artifacts.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
 from model.artifacts.manifest import INVALID_PARTS
-from model.artifacts.network_models import LINK_KIND, read_network_model
+from model.artifacts.network_models import LINK_KIND, check_shape, read_network_model
 from model.estimators.fixed_point import FixedPoint
 from model.estimators.kernel import Neighborhood
 from model.link_model.intervals import Bands
@@ -84,16 +84,11 @@ def _check_model(model: TrainedModel) -> None:
     n, horizons = len(model.positions), len(model.level_shares)
     bands = model.bands
     assert bands is not None
-    shapes = {
-        "components": (model.components.shape, (model.rank, len(model.window))),
-        "memory": (model.memory.steps.shape, (n, model.rank)),
-        "continuations": (model.continuations.steps.shape, (n, horizons)),
-        "bands": (bands.below.shape, bands.above.shape),
-        "band_edges": (bands.edges.shape, (horizons, bands.below.shape[1] - 1)),
-    }
-    for name, (is_, should_be) in shapes.items():
-        if is_ != should_be:
-            raise ValueError(f"{name} has shape {is_}; it must be {should_be}")
+    check_shape("components", model.components.shape, (model.rank, len(model.window)))
+    check_shape("memory", model.memory.steps.shape, (n, model.rank))
+    check_shape("continuations", model.continuations.steps.shape, (n, horizons))
+    check_shape("bands", bands.below.shape, bands.above.shape)
+    check_shape("band_edges", bands.edges.shape, (horizons, bands.below.shape[1] - 1))
     numbers = (model.center, model.scale, model.neighborhood.bandwidth, bands.level)
     if not all(isfinite(value) for value in numbers) or min(model.scale, model.neighborhood.bandwidth) <= 0.0:
         raise ValueError("center, scale, bandwidth and level must be finite, scale and bandwidth above 0")

@@ -108,13 +108,13 @@ def read_network_model(artifact: Artifact, folder: Path) -> NetworkModel:
     model = NetworkModel(network, link, arrays["own"], memory, arrays["shares"], bands)
     shape, horizons = network.base.weights.shape, network.horizons
     bins = bands.below.shape[-1]
-    _check_shape("own", model.own.shape, shape)
-    _check_shape("shares", model.shares.shape, (2,))
-    _check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
-    _check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
-    _check_shape("band_below", bands.below.shape, (horizons, bins))
-    _check_shape("band_above", bands.above.shape, (horizons, bins))
-    _check_shape("band_edges", bands.edges.shape, (horizons, bins - 1))
+    check_shape("own", model.own.shape, shape)
+    check_shape("shares", model.shares.shape, (2,))
+    check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
+    check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
+    check_shape("band_below", bands.below.shape, (horizons, bins))
+    check_shape("band_above", bands.above.shape, (horizons, bins))
+    check_shape("band_edges", bands.edges.shape, (horizons, bins - 1))
     return model
 
 
@@ -136,10 +136,10 @@ def find_network(folder: Path, fingerprint: str) -> Network:
     A process holds one instance of each network while a model uses it. The network is read and
     checked again after a change of its files.
     """
-    place = network_folder(folder, fingerprint)
+    path = network_folder(folder, fingerprint)
     with _lock:
-        known = _networks.get(str(place)) if _is_current(folder, place) else None
-        return _read_network(folder, place, fingerprint) if known is None else known
+        network = _networks.get(str(path)) if _is_current(folder, path) else None
+        return _read_network(folder, path, fingerprint) if network is None else network
 
 
 def check_network(folder: Path, fingerprint: str) -> None:
@@ -166,27 +166,27 @@ def network_of(folder: Path) -> str | None:
     return str(contents.get("network")) if named else None
 
 
-def _is_current(folder: Path, place: Path) -> bool:
-    checked = _checked.get(str(place))
-    if checked is None or checked.state != folder_state(place):
+def _is_current(folder: Path, path: Path) -> bool:
+    checked = _checked.get(str(path))
+    if checked is None or checked.state != folder_state(path):
         return False
     if checked.fault is not None:  # not read again, because hundreds of links may refer to it
         raise DamagedArtifact(folder, checked.fault)
     return True
 
 
-def _read_network(folder: Path, place: Path, fingerprint: str) -> Network:
-    state = folder_state(place)  # before reading, so that a change during the read is noticed next time
+def _read_network(folder: Path, path: Path, fingerprint: str) -> Network:
+    state = folder_state(path)  # before reading, so that a change during the read is noticed next time
     try:
-        network = load_network(place, fingerprint=fingerprint)
+        network = load_network(path, fingerprint=fingerprint)
     except DamagedArtifact as damage:
         fault = f"its network {fingerprint[:12]}… is damaged: {damage.reason}"
         if state is not None:
-            _checked[str(place)] = _CheckedNetwork(state, fault)
+            _checked[str(path)] = _CheckedNetwork(state, fault)
         raise DamagedArtifact(folder, fault) from None
     if state is not None:
-        _checked[str(place)] = _CheckedNetwork(state, None)
-    _networks[str(place)] = network
+        _checked[str(path)] = _CheckedNetwork(state, None)
+    _networks[str(path)] = network
     return network
 
 
@@ -196,9 +196,9 @@ def network_folder(folder: Path, fingerprint: str) -> Path:
         raise DamagedArtifact(folder, "the fingerprint of its network is malformed")
     above = folder.absolute().parent
     for home in (above, above.parent):
-        place = home / NETWORKS / fingerprint
-        if place.is_dir():
-            return place
+        path = home / NETWORKS / fingerprint
+        if path.is_dir():
+            return path
     raise DamagedArtifact(folder, f"its network {fingerprint[:12]}… is missing")
 
 
@@ -230,18 +230,18 @@ def _network(arrays: dict[str, NDArray[Any]], contents: dict[str, Any]) -> Netwo
     )
     links, columns = len(network.link_ids), len(network.parts.columns)
     horizons, week = network.horizons, network.profile.expected_counts.shape[1:]
-    _check_shape("expected_counts", network.profile.expected_counts.shape, (links, 7, *week[1:]))
-    _check_shape("by_day_type", network.profile.by_day_type.shape, (links, 7, *week[1:]))
-    _check_shape("junction", network.junction.shape, (links,))
-    _check_shape("upstream", (len(network.upstream),), (links,))
+    check_shape("expected_counts", network.profile.expected_counts.shape, (links, 7, *week[1:]))
+    check_shape("by_day_type", network.profile.by_day_type.shape, (links, 7, *week[1:]))
+    check_shape("junction", network.junction.shape, (links,))
+    check_shape("upstream", (len(network.upstream),), (links,))
     for name in ("mean", "scale", "weights"):
-        _check_shape(f"base_{name}", getattr(network.base, name).shape, (horizons, columns))
-    _check_shape("base_offset", network.base.offset.shape, (horizons,))
-    _check_shape("components", network.components.shape, (network.rank, columns))
+        check_shape(f"base_{name}", getattr(network.base, name).shape, (horizons, columns))
+    check_shape("base_offset", network.base.offset.shape, (horizons,))
+    check_shape("components", network.components.shape, (network.rank, columns))
     memory = network.memory
-    _check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
-    _check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
-    _check_shape("memory_links", memory.links.shape, (len(memory),))
+    check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
+    check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
+    check_shape("memory_links", memory.links.shape, (len(memory),))
     for others in network.upstream:
         if others and not (min(others) >= 0 and max(others) < links):
             raise ValueError(f"upstream names a link that is not one of its {links}")
@@ -266,6 +266,7 @@ def _memory(arrays: dict[str, NDArray[Any]], n_neighbors: int, links: NDArray[np
     return LocalMemory(points, missed, links, arrays["memory_slots"], n_neighbors)
 
 
-def _check_shape(name: str, actual: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def check_shape(name: str, actual: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise ValueError if an array of an artifact has another shape than expected."""
     if actual != expected:
         raise ValueError(f"{name} has shape {actual}; it must be {expected}")

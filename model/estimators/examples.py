@@ -84,5 +84,5 @@ def as_positions(positions: ArrayLike | None, n: int) -> Positions:
 
 
 def _is_position(value: Any) -> bool:
-    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and abs(value) <= FARTHEST_POSITION
+    is_integer = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
+    return is_integer and not isinstance(value, bool) and abs(value) <= FARTHEST_POSITION

@@ -18,8 +18,8 @@ LARGEST_PARAMETER = 1e20
 def whole_number(owner: object, name: str, *, at_least: int, at_most: int = 2**62) -> int:
     """Return a whole-number parameter of an estimator; raise ValueError if it is not one."""
     value: Any = getattr(owner, name)
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or int(value) < at_least:
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or int(value) < at_least:
         raise invalid_parameter(owner, name, value, f"a whole number of at least {at_least}")
     if int(value) > at_most:
         raise invalid_parameter(owner, name, value, f"a whole number of at most {at_most}")

@@ -69,8 +69,8 @@ class LagWindow:
         values = _as_series(series)
         positions = np.arange(min(max(self.lags), len(values)), len(values))
         windows = self._windows(values, positions)
-        whole = ~(np.isnan(windows).any(axis=1) | np.isnan(values[positions]))
-        return TrainingSet(windows[whole], values[positions[whole]], positions[whole])
+        complete = ~(np.isnan(windows).any(axis=1) | np.isnan(values[positions]))
+        return TrainingSet(windows[complete], values[positions[complete]], positions[complete])
 
     def latest(
         self, series: ArrayLike, fill: ArrayLike | None = None, most_filled: float = MOST_FILLED

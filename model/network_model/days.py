@@ -34,6 +34,10 @@ MIN_METRIC_ROWS = 20  # for learning a metric, and for validating it
 MIN_DAY_SHARE = 0.5  # share of a day's slots with a count from which it is a day of counts
 
 
+def _ignore_progress(_what: str, _done: int, _of: int) -> None:
+    pass
+
+
 class BaseForecasts(NamedTuple):
     """The linear base's forecasts of the held-out rows, in vehicles."""
 
@@ -51,7 +55,7 @@ class NetworkDays:
 
     series: NetworkSeries
     plan: NetworkPlan
-    report: Report
+    report: Report = _ignore_progress
 
     def __post_init__(self) -> None:
         if self.held_out_start - self.first_day < MIN_TRAINING_DAYS:
@@ -144,12 +148,12 @@ class NetworkDays:
         """Learn the metric from a sample of rows, validated on later days of other links."""
         plan = self.plan
         links = np.flatnonzero(self.has_counts)
-        judges = links[::VALIDATION_LINK_STEP] if len(links) >= VALIDATION_LINK_STEP else links
-        learners = np.setdiff1d(links, judges) if len(links) >= VALIDATION_LINK_STEP else links
+        validation_links = links[::VALIDATION_LINK_STEP] if len(links) >= VALIDATION_LINK_STEP else links
+        training_links = np.setdiff1d(links, validation_links) if len(links) >= VALIDATION_LINK_STEP else links
         rng = np.random.default_rng(plan.random_state)
         before, held_out = range(self.first_day, self.held_out_start), range(self.held_out_start, self.series.days)
-        training = self._sample_rows(rng, before, learners, plan.metric_rows, base)
-        validation = self._sample_rows(rng, held_out, judges, plan.metric_rows // 2, base)
+        training = self._sample_rows(rng, before, training_links, plan.metric_rows, base)
+        validation = self._sample_rows(rng, held_out, validation_links, plan.metric_rows // 2, base)
         # Some links may have counts only before or only in the held-out days; then all links are used for both.
         if len(training.slots) < MIN_METRIC_ROWS:
             training = self._sample_rows(rng, before, links, plan.metric_rows, base)
@@ -169,14 +173,14 @@ class NetworkDays:
 
     def _sample_rows(self, rng: np.random.Generator, days: range, links: Slots, most: int, base: Base) -> MetricRows:
         found = []
-        a_day = -(-most // len(days))
+        per_day = -(-most // len(days))
         for day in days:
             source = self.source(self.profile(day) if day < self.held_out_start else self.validation_profile(day))
             slots = self.slots_of(day)
             rows, observed = source.rows(slots, 1, links), self.targets(source, slots, 1)[links]
             standardised = base.standardised(rows.columns, 1)
             link, row = np.nonzero(~(np.isnan(observed) | np.isnan(standardised).any(axis=2)))
-            drawn = rng.choice(len(link), min(a_day, len(link)), replace=False)
+            drawn = rng.choice(len(link), min(per_day, len(link)), replace=False)
             link, row = link[drawn], row[drawn]
             found.append(MetricRows(standardised[link, row], observed[link, row], slots[row]))
         return MetricRows(*(np.concatenate(part) for part in zip(*found, strict=True)))

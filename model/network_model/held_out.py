@@ -30,31 +30,27 @@ def forecast_held_out(series: NetworkSeries, models: Mapping[str, NetworkModel],
     Their profiles and memories may cover the held-out days. So profiles are learnt again from the days
     before, and memories are cut there. Models may belong to several networks.
     """
-    days = NetworkDays(series, plan, _no_report)
+    days = NetworkDays(series, plan)
     calendar = series.calendar
     first = int(np.searchsorted(calendar.day - calendar.day[0], days.held_out_start))
     expected = np.full((len(series.link_ids), len(calendar) - first), np.nan)
     of_network: dict[int, list[tuple[int, NetworkModel]]] = {}
-    for place, link_id in enumerate(series.link_ids):
+    for link, link_id in enumerate(series.link_ids):
         if (model := models.get(link_id)) is not None:
-            of_network.setdefault(id(model.network), []).append((place, model))
+            of_network.setdefault(id(model.network), []).append((link, model))
     for group in of_network.values():
         network = group[0][1].network
         walk = replace(days, plan=replace(plan, parts=network.parts))
         before = series.first + first - network.horizons
-        known = replace(network, memory=network.memory.until(before))
-        past = [replace(model, network=known, memory=model.memory.until(before)) for _, model in group]
-        links = np.array([place for place, _ in group])
+        known_network = replace(network, memory=network.memory.until(before))
+        cut_models = [replace(model, network=known_network, memory=model.memory.until(before)) for _, model in group]
+        links = np.array([link for link, _ in group])
         for day in range(days.held_out_start, series.days):
             source, slots = walk.source(days.validation_profile(day)), days.slots_of(day)
             rows = source.rows(slots, 1, links)
-            for i, (place, model) in enumerate(zip(links.tolist(), past, strict=True)):
-                whole = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
-                standardised = rows.profile[i, whole] + model.deviations([rows.columns[i, whole]])[:, 0]
-                vehicles = standardised * source.profile.scale[place] + source.profile.center[place]
-                expected[place, slots[whole] - first] = np.maximum(vehicles, 0.0)
+            for i, (link, model) in enumerate(zip(links.tolist(), cut_models, strict=True)):
+                complete = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
+                standardised = rows.profile[i, complete] + model.deviations([rows.columns[i, complete]])[:, 0]
+                vehicles = standardised * source.profile.scale[link] + source.profile.center[link]
+                expected[link, slots[complete] - first] = np.maximum(vehicles, 0.0)
     return ExpectedCounts(first, expected)
-
-
-def _no_report(_what: str, _done: int, _of: int) -> None:
-    """Ignore progress."""

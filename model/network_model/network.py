@@ -106,12 +106,12 @@ class Network:
 
 def others_at_junction(junction: Slots) -> tuple[tuple[int, ...], ...]:
     """Return, for each link, the indices of the other links with the same junction."""
-    places: dict[int, list[int]] = {}
-    for place, number in enumerate(junction.tolist()):
-        places.setdefault(number, []).append(place)
+    indices: dict[int, list[int]] = {}
+    for index, number in enumerate(junction.tolist()):
+        indices.setdefault(number, []).append(index)
     return tuple(
-        () if number < 0 else tuple(other for other in places[number] if other != place)
-        for place, number in enumerate(junction.tolist())
+        () if number < 0 else tuple(other for other in indices[number] if other != index)
+        for index, number in enumerate(junction.tolist())
     )
 
 
@@ -214,12 +214,12 @@ def context_source(
     ``links`` are indices in the network, and ``counts`` theirs. They must include the links at the
     junctions and upstream of those whose rows will be computed.
     """
-    place = {int(link): i for i, link in enumerate(links)}
+    index = {int(link): i for i, link in enumerate(links)}
     kept = [int(link) for link in links]
     junction = network.others_at_junction
 
     def here(related: Sequence[Sequence[int]]) -> list[list[int]]:
-        return [[place[other] for other in related[link] if other in place] for link in kept]
+        return [[index[other] for other in related[link] if other in index] for link in kept]
 
     profile = NetworkProfile(
         np.asarray(network.profile.expected_counts[links], dtype=np.float64),

@@ -59,18 +59,18 @@ def train_network(
     Weights and memories are then learnt again from all days; the metric is not.
     """
     plan = plan or NetworkPlan()
-    days = NetworkDays(series, plan, report or (lambda _what, _done, _of: None))
+    days = NetworkDays(series, plan, report) if report else NetworkDays(series, plan)
     before, held, after = days.equations()
     base, own, choice = _choose_base(before, held, plan)
     metric = days.metric(base)
     past = days.memory_rows(base, own, metric.components, final=False)
     base_forecasts = days.forecast_held_out(base, own, metric.components)
     shares, forecasts = _choose_shares(days, past, base_forecasts, plan)
-    everything = [one.plus(other) for one, other in zip(before, after, strict=True)]
-    whole = fit_base(everything, choice.ridge, scaling=base)
-    last_own = fit_own(everything, whole, choice.own_ridge) * (choice.kept * choice.shares)[:, :, None]
-    last_base = whole.scaled(choice.shares)
-    last_own = choice.blended(everything, last_base, last_own)
+    all_equations = [sums.plus(other) for sums, other in zip(before, after, strict=True)]
+    shared = fit_base(all_equations, choice.ridge, scaling=base)
+    last_own = fit_own(all_equations, shared, choice.own_ridge) * (choice.kept * choice.shares)[:, :, None]
+    last_base = shared.scaled(choice.shares)
+    last_own = choice.blended(all_equations, last_base, last_own)
     network, memories = days.build_network(last_base, last_own, metric.components)
     bands = _bands(forecasts, days, plan)
     models = tuple(
@@ -89,22 +89,22 @@ def refresh_network(
 
     The model of a link that is new to the network is the base, with rather wide bands of another link.
     """
-    days = NetworkDays(series, replace(plan, parts=network.parts), lambda _what, _done, _of: None)
+    days = NetworkDays(series, replace(plan, parts=network.parts))
     own = np.zeros((len(series.link_ids), *network.base.weights.shape))
-    for place, link_id in enumerate(series.link_ids):
+    for index, link_id in enumerate(series.link_ids):
         if link_id in models:
-            own[place] = models[link_id].own
+            own[index] = models[link_id].own
     fresh, memories = days.build_network(network.base, own, network.components)
     known = [model for model in models.values() if model.bands is not None]
     out = {}
-    for place, link_id in enumerate(series.link_ids):
-        if not days.has_counts[place]:
+    for index, link_id in enumerate(series.link_ids):
+        if not days.has_counts[index]:
             continue
         if link_id in models:
             shares, bands = models[link_id].shares, models[link_id].bands
         else:
-            shares, bands = np.zeros(2), _bands_for_new_link(known, fresh, place)
-        out[link_id] = NetworkModel(fresh, place, own[place], memories[place], shares, bands)
+            shares, bands = np.zeros(2), _bands_for_new_link(known, fresh, index)
+        out[link_id] = NetworkModel(fresh, index, own[index], memories[index], shares, bands)
     return fresh, out
 
 
@@ -135,18 +135,21 @@ def _choose_base(
     """
     has_held_out = held[0].n > 0
     horizons = range(len(before))
-    bases = {one: fit_base(before, [one] * len(before)) for one in (*plan.ridge, np.inf)}
+    bases = {penalty: fit_base(before, [penalty] * len(before)) for penalty in (*plan.ridge, np.inf)}
 
     def error(h: int, ridge: float, share: float) -> float:
         return _geometric_mean(held[h].squared_errors(bases[ridge].scaled(share), h)[has_held_out])
 
     chosen = [min(product(bases, BASE_SHARES), key=lambda pair: error(h, *pair)) for h in horizons]
-    ridge, shares = [one for one, _ in chosen], np.array([share for _, share in chosen])
-    whole = fit_base(before, ridge)
-    base = whole.scaled(shares)
-    owns = {one: fit_own(before, whole, [one] * len(before)) * shares[:, None] for one in (*plan.own_ridge, np.inf)}
-    squared = {one: [held[h].squared_errors(base, h, own[:, h]) for h in horizons] for one, own in owns.items()}
-    own_ridge = [min(owns, key=lambda one: _geometric_mean(squared[one][h][has_held_out])) for h in horizons]
+    ridge, shares = [penalty for penalty, _ in chosen], np.array([share for _, share in chosen])
+    shared = fit_base(before, ridge)
+    base = shared.scaled(shares)
+    owns = {
+        penalty: fit_own(before, shared, [penalty] * len(before)) * shares[:, None]
+        for penalty in (*plan.own_ridge, np.inf)
+    }
+    squared = {penalty: [held[h].squared_errors(base, h, own[:, h]) for h in horizons] for penalty, own in owns.items()}
+    own_ridge = [min(owns, key=lambda penalty: _geometric_mean(squared[penalty][h][has_held_out])) for h in horizons]
     kept = np.zeros((len(has_held_out), len(before)))
     for h in horizons:
         kept[:, h] = has_held_out & (squared[own_ridge[h]][h] <= squared[np.inf][h] * (1.0 + MIN_GAIN) ** 2)
@@ -166,7 +169,9 @@ def _choose_alone(
     """
     has_held_out = held[0].n > 0
     n_links, horizons = len(has_held_out), range(len(before))
-    fits = [fit_alone(before, base, np.full((n_links, len(before)), one)) - base.weights for one in plan.alone_ridge]
+    fits = [
+        fit_alone(before, base, np.full((n_links, len(before)), penalty)) - base.weights for penalty in plan.alone_ridge
+    ]
     squared = np.array([[held[h].squared_errors(base, h, fit[:, h]) for h in horizons] for fit in fits])
     best = np.argmin(squared, axis=0).T  # (n_links, n_horizons)
     ridge = np.asarray(plan.alone_ridge)[best]
@@ -208,10 +213,10 @@ def _choose_shares(
     missed = np.where(scored, missed, 0.0)
     n = np.maximum(scored.sum(axis=1), 1)
     alone = np.maximum((missed**2).sum(axis=1) / n, 1e-12)
-    tried = np.stack(
+    errors = np.stack(
         [((missed - own * corrections[0] - other * corrections[1]) ** 2).sum(axis=1) / n for own, other in SHARES]
     )
-    gains = 1.0 - np.sqrt(tried / alone)  # (n_candidates, n_links)
+    gains = 1.0 - np.sqrt(errors / alone)  # (n_candidates, n_links)
     means = gains[:, scored.any(axis=1)].mean(axis=1)
     common = int(np.argmax(means))
     # The shares that are best for all links are the default of each link; other shares need a larger gain.
@@ -249,8 +254,8 @@ def _bands(held_out: HeldOutForecasts, days: NetworkDays, plan: NetworkPlan) -> 
         return bands
     center = days.profile(days.series.days).center
     forecasts = (held_out.network - center[:, None, None]) / scales[:, None, None]
-    real = (observed - center[:, None, None]) / scales[:, None, None]
-    common = Bands.learn(forecasts.reshape(-1, plan.horizons), real.reshape(-1, plan.horizons), plan.level)
+    standardised = (observed - center[:, None, None]) / scales[:, None, None]
+    common = Bands.learn(forecasts.reshape(-1, plan.horizons), standardised.reshape(-1, plan.horizons), plan.level)
     return [
         band
         or Bands(

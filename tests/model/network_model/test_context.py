@@ -13,7 +13,7 @@ from model.network_model.series import NetworkCalendar
 from tests.support.networks import QUICK, synthetic_network
 
 SERIES = synthetic_network()
-DAYS = NetworkDays(SERIES, QUICK, lambda *_: None)
+DAYS = NetworkDays(SERIES, QUICK)
 ROWS = np.arange(13 * 24, 13 * 24 + 24)
 
 
@@ -38,8 +38,8 @@ def test_no_column_changes_when_later_counts_change(horizon, row, link, value):
     later[link, row:] = value
     changed = replace(SERIES, counts=later)
     day = row // 24
-    before = NetworkDays(SERIES, QUICK, lambda *_: None)
-    after = NetworkDays(changed, QUICK, lambda *_: None)
+    before = NetworkDays(SERIES, QUICK)
+    after = NetworkDays(changed, QUICK)
     known, then = (days.source(days.profile(day)).rows(np.array([row]), horizon) for days in (before, after))
     assert np.array_equal(known.columns, then.columns)
     assert np.array_equal(known.profile, then.profile)

@@ -201,6 +201,6 @@ def test_plans_out_of_range_are_refused_by_name(change, named):
 def test_profiles_of_a_day_are_of_earlier_days():
     later = SERIES.counts.copy()
     later[:, 10 * 24 :] = 0.0
-    days = [NetworkDays(series, QUICK, lambda *_: None) for series in (SERIES, replace(SERIES, counts=later))]
+    days = [NetworkDays(series, QUICK) for series in (SERIES, replace(SERIES, counts=later))]
     assert np.array_equal(days[0].profile(10).expected_counts, days[1].profile(10).expected_counts)
     assert not np.array_equal(days[0].profile(11).expected_counts, days[1].profile(11).expected_counts)
