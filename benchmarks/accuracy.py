@@ -1,11 +1,11 @@
-"""Accuracy on real counts, one slot ahead, link by link and in geometric mean.
+"""Measure accuracy on real counts, one slot ahead, link by link and in geometric mean.
 
-The first days of each link are learnt from, the rest are forecast with the true past; every test
-count is scored, suspect or not. All ratios are to KR pinned as: 45 lags, one mean and one standard
-deviation per link from the training days, k = 8, sigma = 1; KR_PCA and MLKR to the end are run the
-same way, KR_SML and MLKR stopped as the product trains them. Links need counts on every day and a
-mean above 30. LightGBM sees the same 45 lags, one model a link, and its grid (15 or 31 leaves, at
-least 10 or 40 rows a leaf; learning rate 0.05, rounds by early stopping, at most 600) is tuned on
+Methods are trained on the first days of each link, and forecast the others from the true past. Every
+test count is scored, suspect or not. All ratios are to pinned KR: 45 lags, one mean and one standard
+deviation per link from the training days, k = 8, sigma = 1. KR_PCA and "MLKR, to the end" have the
+same protocol, KR_SML and "MLKR, stopped" are trained as in production. Links need counts on every day
+and a mean above 30. LightGBM has the same 45 lags and one model per link; its grid (15 or 31 leaves,
+at least 10 or 40 rows a leaf; learning rate 0.05, rounds by early stopping, at most 600) is tuned on
 the same held-out days.
 """
 
@@ -39,7 +39,7 @@ from tests.support.data import MissingData, data_directory
 
 Array = NDArray[np.float64]
 
-LAGS, LEAST_MEAN, HELD_OUT_DAYS = 45, 30.0, 7
+LAGS, MIN_MEAN, HELD_OUT_DAYS = 45, 30.0, 7
 PINNED = "KR, pinned"
 FIXED: dict[str, Any] = {"learning_rate": 0.05, "n_jobs": 1, "verbose": -1}
 GRID = [(leaves, rows) for leaves in (15, 31) for rows in (10, 40)]
@@ -70,36 +70,36 @@ def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
     windows, actual = span.windows(slots), span.series.counts[slots]
     methods: dict[str, dict[str, Any]] = {}
 
-    def note(name: str, forecast: Callable[[], Array]) -> None:
+    def record(name: str, forecast: Callable[[], Array]) -> None:
         started = time.perf_counter()
         expected = forecast()
         methods[name] = {"seconds": time.perf_counter() - started}
         methods[name] |= {measure: function(actual, expected).value for measure, function in MEASURES.items()}
 
-    note(PINNED, lambda: PaperModel.fit("KR", span).expected(windows))
-    note("KR_PCA", lambda: PaperModel.fit("KR_PCA", span).expected(windows))
-    note("MLKR, to the end", lambda: PaperModel.fit("MLKR", span).expected(windows))
-    note("profile", lambda: span.profile[slots])
-    note("last week", lambda: span.last_week()[slots])
-    note("LightGBM", lambda: lightgbm_per_link(span, windows))
+    record(PINNED, lambda: PaperModel.fit("KR", span).expected(windows))
+    record("KR_PCA", lambda: PaperModel.fit("KR_PCA", span).expected(windows))
+    record("MLKR, to the end", lambda: PaperModel.fit("MLKR", span).expected(windows))
+    record("profile", lambda: span.profile[slots])
+    record("last week", lambda: span.last_week()[slots])
+    record("LightGBM", lambda: lightgbm_per_link(span, windows))
     for name, algorithm in (("MLKR, stopped", "MLKR"), ("KR_SML", "KR_SML")):
         started = time.perf_counter()
         plan = TrainingPlan(algorithm=algorithm, held_out_days=HELD_OUT_DAYS)
         model = train(span.training, plan, suspect=span.training_link.suspect).model
-        said = model.forecast(windows)
-        note(name, lambda said=said: said.expected[:, 0])  # type: ignore[misc]
+        forecasts = model.forecast(windows)
+        record(name, lambda forecasts=forecasts: forecasts.expected[:, 0])  # type: ignore[misc]
         methods[name] |= {
             "seconds": time.perf_counter() - started,
-            "coverage": coverage(actual, said.lower[:, 0], said.upper[:, 0]).value,
-            "width": float(np.mean(said.upper[:, 0] - said.lower[:, 0])),
+            "coverage": coverage(actual, forecasts.lower[:, 0], forecasts.upper[:, 0]).value,
+            "width": float(np.mean(forecasts.upper[:, 0] - forecasts.lower[:, 0])),
             "rank": model.rank,
             "n_scored": len(slots),
         }
     return {"link_id": link.link_id, "methods": methods}
 
 
-def chosen(links: dict[str, LinkSeries], names: str | None) -> list[LinkSeries]:
-    """Take the links asked for, or those with counts on every day and a mean above 30."""
+def select_links(links: dict[str, LinkSeries], names: str | None) -> list[LinkSeries]:
+    """Return the named links, or those with counts on every day and a mean above 30."""
     if names:
         wanted = [name.strip() for name in names.split(",")]
         absent = [name for name in wanted if name not in links]
@@ -107,8 +107,8 @@ def chosen(links: dict[str, LinkSeries], names: str | None) -> list[LinkSeries]:
             raise MissingData(f"no link {', '.join(absent)}; there are {', '.join(sorted(links))}")
         return [links[name] for name in wanted]
     longest = max(len(link) for link in links.values())
-    whole = [link for link in links.values() if len(link) == longest and link.gaps < link.grid.slots_per_day // 2]
-    return [link for link in whole if float(np.nanmean(link.counts)) > LEAST_MEAN]
+    complete = [link for link in links.values() if len(link) == longest and link.gaps < link.grid.slots_per_day // 2]
+    return [link for link in complete if float(np.nanmean(link.counts)) > MIN_MEAN]
 
 
 def summarise(links: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -167,10 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="count file (default: the SCATS file in FLOWCAST_TEST_DATA)")
     parser.add_argument("--train-days", type=int, default=22, help="days to learn from (22); the rest are for testing")
     parser.add_argument("--links", help="comma-separated ids (default: whole links with a mean above 30)")
-    parser.add_argument("--sample", type=int, help="only this many of the links, evenly spread")
-    parser.add_argument("--network", action="store_true", help="the network model as well, against what it must beat")
-    parser.add_argument("--ablation", action="store_true", help="with --network: what each part of its context gives")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: the cores)")
+    parser.add_argument("--sample", type=int, help="number of links to sample, evenly spread (default: all)")
+    parser.add_argument("--network", action="store_true", help="also measure the network model and its baselines")
+    parser.add_argument("--ablation", action="store_true", help="with --network: leave out each part of its context")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
     notes = Console(stderr=True, highlight=False)
@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         file = options.data or data_directory("traffic") / "scats_2006-10.csv.gz"
         with CountReader(file) as reader:
             everyone = series_of_files(reader)
-        links = chosen(everyone, options.links)
+        links = select_links(everyone, options.links)
     except (MissingData, CountFileError) as problem:
         notes.print(f"accuracy: {problem}", style="red", soft_wrap=True)
         return 2
@@ -201,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.network:
         names = [link.link_id for link in links]
         report["network"] = network_accuracy.measure(
-            everyone, names, options.train_days, results, with_ablation=options.ablation, note=notes.print
+            everyone, names, options.train_days, results, with_ablation=options.ablation, report_progress=notes.print
         )
     if options.json:
         print(json.dumps(report, indent=2))

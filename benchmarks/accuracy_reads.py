@@ -1,8 +1,8 @@
-"""How long ``GET /v1/accuracy`` takes, and whether ``/livez`` is answered meanwhile as fast as by an idle service.
+"""Time ``GET /v1/accuracy``, and ``/livez`` meanwhile, compared with ``/livez`` of an idle service.
 
-A database has a count of every slot and link, and forecasts of each. A real service reads the accuracy of all links
-over and over. ``/livez`` is asked of it and, in turns, of a second service without a request besides: what a busy
-machine adds is in both.
+A database has a count of every slot and link, and forecasts of each. A service computes the accuracy of all links
+repeatedly. ``/livez`` is requested from it and alternately from a second service that is idle otherwise, so that load
+from elsewhere on the machine affects both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from benchmarks.http_load import Connection, request
 from benchmarks.running_service import KEY, Running, running
 
 SLOTS_A_DAY = 96
-REST_SECONDS = 0.01  # between two questions to /livez
-IDLE_SHARE = 0.05  # of a core: a service that has just started computes forecasts of all links
+REST_SECONDS = 0.01  # between two requests to /livez
+IDLE_SHARE = 0.05  # of a core, below which a service has finished the forecasts that it computes after its start
 IDLE_WAIT_SECONDS = 180.0
 
 notes = Console(stderr=True, highlight=False)
@@ -37,12 +37,12 @@ class FullHistory(History):
 
     @property
     def forecast_slots(self) -> int:
-        """How many slots forecasts were made as of."""
+        """Number of slots that forecasts were issued at."""
         return self.slots
 
 
 def wait_until_idle(service: Running) -> None:
-    """Wait until a service has done what it does after its start."""
+    """Wait until a service has finished its work after the start."""
     until = time.monotonic() + IDLE_WAIT_SECONDS
     while time.monotonic() < until:
         before = service.cpu_seconds()
@@ -52,24 +52,24 @@ def wait_until_idle(service: Running) -> None:
     raise RuntimeError(f"the service was not idle within {IDLE_WAIT_SECONDS:.0f} s of its start")
 
 
-def ask(connection: Connection, path: str) -> float:
-    """Return the milliseconds that one answer takes."""
+def time_request(connection: Connection, path: str) -> float:
+    """Return the milliseconds that one request takes."""
     began = time.perf_counter()
-    status, body = connection.ask(request("GET", path, KEY))
+    status, body = connection.send(request("GET", path, KEY))
     if status != 200:
         raise RuntimeError(f"{path}: {status}: {body[:200]!r}")
     return 1000 * (time.perf_counter() - began)
 
 
-def ask_beside(service: Running, control: Running, path: str | None, seconds: float) -> dict[str, list[float]]:
-    """Ask both services for /livez in turns, while one of them answers ``path`` over and over if there is one."""
-    taken: dict[str, list[float]] = {"accuracy": [], "service": [], "control": []}
-    over = threading.Event()
+def time_requests(service: Running, control: Running, path: str | None, seconds: float) -> dict[str, list[float]]:
+    """Time requests for /livez to both services alternately, while the first answers ``path`` if it is given."""
+    durations: dict[str, list[float]] = {"accuracy": [], "service": [], "control": []}
+    stop = threading.Event()
 
     def read_accuracy() -> None:
         with closing(Connection("127.0.0.1", service.port)) as connection:
-            while path is not None and not over.is_set():
-                taken["accuracy"].append(ask(connection, path))
+            while path is not None and not stop.is_set():
+                durations["accuracy"].append(time_request(connection, path))
 
     reader = threading.Thread(target=read_accuracy)
     reader.start()
@@ -77,13 +77,13 @@ def ask_beside(service: Running, control: Running, path: str | None, seconds: fl
         ports = {"service": service.port, "control": control.port}
         livez = {name: stack.enter_context(closing(Connection("127.0.0.1", port))) for name, port in ports.items()}
         until = time.perf_counter() + seconds
-        while time.perf_counter() < until or (path is not None and reader.is_alive() and not taken["accuracy"]):
+        while time.perf_counter() < until or (path is not None and reader.is_alive() and not durations["accuracy"]):
             for name, connection in livez.items():
-                taken[name].append(ask(connection, "/livez"))
+                durations[name].append(time_request(connection, "/livez"))
             time.sleep(REST_SECONDS)
-    over.set()
+    stop.set()
     reader.join()
-    return taken
+    return durations
 
 
 def summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -112,13 +112,13 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         for service in services:
             wait_until_idle(service)
         with notes.status(path):
-            quiet = ask_beside(services[0], services[1], None, options.seconds)
-            busy = ask_beside(services[0], services[1], path, options.seconds)
+            idle = time_requests(services[0], services[1], None, options.seconds)
+            busy = time_requests(services[0], services[1], path, options.seconds)
     return {
         f"GET {path}": summary(busy["accuracy"]),
         "GET /livez meanwhile": summary(busy["service"]),
         "the same of an idle service": summary(busy["control"]),
-        "GET /livez before": summary(quiet["service"]),
+        "GET /livez before": summary(idle["service"]),
     }
 
 
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--window", default="24h", help="window that accuracy is measured over (24h)")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each part is timed (30)")
     parser.add_argument("--database", choices=["postgresql", "sqlite"], default="sqlite", help="kind of database")
-    parser.add_argument("--url", help="a PostgreSQL of one's own to make a database on; else one from the wheel")
+    parser.add_argument("--url", help="PostgreSQL to create a database on (default: a temporary server)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
     found = measure(options)

@@ -1,8 +1,8 @@
-"""Retrain runs on a Dask cluster of two workers against the same runs in two local processes, in turns.
+"""Compare retrain runs on a Dask cluster of two workers with the same runs in two local processes.
 
-Each run is a whole one: counts out of the database, links trained, artifacts put into the registry. The
-links are trained in several runs, each of them once here and once there, so that whatever else the
-machine does befalls both.
+Each run is complete: counts are read from the database, links are trained and artifacts are registered.
+Links are divided into several runs, and each run is executed alternately in both ways, so that load from
+elsewhere on the machine affects both.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from benchmarks.while_training import fill
 from tests.support.dask_cluster import DaskCluster
 
 WORKERS = 2
-IN_A_RUN = 20
-WARM_UP = 4  # links, so that both have their processes ready
+LINKS_PER_RUN = 20
+WARM_UP = 4  # links, so that both have started their processes
 BAR = 1.25
 
 
 class Side:
-    """One of the two ways to carry out runs, and the seconds that it took."""
+    """One of the two ways to execute runs, and the seconds that it took."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name, self.seconds = name, 0.0
@@ -45,7 +45,7 @@ class Side:
         self._worker = Worker(self._engine, settings)
 
     def retrain(self, link_ids: list[str]) -> float:
-        """Carry out a run over some links; give its seconds."""
+        """Execute a run over some links and return its duration in seconds."""
         with writing(self._engine) as session:
             links = list(links_by_id(session, link_ids).values())
             run, _ = request_run(session, links, "KR_SML", {}, activate="never", requested_by="benchmark")
@@ -60,12 +60,12 @@ class Side:
         return seconds
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database connections."""
         self._engine.dispose()
 
 
 def measure(links: int, days: int, notes: Console) -> dict[str, Any]:
-    """Train the links of the sample city in turns here and there."""
+    """Train the links of the sample city alternately in both ways."""
     with tempfile.TemporaryDirectory(prefix="flowcast-cluster-") as name, DaskCluster(Path(name)) as cluster:
         cluster.start_scheduler()
         cluster.start_workers(WORKERS)
@@ -75,36 +75,36 @@ def measure(links: int, days: int, notes: Console) -> dict[str, Any]:
             "retrain_jobs": WORKERS,
         }
         link_ids = fill(given["database_url"], links, days)
-        here = Side("in local processes", Settings(**given))
-        there = Side("on the cluster", Settings(**given, dask_scheduler=cluster.address, dask_away="wait"))
+        local = Side("in local processes", Settings(**given))
+        remote = Side("on the cluster", Settings(**given, dask_scheduler=cluster.address, dask_away="wait"))
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=notes, transient=True) as progress:
             task = progress.add_task("getting ready", total=2 * links)
-            for side in (here, there):
+            for side in (local, remote):
                 side.retrain(link_ids[:WARM_UP])
-            for turn, begin in enumerate(range(0, links, IN_A_RUN)):
-                part = link_ids[begin : begin + IN_A_RUN]
-                for side in (here, there) if turn % 2 == 0 else (there, here):
+            for turn, begin in enumerate(range(0, links, LINKS_PER_RUN)):
+                part = link_ids[begin : begin + LINKS_PER_RUN]
+                for side in (local, remote) if turn % 2 == 0 else (remote, local):
                     progress.update(task, description=f"training {side.name}")
                     side.seconds += side.retrain(part)
                     progress.advance(task, len(part))
-        for side in (here, there):
+        for side in (local, remote):
             side.close()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "links": links,
         "days": days,
         "workers": WORKERS,
-        "local_seconds": here.seconds,
-        "cluster_seconds": there.seconds,
-        "ratio": there.seconds / here.seconds,
+        "local_seconds": local.seconds,
+        "cluster_seconds": remote.seconds,
+        "ratio": remote.seconds / local.seconds,
     }
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print both times and their ratio beside the bar."""
-    title = f"{found['links']} links of the sample city, {found['days']} days, in turns"
-    table = Table("what", "measured", "bar", title=title)
+    """Print both times, their ratio and its limit."""
+    title = f"{found['links']} links of the sample city, {found['days']} days"
+    table = Table("what", "measured", "limit", title=title)
     table.add_row(f"{found['workers']} local processes", f"{found['local_seconds']:.1f} s", "")
     table.add_row(f"Dask, {found['workers']} workers", f"{found['cluster_seconds']:.1f} s", "")
     table.add_row("Dask : local processes", f"{found['ratio']:.2f}", f"{BAR}")

@@ -1,4 +1,4 @@
-"""The paper's regression sets and how it splits them."""
+"""The paper's regression sets and its splits of them."""
 
 from __future__ import annotations
 

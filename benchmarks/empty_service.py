@@ -1,4 +1,4 @@
-"""The yardstick of ``benchmarks.serving``: FastAPI with one route that answers at once, behind the same key check."""
+"""The baseline of ``benchmarks.serving``: FastAPI with one route that returns at once, behind the same key check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY_BYTES = "EMPTY_BODY_BYTES"
 
 
 def create_empty_app() -> FastAPI:
-    """Make a service that answers ``GET /v1/empty`` with a body of a given size, and does nothing else."""
+    """Create an app whose only route, ``GET /v1/empty``, returns a body of a given size."""
     body = b'{"empty": "' + b"x" * (int(os.environ[BODY_BYTES]) - 13) + b'"}'
 
     @contextlib.asynccontextmanager

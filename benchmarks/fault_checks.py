@@ -1,4 +1,4 @@
-"""What became of everything that was acknowledged, read from the database itself and over the API."""
+"""Checks that everything that was acknowledged is stored, in the database itself and over the API."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from app.core.database import open_database
 from app.registry.cleanup import LEFT_AFTER_SECONDS, sweep_store
 from app.registry.store import ModelStore
 from benchmarks.fault_city import FaultCity
-from benchmarks.fault_clients import FIRST_SLOT, SLOT_SECONDS, Feed, Retrain, Swap, slot_name
+from benchmarks.fault_clients import FIRST_SLOT, SLOT_SECONDS, CountFeed, ModelSwapper, RetrainRequester, slot_name
 
 Place = tuple[str, int]  # a link and a slot's number
 
 
 @dataclass
 class Findings:
-    """What is wrong, count by count and thing by thing; all empty where nothing is."""
+    """Everything that is wrong; all fields are empty if nothing is."""
 
     lost: list[Place] = field(default_factory=list)
-    doubled: list[Place] = field(default_factory=list)  # there though nobody acknowledged it, or given twice
-    corrected: list[Place] = field(default_factory=list)  # with another history than the corrections acknowledged
+    doubled: list[Place] = field(default_factory=list)  # stored without an acknowledgement, or returned twice
+    corrected: list[Place] = field(default_factory=list)  # their history differs from the acknowledged corrections
     wrong: dict[str, int] = field(default_factory=dict)  # everything else, by name
 
     @property
-    def sound(self) -> bool:
-        """Tell whether nothing is wrong."""
+    def ok(self) -> bool:
+        """Return whether nothing is wrong."""
         return not (self.lost or self.doubled or self.corrected or any(self.wrong.values()))
 
 
-def check(city: FaultCity, feeds: Sequence[Feed], swap: Swap, retrain: Retrain) -> Findings:
-    """Look at everything once nothing is under way any more."""
-    found = Findings()
+def check(city: FaultCity, feeds: Sequence[CountFeed], swap: ModelSwapper, retrain: RetrainRequester) -> Findings:
+    """Check everything once no request or run is in progress."""
+    findings = Findings()
     for feed in feeds:
-        _check_counts(city, feed, found)
-    found.wrong = {
+        _check_counts(city, feed, findings)
+    findings.wrong = {
         "runs lost": _runs_lost(city, retrain),
         "runs doubled": _runs_doubled(city),
         "links with two active versions": _several_active(city),
@@ -50,21 +50,21 @@ def check(city: FaultCity, feeds: Sequence[Feed], swap: Swap, retrain: Retrain) 
         "artifacts without row after a sweep": _without_row(city),
         "unexpected answers": sum(len(client.unexpected) for client in (*feeds, swap, retrain)),
     }
-    return found
+    return findings
 
 
-def _check_counts(city: FaultCity, feed: Feed, found: Findings) -> None:
+def _check_counts(city: FaultCity, feed: CountFeed, findings: Findings) -> None:
     stored = _stored(city, feed.links)
     served = _served(city, feed)
     history = _history(city, feed.links)
     for place, count in feed.acknowledged.items():
         if stored.get(place) != [count] or served.get(place) != [count]:
-            found.lost.append(place)
+            findings.lost.append(place)
         if history.pop(place, []) != feed.replaced.get(place, []):
-            found.corrected.append(place)
-    found.corrected += history
-    found.doubled += [place for place in stored if place not in feed.acknowledged or len(stored[place]) > 1]
-    found.doubled += [place for place in served if len(served[place]) > 1]
+            findings.corrected.append(place)
+    findings.corrected += history
+    findings.doubled += [place for place in stored if place not in feed.acknowledged or len(stored[place]) > 1]
+    findings.doubled += [place for place in served if len(served[place]) > 1]
 
 
 def _stored(city: FaultCity, links: Sequence[str]) -> dict[Place, list[int]]:
@@ -78,38 +78,38 @@ def _history(city: FaultCity, links: Sequence[str]) -> dict[Place, list[int]]:
     return _by_place(city.rows(question, list(links)))
 
 
-def _served(city: FaultCity, feed: Feed) -> dict[Place, list[int]]:
+def _served(city: FaultCity, feed: CountFeed) -> dict[Place, list[int]]:
     rows = []
     for link in feed.links:
         page = f"/v1/links/{link}/counts?from={slot_name(0)}&to={slot_name(feed.slots)}&limit=10000"
         cursor: str | None = ""
         while cursor is not None:
-            status, said = city.ask("GET", page + (f"&cursor={cursor}" if cursor else ""))
+            status, body = city.request("GET", page + (f"&cursor={cursor}" if cursor else ""))
             if status != 200:
-                raise RuntimeError(f"GET {page}: {status} {said}")
-            for one in said["counts"]:
+                raise RuntimeError(f"GET {page}: {status} {body}")
+            for one in body["counts"]:
                 if one["count"] is not None:
                     start = timegm(time.strptime(one["slot_start"], "%Y-%m-%dT%H:%M:%SZ"))
                     rows.append((link, start, one["count"]))
-            cursor = said["next_cursor"]
+            cursor = body["next_cursor"]
     return _by_place(rows)
 
 
 def _by_place(rows: Sequence[tuple[Any, ...]]) -> dict[Place, list[int]]:
-    found: dict[Place, list[int]] = {}
+    findings: dict[Place, list[int]] = {}
     for link, start, count in rows:
-        found.setdefault((link, (start - FIRST_SLOT) // SLOT_SECONDS), []).append(count)
-    return found
+        findings.setdefault((link, (start - FIRST_SLOT) // SLOT_SECONDS), []).append(count)
+    return findings
 
 
-def _runs_lost(city: FaultCity, retrain: Retrain) -> int:
+def _runs_lost(city: FaultCity, retrain: RetrainRequester) -> int:
     rows = city.rows("SELECT run_id, state, version FROM retrain_links")
     done = {run for run, state, version in rows if state == "done" and version is not None}
     return len(set(retrain.accepted) - done)
 
 
 def _runs_doubled(city: FaultCity) -> int:
-    """Count versions that one run made beyond the first, and versions that two runs claim."""
+    """Count versions beyond the first of one run, and versions that two runs claim."""
     made = Counter(city.rows("SELECT link_key, about->'decision'->>'run_id' FROM trained_models"))
     claimed = Counter(city.rows("SELECT link_key, version FROM retrain_links WHERE version IS NOT NULL"))
     return sum(n - 1 for n in made.values()) + sum(n - 1 for n in claimed.values())
@@ -120,14 +120,14 @@ def _several_active(city: FaultCity) -> int:
     return len(city.rows(question))
 
 
-def _activations_lost(city: FaultCity, swap: Swap) -> int:
+def _activations_lost(city: FaultCity, swap: ModelSwapper) -> int:
     question = "SELECT link_id, version FROM trained_models JOIN links USING (link_key) WHERE state = 'active'"
     active = dict(city.rows(question))
     return sum(active.get(link) != version for link, version in swap.active.items())
 
 
 def _forecasts_by_half(city: FaultCity) -> int:
-    """Count the forecasts that have not each of the four horizons once, all issued at one moment."""
+    """Count forecasts without exactly one row per horizon, or with several times of issue."""
     question = """
         SELECT 1 FROM forecasts JOIN links USING (link_key)
         GROUP BY link_key, model_version, slot_start - horizon * 60 * slot_minutes
@@ -141,7 +141,7 @@ def _without_artifact(city: FaultCity) -> int:
 
 
 def _without_row(city: FaultCity) -> int:
-    """Count artifacts that no row names, after the worker's sweep; it waits an hour, so they are made older here."""
+    """Count artifacts without a row after a sweep, which skips recent ones, so their times are set back first."""
     known = {folder for (folder,) in _folders(city)}
     store = ModelStore(city.models)
     for place in set(store.places()) - known:

@@ -1,4 +1,4 @@
-"""A database, a service of two processes, a worker and the links they serve, each to be killed and started again."""
+"""A database, a service of two processes and a worker, which can be killed and started again, and their links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psutil
 
 from app.demo.city import sample_city
 from benchmarks.running_service import KEY
-from tests.support.postgresql import PostgreSQL, asked, own_postgresql
+from tests.support.postgresql import PostgreSQL, own_postgresql, query_rows
 from tests.support.services import free_port
 
 DAYS = 12
@@ -28,7 +28,7 @@ QUICK = {"algorithm": "KR", "parameters": {"lags": 4, "n_neighbors": 4, "held_ou
 
 
 class FaultCity:
-    """What is killed, and what it takes to get it going again."""
+    """The processes of an installation, which can be killed and started again."""
 
     def __init__(self, folder: Path, database: PostgreSQL) -> None:
         self.folder, self.database, self.port = folder, database, free_port()
@@ -48,7 +48,7 @@ class FaultCity:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        """Start the service or the worker, in a group of processes of its own."""
+        """Start the service or the worker in its own process group."""
         serve = ["serve", "--port", str(self.port), "--workers", "2", "--no-worker"]
         command = [sys.executable, "-m", "app", *(serve if name == "service" else ["worker"])]
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -57,11 +57,11 @@ class FaultCity:
             )
 
     def pid(self, name: str) -> int:
-        """Give the process of the service or the worker that was started."""
+        """Return the process id of the service or the worker."""
         return self._processes[name].pid
 
     def keep_alive(self) -> None:
-        """Start again what has ended, as a supervisor would; a worker ends where there is no database to begin with."""
+        """Start ended processes again, such as a worker that found the database unreachable at its start."""
         for name, process in list(self._processes.items()):
             if process.poll() is not None:
                 self.start(name)
@@ -73,14 +73,14 @@ class FaultCity:
         self._processes[name].wait()
 
     def serving(self) -> list[int]:
-        """Give the processes that serve, not the one that looks after them."""
+        """Return the ids of the serving processes, without their supervisor."""
         with contextlib.suppress(psutil.Error):
             children = psutil.Process(self._processes["service"].pid).children()
             return [one.pid for one in children if "resource_tracker" not in " ".join(one.cmdline())]
         return []
 
     def server_of(self, port: int) -> int | None:
-        """Find the process that has the other end of a client's connection."""
+        """Return the id of the process at the other end of a client's connection."""
         for pid in self.serving():
             with contextlib.suppress(psutil.Error):
                 if any(one.raddr and one.raddr.port == port for one in psutil.Process(pid).net_connections("tcp")):
@@ -88,11 +88,11 @@ class FaultCity:
         return None
 
     def rows(self, question: LiteralString, *given: object) -> list[tuple[Any, ...]]:
-        """Ask the database itself; it may be on its way back."""
-        return asked(self.url, question, *given)
+        """Query the database itself, after waiting for it if it is restarting."""
+        return query_rows(self.url, question, *given)
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Ask the service once; status 0 where nobody answers."""
+    def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Send one request to the service; status 0 means no response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             data = None if body is None else json.dumps(body).encode()
@@ -104,26 +104,26 @@ class FaultCity:
         finally:
             connection.close()
 
-    def wait_for(self, what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
-        """Wait until something holds, and keep everything alive meanwhile."""
+    def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
+        """Wait for a condition, and start ended processes again meanwhile."""
         until = time.monotonic() + seconds
-        while not holds():
+        while not condition():
             self.keep_alive()
             if time.monotonic() > until:
                 logs = "".join(log.read_text()[-1500:] for log in self.folder.glob("*.log"))
-                raise RuntimeError(f"waited {seconds:.0f} s in vain for {what}: {logs}")
+                raise RuntimeError(f"{what}: not within {seconds:.0f} s: {logs}")
             time.sleep(0.02)
 
     def ready(self) -> bool:
-        """Tell whether both serving processes are there and answer."""
-        return len(self.serving()) == 2 and self.ask("GET", "/readyz")[0] == 200
+        """Return whether both serving processes run and the service is ready."""
+        return len(self.serving()) == 2 and self.request("GET", "/readyz")[0] == 200
 
     def open_runs(self) -> int:
-        """Count the runs that are not over."""
+        """Return the number of runs that have not ended."""
         return int(self.rows("SELECT count(*) FROM retrain_runs WHERE state IN ('queued', 'running')")[0][0])
 
     def end(self) -> None:
-        """End everything that was started here."""
+        """Kill all processes."""
         for name in self._processes:
             self.kill(name)
 
@@ -132,7 +132,7 @@ class FaultCity:
 def fault_city(
     folder: Path, feeds: Sequence[str], swapped: Sequence[str], activating: Sequence[str], *, fsync: bool
 ) -> Iterator[FaultCity]:
-    """Start everything; links for feeds are empty, the others have counts and two versions each."""
+    """Start everything and store links: those of feeds are empty, the others have counts and two model versions."""
     with own_postgresql(fsync=fsync) as database:
         city = FaultCity(folder, database)
         try:
@@ -142,24 +142,24 @@ def fault_city(
             trained = [*swapped, *activating]
             counts = sample_city(links=len(trained), days=DAYS, seed=11)
             for link in [*feeds, *trained]:
-                _expect(201, city.ask("PUT", f"/v1/links/{link}", {"zone": counts.zone}))
+                _require_status(201, city.request("PUT", f"/v1/links/{link}", {"zone": counts.zone}))
             rows = [
                 {"link_id": link, "slot_start": counts.grid.start(counts.first_slot + i).isoformat(), "count": int(n)}
                 for link, series in zip(trained, counts.counts.values(), strict=True)
                 for i, n in enumerate(series)
                 if n == n
             ]
-            _expect(200, city.ask("POST", "/v1/counts", {"counts": rows}))
-            for neighbours in (4, 5):
-                wish = QUICK | {"parameters": {**QUICK["parameters"], "n_neighbors": neighbours}}  # type: ignore[dict-item]
-                wish |= {"links": trained, "activate": "always"}
-                _expect(202, city.ask("POST", "/v1/admin/retrain", wish))
+            _require_status(200, city.request("POST", "/v1/counts", {"counts": rows}))
+            for n_neighbors in (4, 5):
+                body = QUICK | {"parameters": {**QUICK["parameters"], "n_neighbors": n_neighbors}}  # type: ignore[dict-item]
+                body |= {"links": trained, "activate": "always"}
+                _require_status(202, city.request("POST", "/v1/admin/retrain", body))
                 city.wait_for("two versions of each model", lambda: city.open_runs() == 0)
             yield city
         finally:
             city.end()
 
 
-def _expect(status: int, answer: tuple[int, Any]) -> None:
+def _require_status(status: int, answer: tuple[int, Any]) -> None:
     if answer[0] != status:
         raise RuntimeError(f"expected {status}, got {answer}")

@@ -1,9 +1,9 @@
-"""Kill the service, its worker and PostgreSQL in the middle of things, and count what was lost: nothing should be.
+"""Kill the service, its worker and PostgreSQL during requests and runs, and check that nothing is lost.
 
-Feeds post counts, correct them and send them again, models are swapped, runs are carried out, and all the while
-processes are killed by SIGKILL and started again. A kill counts only where it landed in the middle of something:
-of a batch or a swap that was sent and not answered, of a run with a link in training. At the end every count that
-was acknowledged is looked for, in the database and over the API.
+Feeds post counts, corrections and repetitions, model versions are swapped, and runs are executed, while processes are
+killed by SIGKILL and started again. A kill is counted only if it interrupted something: a batch or a swap that was
+sent and not yet answered, or a run with a link in training. At the end every count that was acknowledged is looked up
+in the database and over the API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rich.progress import Progress
 
 from benchmarks.fault_checks import Findings, check
 from benchmarks.fault_city import FEEDS, FaultCity, fault_city
-from benchmarks.fault_clients import Ask, Client, Feed, Retrain, Swap
+from benchmarks.fault_clients import Client, CountFeed, ForecastReader, ModelSwapper, RetrainRequester
 
 SERVICE, PROCESS, WORKER, DATABASE, BACKEND = (
     "service",
@@ -40,7 +40,7 @@ PLANNED: list[tuple[str, str]] = [
     (SERVICE, BATCH), (SERVICE, SWAP), (PROCESS, BATCH), (PROCESS, SWAP), (WORKER, RUN), (WORKER, RUN),
     (DATABASE, BATCH), (DATABASE, SWAP), (DATABASE, RUN), (BACKEND, BATCH), (BACKEND, SWAP), (BACKEND, RUN),
 ]  # fmt: skip
-LONGEST_REQUEST, LONGEST_RUN = 0.015, 0.5  # seconds that a kill waits at most, once something is under way
+MAX_REQUEST_DELAY, MAX_RUN_DELAY = 0.015, 0.5  # seconds from a beginning to a kill, at most
 LAND_SECONDS = 60.0
 FINISH_SECONDS = 240.0
 TRAINING = """
@@ -53,17 +53,17 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = 'faults' AND pid <>
 
 @dataclass
 class Killer:
-    """Kills one thing after another, and knows which kills landed."""
+    """Kills processes one after another, and records which kills interrupted something."""
 
     city: FaultCity
     rng: random.Random
-    feeds: list[Feed]
-    swap: Swap
+    feeds: list[CountFeed]
+    swap: ModelSwapper
     landed: list[tuple[str, str]] = field(default_factory=list)
     missed: int = 0
 
     def kill(self, target: str, where: str) -> bool:
-        """Kill a target in the middle of something; False where that was over by then."""
+        """Kill a target during a request or a run; return whether it was interrupted."""
         try:
             landed = self._in_a_run(target) if where == RUN else self._in_a_request(target, where)
         except TimeoutError:
@@ -76,7 +76,7 @@ class Killer:
 
     def _in_a_request(self, target: str, where: str) -> bool:
         client: Client = self.swap if where == SWAP else self.rng.choice(self.feeds)
-        self.city.wait_for("the service", lambda: self.city.ask("GET", "/readyz")[0] == 200)
+        self.city.wait_for("the service", lambda: self.city.request("GET", "/readyz")[0] == 200)
         backends = self._backends() if target == BACKEND else []
         until = time.monotonic() + LAND_SECONDS
         while time.monotonic() < until:
@@ -86,13 +86,13 @@ class Killer:
             if not client.sent.wait(1.0) or (target == PROCESS and victim is None):
                 continue
             attempt = client.in_flight
-            time.sleep(self.rng.uniform(0, LONGEST_REQUEST))
+            time.sleep(self.rng.uniform(0, MAX_REQUEST_DELAY))
             if attempt is None or client.in_flight is not attempt or (victim is not None and attempt.port != port):
                 continue
-            struck = self._strike(target, victim, backends)
+            killed = self._kill_process(target, victim, backends)
             attempt.over.wait(LAND_SECONDS)
-            self._restore(target)
-            return struck and attempt.status != 200
+            self._restart(target)
+            return killed and attempt.status != 200
         raise TimeoutError
 
     def _in_a_run(self, target: str) -> bool:
@@ -104,19 +104,19 @@ class Killer:
             if not under_way:
                 time.sleep(0.02)
                 continue
-            time.sleep(self.rng.uniform(0, LONGEST_RUN))
+            time.sleep(self.rng.uniform(0, MAX_RUN_DELAY))
             if self.city.rows(TRAINING, mine) != under_way:
                 continue
-            struck = self._strike(target, None, self._backends() if target == BACKEND else [])
-            self._restore(target)
-            return struck and bool(self.city.rows(OPEN, *under_way[0]))
+            killed = self._kill_process(target, None, self._backends() if target == BACKEND else [])
+            self._restart(target)
+            return killed and bool(self.city.rows(OPEN, *under_way[0]))
         raise TimeoutError
 
     def _backends(self) -> list[int]:
         return [pid for (pid,) in self.city.rows(BACKENDS)]
 
-    def _strike(self, target: str, victim: int | None, backends: Sequence[int]) -> bool:
-        """Kill, and tell whether there was somebody to kill."""
+    def _kill_process(self, target: str, victim: int | None, backends: Sequence[int]) -> bool:
+        """Kill a target; return whether it was running."""
         if target in (SERVICE, WORKER):
             self.city.kill(target)
         elif target == DATABASE:
@@ -131,7 +131,7 @@ class Killer:
                 return False
         return True
 
-    def _restore(self, target: str) -> None:
+    def _restart(self, target: str) -> None:
         if target == DATABASE:
             self.city.database.start()
         elif target == BACKEND:
@@ -147,8 +147,8 @@ def run(
     fsync: bool,
     notes: Console,
     planned: Sequence[tuple[str, str]] = PLANNED,
-) -> tuple[Killer, Findings, list[Feed]]:
-    """Kill until so many kills landed, let everything finish, and look what there is."""
+) -> tuple[Killer, Findings, list[CountFeed]]:
+    """Kill until ``kills`` interrupted something, wait until all clients have finished, and check the results."""
     rng = random.Random(seed)
     names = [[f"feed-{i}-{j}" for j in (1, 2)] for i in range(FEEDS)]
     swapped, activating = ["swap-1", "swap-2"], ["run-1", "run-2"]
@@ -156,9 +156,12 @@ def run(
     with fault_city(folder, [link for links in names for link in links], swapped, activating, fsync=fsync) as city:
         landed: list[tuple[str, str]] = []
         own = [random.Random(rng.random()) for _ in range(FEEDS + 3)]
-        feeds = [Feed(city.port, own[i], links, lambda: len(landed)) for i, links in enumerate(names)]
-        swap, retrain = Swap(city.port, own[-1], swapped), Retrain(city.port, own[-2], activating, swapped)
-        ask = Ask(city.port, own[-3], [*swapped, *activating])
+        feeds = [CountFeed(city.port, own[i], links, lambda: len(landed)) for i, links in enumerate(names)]
+        swap, retrain = (
+            ModelSwapper(city.port, own[-1], swapped),
+            RetrainRequester(city.port, own[-2], activating, swapped),
+        )
+        ask = ForecastReader(city.port, own[-3], [*swapped, *activating])
         clients: list[Client] = [*feeds, swap, retrain, ask]
         for client in clients:
             client.start()
@@ -171,35 +174,37 @@ def run(
                 target, where = plan.pop()
                 if not killer.kill(target, where):
                     plan.insert(0, (target, where))
-                elif not notes.is_terminal and len(landed) % 10 == 0:  # where no bar is drawn
-                    notes.print(f"{len(landed)} of {kills} kills landed")
+                elif not notes.is_terminal and len(landed) % 10 == 0:  # without a progress bar
+                    notes.print(f"{len(landed)} of {kills} kills done")
                 progress.update(bar, completed=len(landed), description=f"killed {target} in a {where}")
-        notes.print(f"{len(landed)} kills landed, {killer.missed} did not; letting everything finish")
+        notes.print(
+            f"{len(landed)} kills interrupted something, {killer.missed} did not; waiting until everything has finished"
+        )
         retrain.end()
         city.wait_for("the service", city.ready)
         for client in clients:
             client.end()
         city.wait_for("the runs", lambda: city.open_runs() == 0, FINISH_SECONDS)
-        found = check(city, feeds, swap, retrain)
-        found.wrong["unexpected answers"] += len(ask.unexpected)
+        findings = check(city, feeds, swap, retrain)
+        findings.wrong["unexpected answers"] += len(ask.unexpected)
         for client in clients:
             for line in client.unexpected[:5]:
                 notes.print(line, style="red", markup=False)
         facts = f"{swap.acknowledged} swaps, {len(retrain.accepted)} runs, {ask.answers} forecasts read"
         notes.print(f"{facts}, {ask.stale} of them stale")
-        return killer, found, feeds
+        return killer, findings, feeds
 
 
-def table(killer: Killer, found: Findings, feeds: Sequence[Feed]) -> list[dict[str, object]]:
-    """Sum up by target and by where kills landed; a count belongs to the first kill after it was acknowledged."""
+def table(killer: Killer, findings: Findings, feeds: Sequence[CountFeed]) -> list[dict[str, object]]:
+    """Return the sums by target and interrupted work; a count belongs to the first kill after its acknowledgement."""
     at_kill = {place: kill for feed in feeds for place, kill in feed.at_kill.items()}
     kinds = [*killer.landed, ("no kill", "after the last")]
 
     def by_kind(places: Sequence[tuple[str, int]]) -> Counter[tuple[str, str]]:
         return Counter(kinds[min(at_kill.get(place, len(kinds)), len(kinds) - 1)] for place in places)
 
-    acknowledged, lost = by_kind(list(at_kill)), by_kind(found.lost)
-    doubled, corrected = by_kind(found.doubled), by_kind(found.corrected)
+    acknowledged, lost = by_kind(list(at_kill)), by_kind(findings.lost)
+    doubled, corrected = by_kind(findings.doubled), by_kind(findings.corrected)
     kills = Counter(killer.landed)
     return [
         {
@@ -215,8 +220,8 @@ def table(killer: Killer, found: Findings, feeds: Sequence[Feed]) -> list[dict[s
     ]
 
 
-def show(rows: Sequence[dict[str, object]], found: Findings) -> None:
-    """Print the table with its sums, and everything else that was looked for."""
+def show(rows: Sequence[dict[str, object]], findings: Findings) -> None:
+    """Print the table with its sums, and the results of the other checks."""
     titles = list(rows[0])
     total: dict[str, object] = {"target": "all", "landed in a": ""}
     total |= {title: sum(int(str(row[title])) for row in rows) for title in titles[2:]}
@@ -224,33 +229,37 @@ def show(rows: Sequence[dict[str, object]], found: Findings) -> None:
     for row in [*rows, total]:
         print(f"{row['target']:26}{row['landed in a']:16}" + "".join(f"{row[title]:>19}" for title in titles[2:]))
     print()
-    for name, n in found.wrong.items():
+    for name, n in findings.wrong.items():
         print(f"{name}: {n}")
 
 
 def main() -> int:
-    """Run it from the command line; exit code 1 when anything was lost, doubled or otherwise wrong."""
+    """Run the benchmark; return 1 if anything was lost, doubled or otherwise wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="how many must land in the middle of something")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-fsync", action="store_true", help="spare the disk; kills cannot tell the difference")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kills", type=int, default=200, help="number of kills that must interrupt something (200)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (1)")
+    parser.add_argument(
+        "--no-fsync", action="store_true", help="run PostgreSQL without fsync, which only a power cut would reveal"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args()
     if options.kills < 1:
         parser.error(f"--kills={options.kills} is refused; it must be at least 1")
     notes = Console(stderr=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="flowcast-faults-") as folder:
-        killer, found, feeds = run(options.kills, options.seed, Path(folder), fsync=not options.no_fsync, notes=notes)
-    rows = table(killer, found, feeds)
+        killer, findings, feeds = run(
+            options.kills, options.seed, Path(folder), fsync=not options.no_fsync, notes=notes
+        )
+    rows = table(killer, findings, feeds)
     seconds = round(time.monotonic() - began)
     if options.json:
-        print(json.dumps({"kills": rows, "wrong": found.wrong, "missed": killer.missed, "seconds": seconds}))
+        print(json.dumps({"kills": rows, "wrong": findings.wrong, "missed": killer.missed, "seconds": seconds}))
     else:
-        show(rows, found)
-        verdict = "nothing is wrong" if found.sound else "something is wrong"
-        print(f"\n{len(killer.landed)} kills landed in {seconds} s, {killer.missed} did not: {verdict}")
-    return 0 if found.sound and len(killer.landed) >= options.kills else 1
+        show(rows, findings)
+        verdict = "nothing is wrong" if findings.ok else "something is wrong"
+        print(f"\n{len(killer.landed)} kills interrupted something in {seconds} s, {killer.missed} did not: {verdict}")
+    return 0 if findings.ok and len(killer.landed) >= options.kills else 1
 
 
 if __name__ == "__main__":

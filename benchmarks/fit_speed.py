@@ -1,7 +1,7 @@
-"""Speed of learning and predicting, as ratios in one run.
+"""Time learning and prediction, as ratios to reference implementations.
 
-Ours against a plain NumPy transcription of the paper's equations 19 to 21 with explicit outer
-products, and against scikit-learn's nearest-neighbour regressor; then growth with n, d and k.
+The references are a plain NumPy transcription of the paper's equations 19 to 21 with explicit outer
+products, and scikit-learn's nearest-neighbour regressor. Growth with n, d and k is timed as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from model import KR, KR_SML
 from model.estimators.kernel import (
-    Barred,
+    ExcludedRows,
     Memory,
     Neighborhood,
     gaussian_weights,
@@ -41,7 +41,7 @@ SAME = 1e-8
 
 
 def daily_windows(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
-    """Lag windows of a noisy daily wave, standardised, and the count that follows each."""
+    """Return standardised lag windows of a noisy daily wave, and the count that follows each."""
     slots = np.arange(n + d)
     noise = np.random.default_rng(seed).standard_normal(n + d)
     series = np.sin(2 * np.pi * slots / SLOTS_A_DAY) + 0.4 * np.sin(4 * np.pi * slots / SLOTS_A_DAY) + 0.3 * noise
@@ -50,28 +50,28 @@ def daily_windows(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def plain_gradient(X: Array, y: Array, rows: NDArray[np.intp], weights: Array, estimates: Array) -> Array:
-    """Equation 19 without its penalty, divided by n, outer product by outer product."""
+    """Return equation 19 without its penalty, divided by n, from explicit outer products."""
     n, d = X.shape
     gradient = np.zeros((d, d))
     for i in range(n):
         gaps = X[i] - X[rows[i]]  # (k, d)
         outers = gaps[:, :, None] * gaps[:, None, :]  # (k, d, d)
-        pulls = (estimates[i] - y[i]) * (estimates[i] - y[rows[i]]) * weights[i]
-        gradient += np.sum(pulls[:, None, None] * outers, axis=0)
+        coefficients = (estimates[i] - y[i]) * (estimates[i] - y[rows[i]]) * weights[i]
+        gradient += np.sum(coefficients[:, None, None] * outers, axis=0)
     return np.asarray(2.0 * gradient / n)
 
 
 def neighbors_under(metric: Array, X: Array, y: Array, k: int) -> tuple[NDArray[np.intp], Array, Array]:
     values, vectors = np.linalg.eigh(metric)
     projected = X @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    barred = Barred(np.arange(len(X)), np.arange(len(X)), 0)
-    rows, distances = Memory(projected).nearest(projected, k, barred)
+    excluded = ExcludedRows(np.arange(len(X)), np.arange(len(X)), 0)
+    rows, distances = Memory(projected).nearest(projected, k, excluded)
     weights = gaussian_weights(distances, 1.0)
     return rows, weights, weighted_mean(weights, y[rows])
 
 
 def plain_steps(X: Array, y: Array, k: int) -> Array:
-    """Equations 19 to 21 on standardised targets, same neighbour search and same alpha, ten times."""
+    """Run ten steps of equations 19 to 21 on standardised targets, with the same neighbour search and alpha."""
     y = (y - y.mean()) / y.std()
     metric = np.eye(X.shape[1])
     for _ in range(STEPS):
@@ -87,13 +87,13 @@ def our_steps(X: Array, y: Array, k: int, solver: str = "paper") -> Array:
         n_neighbors=k, mu=MU, alpha=ALPHA, solver=solver, tol=0.0, max_iter=STEPS, standardize=False  # type: ignore[arg-type]
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # ten steps and no more is the point
+        warnings.simplefilter("ignore", ConvergenceWarning)  # only ten steps are timed
         metric: Array = estimator.fit(X, y).metric_
     return metric
 
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Least time of several calls, in seconds: the machine's noise only ever adds."""
+    """Return the least time of several calls in seconds, because load from elsewhere only adds to it."""
     best = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
@@ -106,8 +106,8 @@ def gradient_alone(X: Array, y: Array, repeats: int) -> dict[str, float]:
     rows, weights, estimates = neighbors_under(np.eye(X.shape[1]), X, y, NEIGHBORS)
 
     def ours() -> Array:
-        pulls = (estimates - y)[:, None] * weights * (estimates[:, None] - y[rows])
-        return 2.0 * scatter(X, rows, pulls) / len(y)
+        coefficients = (estimates - y)[:, None] * weights * (estimates[:, None] - y[rows])
+        return 2.0 * scatter(X, rows, coefficients) / len(y)
 
     difference = float(np.abs(ours() - plain_gradient(X, y, rows, weights, estimates)).max())
     fast = seconds(ours, repeats)
@@ -147,14 +147,14 @@ def prediction(X: Array, y: Array, repeats: int) -> dict[str, float]:
 
 
 def evaluation(n: int, d: int, k: int, repeats: int) -> float:
-    """Seconds of one evaluation of loss and gradient."""
+    """Return the seconds of one evaluation of loss and gradient."""
     X, y = daily_windows(n, d)
-    barred = Barred(np.arange(n), np.arange(n), 0)
-    return seconds(lambda: leave_one_out_loss(np.eye(d), X, y, Neighborhood(k, 1.0), barred), repeats)
+    excluded = ExcludedRows(np.arange(n), np.arange(n), 0)
+    return seconds(lambda: leave_one_out_loss(np.eye(d), X, y, Neighborhood(k, 1.0), excluded), repeats)
 
 
 def growth(quick: bool) -> dict[str, Any]:
-    """Time of one evaluation as n, d or k grows, and the exponent of a fitted power."""
+    """Time one evaluation for growing n, d and k, and fit the exponent of a power."""
     sizes = {
         "n": [500, 1000, 2000, 4000] if quick else [500, 1000, 2000, 4000, 8000, 16000],
         "d": [8, 16, 32, 64, 128],
@@ -214,7 +214,7 @@ def show(one: dict[str, Any], default: dict[str, Any]) -> None:
 
 
 def same_result(result: dict[str, Any]) -> bool:
-    """Tell whether both sides of every comparison computed the same, to 1e-8."""
+    """Return whether both sides of every comparison agree to 1e-8."""
     return all(result[part]["difference"] <= SAME for part in ("gradient", "ten_steps", "predict"))
 
 

@@ -1,4 +1,4 @@
-"""Two databases of the same links, one with a long history and one with the end of it, made by SQL alone."""
+"""Databases with a long history, filled by SQL alone."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from app.settings import Settings
 from tests.support.postgresql import own_postgresql
 
 SLOT = 900
-Note = Callable[[int], None]
+Report = Callable[[int], None]
 
-# As counts come: slot after slot, in each all links.
+# In the order of a live feed: slot after slot, with all links in each.
 _COUNTS = """
     INSERT INTO {name}
     SELECT link_key, slot, 40 + mod(link_key * 31 + slot / 900 * 7, 60), 0
@@ -70,16 +70,16 @@ class History:
 
     @property
     def slots(self) -> int:
-        """How many slots have counts."""
+        """Number of slots with counts."""
         return self.rows // self.links
 
     @property
     def forecast_slots(self) -> int:
-        """How many slots forecasts were made as of."""
+        """Number of slots that forecasts were issued at."""
         return self.rows // (self.links * HORIZONS)
 
-    def load(self, note: Note) -> Engine:
-        """Make links, counts and forecasts; ``note`` is told of rows as they are there."""
+    def load(self, report: Report) -> Engine:
+        """Insert links, counts and forecasts; call ``report`` with the numbers of new rows."""
         engine = open_database(Settings(database_url=self.url).database_url)
         upgrade_schema(engine)
         now = datetime.now(UTC)
@@ -87,26 +87,26 @@ class History:
         with writing(engine) as session:
             session.execute(insert(Link), [{"link_id": f"L{i:04}", "name": "", **row} for i in range(self.links)])
         if is_sqlite(engine):
-            self._fill_sqlite(engine, "counts", _SQLITE_COUNTS, self.slots, note)
-            self._fill_sqlite(engine, "forecasts", _SQLITE_FORECASTS, self.forecast_slots, note)
+            self._fill_sqlite(engine, "counts", _SQLITE_COUNTS, self.slots, report)
+            self._fill_sqlite(engine, "forecasts", _SQLITE_FORECASTS, self.forecast_slots, report)
             with engine.connect() as connection:
                 connection.exec_driver_sql("ANALYZE")
             return engine
         first = self.last - SLOT * (self.slots - 1)
-        self._fill(engine, "counts", _COUNTS, first, self.last, note)
+        self._fill(engine, "counts", _COUNTS, first, self.last, report)
         first = self.last - SLOT * (self.forecast_slots - 1)
-        self._fill(engine, "forecasts", _FORECASTS, first, self.last + HORIZONS * SLOT, note)
+        self._fill(engine, "forecasts", _FORECASTS, first, self.last + HORIZONS * SLOT, report)
         with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             connection.execute(text("VACUUM ANALYZE"))
         return engine
 
-    def _fill(self, engine: Engine, table: str, rows: str, first: int, end: int, note: Note) -> None:
+    def _fill(self, engine: Engine, table: str, rows: str, first: int, end: int, report: Report) -> None:
         for month in range(month_of(first), month_of(end) + 1):
             name, begin, after = f"{table}_{month_name(month)}", month_begin(month), month_begin(month + 1)
-            # The series of slots that can reach into the month: a forecast comes up to four slots before its own.
+            # Slots with a row in the month: a forecast is issued up to four slots before its own.
             span = {"first": max(first, begin - HORIZONS * SLOT), "last": min(self.last, after)}
             with engine.begin() as connection:
-                # Keys once the rows are there: made and checked at once, in a tenth of the time.
+                # Keys are created after the rows, in a tenth of the time.
                 connection.exec_driver_sql(
                     f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
                 )
@@ -114,41 +114,41 @@ class History:
                 connection.exec_driver_sql(
                     f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({begin}) TO ({after})"
                 )
-            note(done)
+            report(done)
 
-    def _fill_sqlite(self, engine: Engine, table: str, rows: str, slots: int, note: Note) -> None:
-        at_once = max(1, ROWS_AT_ONCE // self.links)
-        for begin in range(0, slots, at_once):
+    def _fill_sqlite(self, engine: Engine, table: str, rows: str, slots: int, report: Report) -> None:
+        slots_at_once = max(1, ROWS_AT_ONCE // self.links)
+        for begin in range(0, slots, slots_at_once):
             first = self.last - SLOT * (slots - 1 - begin)
-            last = min(self.last, first + SLOT * (at_once - 1))
+            last = min(self.last, first + SLOT * (slots_at_once - 1))
             with writing(engine) as session:
                 statement = _SQLITE.format(first=first, last=last, name=table, rows=rows)
                 session.connection().exec_driver_sql(statement)
-            note(self.links * (HORIZONS if table == "forecasts" else 1) * ((last - first) // SLOT + 1))
+            report(self.links * (HORIZONS if table == "forecasts" else 1) * ((last - first) // SLOT + 1))
 
     def size(self, engine: Engine) -> dict[str, Any]:
         """Return the numbers of counts and forecasts, the months they are kept in, and the size of the database."""
-        questions = {"rows": "SELECT count(*) FROM counts", "forecasts": "SELECT count(*) FROM forecasts"}
+        queries = {"rows": "SELECT count(*) FROM counts", "forecasts": "SELECT count(*) FROM forecasts"}
         if is_sqlite(engine):
-            questions["months"] = "SELECT 1"
-            questions["size"] = (
+            queries["months"] = "SELECT 1"
+            queries["size"] = (
                 "SELECT page_count * page_size / 1000000 || ' MB' FROM pragma_page_count, pragma_page_size"
             )
         else:
-            questions["months"] = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'counts'::regclass"
-            questions["size"] = "SELECT pg_size_pretty(pg_database_size(current_database()))"
+            queries["months"] = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'counts'::regclass"
+            queries["size"] = "SELECT pg_size_pretty(pg_database_size(current_database()))"
         with engine.connect() as connection:
-            return {name: connection.exec_driver_sql(asked).scalar_one() for name, asked in questions.items()}
+            return {name: connection.exec_driver_sql(query).scalar_one() for name, query in queries.items()}
 
 
 def newest_slot() -> int:
-    """Give the start of the last slot that is over."""
+    """Return the start of the last slot that has ended."""
     return int(time.time()) // SLOT * SLOT - SLOT
 
 
 @contextmanager
 def databases(kind: str, server: str | None, names: tuple[str, ...]) -> Iterator[list[str]]:
-    """Make empty databases, of SQLite, on a given PostgreSQL or on one from the wheel, and remove them at the end."""
+    """Create empty databases on SQLite, a given PostgreSQL or a temporary one, and remove them at the end."""
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="flowcast-history-") as folder:
             yield [f"sqlite:///{folder}/{name}.db" for name in names]

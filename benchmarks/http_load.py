@@ -1,6 +1,6 @@
-"""A lean HTTP client for measuring: keep-alive connections, requests written by hand, no parsing beyond lengths.
+"""A minimal HTTP client for benchmarks: keep-alive connections and no parsing beyond lengths.
 
-A client with all its comforts would be slower than the service it measures.
+A full client would be slower than the service that it measures.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Connection:
         self._socket = socket.create_connection((self.host, self.port), timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Send a request and give status and body."""
+    def send(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request and return status and body."""
         self._socket.sendall(request)
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
@@ -47,7 +47,7 @@ class Connection:
 
 
 def request(method: str, path: str, key: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
-    """Write a request."""
+    """Return a request as bytes."""
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {key}\r\n"
     if body:
         head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
@@ -55,7 +55,7 @@ def request(method: str, path: str, key: str, body: bytes = b"", content_type: s
 
 
 def throughput(host: str, port: int, requests: Sequence[bytes], seconds: float, connections: int = 8) -> float:
-    """Send requests in turn over several connections; give answers a second. Every answer must be 200."""
+    """Send requests in turn over several connections; return responses per second, all of which must be 200."""
     until = time.perf_counter() + seconds
     answered = [0] * connections
     problems: list[str] = []
@@ -64,7 +64,7 @@ def throughput(host: str, port: int, requests: Sequence[bytes], seconds: float, 
         connection = Connection(host, port)
         n = i
         while time.perf_counter() < until:
-            status, body = connection.ask(requests[n % len(requests)])
+            status, body = connection.send(requests[n % len(requests)])
             if status != 200:
                 problems.append(f"{status}: {body[:200]!r}")
                 break

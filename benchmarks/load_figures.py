@@ -1,4 +1,4 @@
-"""What ``benchmarks.load`` makes of the clients' answers."""
+"""Figures of ``benchmarks.load``, computed from the clients' responses."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.load_clients import GIVEN_UP, RETRIED, Answer, Told
+from benchmarks.load_clients import NOT_SENT, RETRIED, ClientResults, Response
 from benchmarks.load_traffic import FORECAST, KINDS
 
-CALM = 2.0  # times the usual median, below which a second is as usual
+RECOVERED_RATIO = 2.0  # times the normal median, up to which a second counts as normal
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One kind of request: how many were answered and how fast, in milliseconds."""
+    """One kind of request: numbers of responses, and response times in milliseconds."""
 
     kind: str
     answered: int
@@ -26,7 +26,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Phase:
+class MixedLoad:
     """The mixed load on some number of workers."""
 
     workers: int
@@ -49,33 +49,33 @@ class Phase:
 
 @dataclass(frozen=True)
 class Overload:
-    """Twice as much as can be served, and what came after."""
+    """The load of twice the capacity, and the recovery."""
 
     capacity: float  # requests a second
     offered: float
     answered: float
     refused_share: float
-    given_up_share: float  # not sent, for no connection came free in time
+    given_up_share: float  # not sent, because no connection became free in time
     without_retry_after: int
-    refused_p99: float  # ms: how long it takes to be refused
+    refused_p99: float  # ms
     kinds: list[Figures]
-    recovered_after: float | None  # seconds until forecasts are as fast as usual and nothing is refused
+    recovered_after: float | None  # seconds until forecasts are as fast as before and nothing is refused
     clients_busy: float
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Give the value that a share of values do not exceed; NaN of none."""
+    """Return the value that a share of values do not exceed; NaN of none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
 
-def figures_of(answers: Sequence[Answer]) -> list[Figures]:
-    """Sum answers up by kind."""
+def figures_of(responses: Sequence[Response]) -> list[Figures]:
+    """Return the figures of each kind of request."""
     found = []
     for kind in KINDS:
-        mine = [answer for answer in answers if answer.kind == kind and answer.status != GIVEN_UP]
-        good = [1000 * answer.took for answer in mine if 0 < answer.status < 400]
-        refused = sum(answer.status in RETRIED for answer in mine)
+        mine = [response for response in responses if response.kind == kind and response.status != NOT_SENT]
+        good = [1000 * response.latency for response in mine if 0 < response.status < 400]
+        refused = sum(response.status in RETRIED for response in mine)
         found.append(
             Figures(
                 kind,
@@ -90,12 +90,12 @@ def figures_of(answers: Sequence[Answer]) -> list[Figures]:
     return found
 
 
-def mixed_figures(workers: int, rounds: Sequence[Told], weights: list[tuple[float, float]]) -> Phase:
-    """Sum up the rounds of the mixed load."""
-    kinds = figures_of([answer for one in rounds for answer in one.answers])
+def mixed_figures(workers: int, rounds: Sequence[ClientResults], weights: list[tuple[float, float]]) -> MixedLoad:
+    """Return the figures of all rounds of the mixed load."""
+    kinds = figures_of([response for one in rounds for response in one.responses])
     answered, cpu_seconds = sum(one.answered for one in kinds), sum(one.service_cpu_seconds for one in rounds)
     seconds = sum(one.seconds for one in rounds)
-    return Phase(
+    return MixedLoad(
         workers,
         weights[-1][0],
         kinds,
@@ -103,41 +103,43 @@ def mixed_figures(workers: int, rounds: Sequence[Told], weights: list[tuple[floa
         cpu_seconds,
         answered / cpu_seconds,
         cpu_seconds / seconds,
-        [one.p99 for told in rounds for one in figures_of(told.answers) if one.kind == FORECAST],
+        [one.p99 for results in rounds for one in figures_of(results.responses) if one.kind == FORECAST],
         weights,
         sum(one.cpu_seconds for one in rounds) / seconds,
         1000 * quantile([lag for one in rounds for lag in one.lags], 0.99),
     )
 
 
-def overload_figures(capacity: float, seconds: float, told: Told, normal: Phase) -> Overload:
-    """Sum the overload up, and find the second from which on all is as usual."""
-    during = [answer for answer in told.answers if answer.at < seconds]
-    refused = [answer for answer in during if answer.status in RETRIED]
+def overload_figures(capacity: float, seconds: float, results: ClientResults, normal: MixedLoad) -> Overload:
+    """Return the figures of the overload, and the seconds until recovery."""
+    during = [response for response in results.responses if response.due < seconds]
+    refused = [response for response in during if response.status in RETRIED]
     kinds = figures_of(during)
     return Overload(
         capacity,
         len(during) / seconds,
         sum(one.answered for one in kinds) / seconds,
         len(refused) / max(1, len(during)),
-        sum(answer.status == GIVEN_UP for answer in during) / max(1, len(during)),
-        sum(not answer.retry_after for answer in refused),
-        1000 * quantile([answer.came - answer.sent for answer in refused], 0.99),
+        sum(response.status == NOT_SENT for response in during) / max(1, len(during)),
+        sum(not response.retry_after for response in refused),
+        1000 * quantile([response.received_at - response.sent_at for response in refused], 0.99),
         kinds,
-        _recovery(told.answers, seconds, normal.forecast.p50 * CALM),
-        told.cpu_seconds / told.seconds,
+        _recovery(results.responses, seconds, normal.forecast.p50 * RECOVERED_RATIO),
+        results.cpu_seconds / results.seconds,
     )
 
 
-def _recovery(answers: Sequence[Answer], end: float, most_ms: float) -> float | None:
-    """Give the seconds after ``end`` from which on every second is calm; None where the last is not."""
-    last = int(max((answer.at for answer in answers), default=end))
-    restless = -1
+def _recovery(responses: Sequence[Response], end: float, most_ms: float) -> float | None:
+    """Return the seconds after ``end`` from which on every second is normal; None if the last is not."""
+    last = int(max((response.due for response in responses), default=end))
+    slow_second = -1
     for second in range(int(end), last):
-        mine = [answer for answer in answers if second <= answer.at < second + 1]
-        forecasts = [1000 * answer.took for answer in mine if answer.kind == FORECAST and answer.status == 200]
-        if quantile(forecasts, 0.5) > most_ms or any(not 0 < answer.status < 400 for answer in mine):
-            restless = second
-    if restless == last - 1:
+        mine = [response for response in responses if second <= response.due < second + 1]
+        forecasts = [
+            1000 * response.latency for response in mine if response.kind == FORECAST and response.status == 200
+        ]
+        if quantile(forecasts, 0.5) > most_ms or any(not 0 < response.status < 400 for response in mine):
+            slow_second = second
+    if slow_second == last - 1:
         return None
-    return float(restless + 1 - int(end)) if restless >= 0 else 0.0
+    return float(slow_second + 1 - int(end)) if slow_second >= 0 else 0.0

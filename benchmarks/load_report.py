@@ -1,4 +1,4 @@
-"""How ``benchmarks.load`` shows what it measured, and what it thinks of it."""
+"""The report of ``benchmarks.load``: figures, limits and verdicts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.table import Table
 
 from benchmarks.load_traffic import FORECAST
 
-MOST_P99, MOST_CORES, GROWTH = 25.0, 1.0, 0.05  # ms of GET …/forecast, cores of one worker, share of memory
+MAX_P99, MAX_CORES, GROWTH = 25.0, 1.0, 0.05  # ms of GET …/forecast, cores of one worker, share of memory
 FIRST_MINUTE = 60.0
-LEAST_SECONDS = 120.0  # of load, for its end to say something about memory
-MOST_RECOVERY = 15.0  # ten seconds of twice as much leave counts to be sent again for about as long
+MIN_MEMORY_SECONDS = 120.0  # of load, below which memory is not checked
+MAX_RECOVERY_SECONDS = 15.0  # after ten seconds of overload, refused counts are sent again for about as long
 COLUMNS = ("workers", "request", "answered", "refused", "errors", "p50 ms", "p95 ms", "p99 ms")
 SERVICE = (
     "workers", "seconds", "a second", "CPU s", "a CPU s", "cores", "MB PSS over time", "clients: cores, lag p99",
@@ -22,7 +22,7 @@ SERVICE = (
 
 
 class Verdict(NamedTuple):
-    """A bar, what was measured, and whether it holds; None where it could not be judged."""
+    """A limit, the measured value, and whether it holds; None if it was not checked."""
 
     what: str
     measured: str
@@ -30,14 +30,14 @@ class Verdict(NamedTuple):
     holds: bool | None
 
 
-def judge(found: dict[str, Any]) -> list[Verdict]:
-    """Return which bars hold."""
+def check_limits(found: dict[str, Any]) -> list[Verdict]:
+    """Return a verdict on each limit."""
     by_workers = {phase["workers"]: phase for phase in found["phases"]}
     steady = by_workers[found["steady"]]
     verdicts = [_latency(phase) for phase in found["phases"] if phase["workers"] <= found["cores"]]
     if 1 in by_workers:
         cores = by_workers[1]["cores"]
-        verdicts.append(Verdict("CPU of one worker", f"{cores:.2f} cores", f"{MOST_CORES:g}", cores < MOST_CORES))
+        verdicts.append(Verdict("CPU of one worker", f"{cores:.2f} cores", f"{MAX_CORES:g}", cores < MAX_CORES))
     verdicts += [_memory(steady), _errors(found["phases"])]
     if found["overload"] is not None:
         verdicts += _overload(found["overload"])
@@ -50,13 +50,13 @@ def _latency(phase: dict[str, Any]) -> Verdict:
     middle = statistics.median(p99s)
     what = f"p99 of {FORECAST} under the mixed load, {workers} worker{'s' * (workers > 1)}"
     measured = f"{middle:.1f} ms (median of {len(p99s)} rounds, {min(p99s):.1f} to {max(p99s):.1f})"
-    return Verdict(what, measured, f"{MOST_P99:g} ms", middle <= MOST_P99)
+    return Verdict(what, measured, f"{MAX_P99:g} ms", middle <= MAX_P99)
 
 
 def _memory(phase: dict[str, Any]) -> Verdict:
     what, bar = "memory at the end to that after a minute", f"within {GROWTH:.0%}"
-    if phase["seconds"] < LEAST_SECONDS:
-        return Verdict(what, f"needs --seconds {LEAST_SECONDS:.0f} or more; the bar is for 600", bar, None)
+    if phase["seconds"] < MIN_MEMORY_SECONDS:
+        return Verdict(what, f"needs --seconds {MIN_MEMORY_SECONDS:.0f} or more; the limit is for 600", bar, None)
     after = next(weight for at, weight in phase["weights"] if at >= FIRST_MINUTE)
     end = phase["weights"][-1][1]
     return Verdict(what, f"{end / after - 1:+.1%} ({after:.0f} to {end:.0f} MB PSS)", bar, end <= after * (1 + GROWTH))
@@ -71,16 +71,16 @@ def _overload(overload: dict[str, Any]) -> list[Verdict]:
     share, bare = overload["refused_share"], overload["without_retry_after"]
     errors, after = sum(one["errors"] for one in overload["kinds"]), overload["recovered_after"]
     return [
-        Verdict("twice what it can serve: refused with Retry-After", f"{share:.1%}, {bare} without", "some, 0",
+        Verdict("twice the capacity: refused with Retry-After", f"{share:.1%}, {bare} without", "some, 0",
                 share > 0 and bare == 0),
-        Verdict("twice what it can serve: other errors", f"{errors:,}", "0", errors == 0),
-        Verdict("as usual again after", "not in time" if after is None else f"{after:.0f} s", f"{MOST_RECOVERY:.0f} s",
-                after is not None and after <= MOST_RECOVERY),
+        Verdict("twice the capacity: other errors", f"{errors:,}", "0", errors == 0),
+        Verdict("recovered after", "not in time" if after is None else f"{after:.0f} s",
+                f"{MAX_RECOVERY_SECONDS:.0f} s", after is not None and after <= MAX_RECOVERY_SECONDS),
     ]  # fmt: skip
 
 
 def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
-    """Print what was measured, and then the verdicts."""
+    """Print the figures and the verdicts."""
     console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
     rates = found["rates"]
     console.print(
@@ -89,9 +89,7 @@ def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
         f"batches; {rates['forecasts']:g} forecasts, {rates['accuracy']:g} accuracies and {rates['network']:g} times "
         f"all forecasts a second; {found['cores']} cores, which the clients share; {found['seconds']:.0f} s in all"
     )
-    load = Table(
-        "workers", "request", "answered", "refused", "errors", "p50 ms", "p95 ms", "p99 ms", title="mixed load"
-    )
+    load = Table(*COLUMNS, title="mixed load")
     for phase in found["phases"]:
         _rows(load, str(phase["workers"]), phase["kinds"])
     console.print(load)
@@ -110,7 +108,7 @@ def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
     console.print(service)
     if (overload := found["overload"]) is not None:
         title = (
-            f"twice what it can serve: {overload['offered']:,.0f} a second offered to {overload['capacity']:,.0f}; "
+            f"twice the capacity: {overload['offered']:,.0f} a second offered to {overload['capacity']:,.0f}; "
             f"{overload['answered']:,.0f} answered, {overload['refused_share']:.1%} refused, in "
             f"{overload['refused_p99']:.0f} ms (p99), {overload['given_up_share']:.1%} given up unsent; "
             f"clients {overload['clients_busy']:.2f} cores"
@@ -118,9 +116,9 @@ def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
         table = Table(*COLUMNS, title=title)
         _rows(table, str(found["steady"]), overload["kinds"])
         console.print(table)
-    judged = Table("what", "measured", "bar", "verdict")
+    judged = Table("what", "measured", "limit", "verdict")
     for verdict in verdicts:
-        word = "not judged" if verdict.holds is None else "holds" if verdict.holds else "DOES NOT HOLD"
+        word = "not checked" if verdict.holds is None else "holds" if verdict.holds else "DOES NOT HOLD"
         judged.add_row(verdict.what, verdict.measured, verdict.bar, word)
     console.print(judged)
 
@@ -132,7 +130,7 @@ def _rows(table: Table, workers: str, kinds: list[dict[str, Any]]) -> None:
 
 
 def _over_time(weights: list[tuple[float, float]]) -> str:
-    """Give the beginning, the first minute, some moments between, and the end."""
+    """Return the memory at the beginning, after a minute, halfway and at the end, as text."""
     end = weights[-1][0]
     moments = [0.0, *([FIRST_MINUTE] if end > 1.5 * FIRST_MINUTE else []), end / 2, end]
     shown = [min(weights, key=lambda one: abs(one[0] - moment)) for moment in sorted(moments)]

@@ -1,4 +1,4 @@
-"""Many links with a trained model each, quickly: a few are trained, the others get copies of their own."""
+"""Many links with a model each, quickly: a few models are trained and copied."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from model.link_model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40
-PAST_DAYS = 21  # counts begin that long ago, for new ones are what is posted and asked for
-NETWORK_DAYS = 63  # as much past as a network's memories keep, and the week before it
+PAST_DAYS = 21  # first day of counts before today, so that counts are recent
+NETWORK_DAYS = 63  # the days in a network's memories, and a week before them
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ModelCity:
 
     @classmethod
     def build(cls, engine: Engine, store: Path, links: int, notes: Console, *, network: bool = False) -> ModelCity:
-        """Put links, a day of counts and active models, on lags or of one network, into a database and a store."""
+        """Store links, a day of counts and active models, on lags or of one network."""
         city = sample_city(links=TRAINED, days=NETWORK_DAYS if network else DAYS, start=_monday_before(PAST_DAYS))
         built = cls([f"L{i:04}" for i in range(links)], city)
         now = datetime.now(UTC)
@@ -55,7 +55,7 @@ class ModelCity:
                     Link(link_id=link_id, name=link_id, zone=city.zone, slot_minutes=15, created_at=now, updated_at=now)
                 )
         store.mkdir(parents=True, exist_ok=True)
-        with threadpool_limits(limits=1):  # four small fits gain nothing from threads, and on a busy machine they wait
+        with threadpool_limits(limits=1):  # threads do not speed up four small fits
             if network:
                 saved = save_networks_models(city, NETWORK_DAYS, built.link_ids, store, notes)
             else:
@@ -119,13 +119,13 @@ class ModelCity:
         ]
 
     def rows(self, engine: Engine, links: int, first: int, n: int) -> list[tuple[int, ...]]:
-        """Give counts as the table has them."""
+        """Return counts as rows of the table."""
         with reading(engine) as session:
             keys = {link.link_id: link.link_key for link in all_links(session)}
         return self._counts([keys[link_id] for link_id in self.link_ids[:links]], first, n)
 
     def batch(self, links: int | range, first: int, n: int) -> bytes:
-        """Give counts as a traffic-control system sends them, of the first links or of those in a range."""
+        """Return counts as the body of a POST, of the first links or of those in a range."""
         counts = self._counts(range(links) if isinstance(links, int) else links, first, n)
         written = {
             start: datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for _, start, _, _ in counts
@@ -138,6 +138,6 @@ class ModelCity:
 
 
 def _monday_before(days: int) -> date:
-    """Give the last Monday that lies as many days back, or more."""
+    """Return the last Monday at least ``days`` days ago."""
     then = datetime.now(UTC).date() - timedelta(days=days)
     return then - timedelta(days=then.weekday())

@@ -1,4 +1,4 @@
-"""Models of a large network, quickly: a few links are trained together, the others get copies of their own."""
+"""Models of a large network, quickly: a few links are trained and their models copied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAN = NetworkPlan(metric_rows=1200, max_iter=3)
 
 
 class SavedModel(NamedTuple):
-    """A link's model in the store, as its row has it."""
+    """A link's model in the store, with the values of its row."""
 
     fingerprint: str
     algorithm: str

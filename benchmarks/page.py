@@ -1,9 +1,9 @@
-"""How soon the operators' page shows 1,000 links, and how quickly its table filters them.
+"""Time how the operators' page shows 1,000 links and filters its table.
 
-- first meaningful paint: from the start of the navigation until the map has every link and the table
-  its first rows, painted; without and with the page's files in the browser's cache;
-- until accuracy and detector health are in the table as well;
-- filter: from a key in the search box until the table with what is left is painted.
+- first meaningful paint: from the start of the navigation until the map with every link and the first
+  rows of the table are painted; without and with the page's files in the browser's cache;
+- the time until accuracy and detector health are in the table as well;
+- filter: from a key in the search box until the filtered table is painted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from benchmarks.running_service import KEY, Running, running
 from tests.support.browser import NoBrowser, chromium, signed_in
 
 ROUNDS = 5
-HISTORY_SLOTS = 1344  # fourteen days, which detector health looks at
-FORECAST_SLOTS = 8  # posted one by one, so that there is accuracy
+HISTORY_SLOTS = 1344  # fourteen days, which detector health reads
+FORECAST_SLOTS = 8  # posted one by one, so that accuracy can be computed
 SEARCHES = ("0", "01", "012", "road", "9", "99", "")
 
-# Notes when what is asked for was first on the screen: the frame after the one that had it was painted.
+# Stores when each part was first on the screen, which is the frame after the one in which it was in the document.
 WATCH = """
 window.seen = {};
 const parts = {
@@ -69,7 +69,7 @@ notes = Console(stderr=True, highlight=False)
 
 
 def prepare(engine: Engine, folder: Path, links: int) -> ModelCity:
-    """Make links with models, and eight days of counts."""
+    """Store links with models and fourteen days of counts."""
     city = ModelCity.build(engine, folder / "models", links, notes)
     rows = city.rows(engine, links, 100, HISTORY_SLOTS - 100)
     names = ("link_key", "slot_start", "count", "quality")
@@ -79,27 +79,27 @@ def prepare(engine: Engine, folder: Path, links: int) -> ModelCity:
 
 
 def put_on_the_map(service: Running, city: ModelCity) -> None:
-    """Give the links the geometry and the names of a city of that size."""
+    """Store the geometry and the names of the links, those of a city of the same size."""
     drawn = links_geojson(sample_city(links=len(city.link_ids), days=1))
     for feature, link_id in zip(drawn["features"], city.link_ids, strict=True):
         feature["id"] = feature["properties"]["link_id"] = link_id
         feature["properties"]["upstream"] = []
     body = json.dumps(drawn).encode()
-    status, answer = service.ask("POST", "/v1/links", body)
+    status, answer = service.request("POST", "/v1/links", body)
     if status != 200:
         raise RuntimeError(f"{status}: {answer[:300]!r}")
 
 
 def post_slots(service: Running, city: ModelCity) -> None:
-    """Send a few slots as a traffic-control system does."""
+    """Post a few slots one by one."""
     for i in range(FORECAST_SLOTS):
-        status, answer = service.ask("POST", "/v1/counts", city.batch(len(city.link_ids), HISTORY_SLOTS + i, 1))
+        status, answer = service.request("POST", "/v1/counts", city.batch(len(city.link_ids), HISTORY_SLOTS + i, 1))
         if status != 200:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
 
 
-def look(page: Any, address: str, links: int) -> dict[str, float]:
-    """Open the page and give when it had what, in milliseconds."""
+def open_page(page: Any, address: str, links: int) -> dict[str, float]:
+    """Open the page and return when each part was painted, in milliseconds."""
     page.add_init_script(WATCH.replace("LINKS", str(links)))
     page.goto(address)
     page.wait_for_function("() => window.seen.links && window.seen.figures", timeout=120_000)
@@ -124,20 +124,20 @@ def measure(links: int) -> dict[str, Any]:
             with notes.status("posting counts"):
                 post_slots(service, city)
             with notes.status("looking"):
-                found = _looked(browser, f"http://127.0.0.1:{service.port}/", links)
+                found = _measure_page(browser, f"http://127.0.0.1:{service.port}/", links)
         engine.dispose()
     return found
 
 
-def _looked(browser: Any, address: str, links: int) -> dict[str, Any]:
+def _measure_page(browser: Any, address: str, links: int) -> dict[str, Any]:
     first, again = [], []
     for _ in range(ROUNDS):
         page = signed_in(browser, KEY)
-        first.append(look(page, address, links))
-        again.append(look(page, address, links))
+        first.append(open_page(page, address, links))
+        again.append(open_page(page, address, links))
         page.context.close()
     page = signed_in(browser, KEY)
-    look(page, address, links)
+    open_page(page, address, links)
     filters = [page.evaluate(FILTER, text) for _ in range(ROUNDS) for text in SEARCHES]
     page.context.close()
 
@@ -156,8 +156,8 @@ def _looked(browser: Any, address: str, links: int) -> dict[str, Any]:
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print what was measured beside what it should be."""
-    table = Table("what", "measured", "bar", title=f"the operators' page with {found['links']:,} links")
+    """Print the measured values and their limits."""
+    table = Table("what", "measured", "limit", title=f"the operators' page with {found['links']:,} links")
     table.add_row(
         "first meaningful paint",
         f"{found['first_paint_ms']:.0f} ms, with its files cached {found['first_paint_cached_ms']:.0f} ms",

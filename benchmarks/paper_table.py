@@ -1,9 +1,9 @@
-"""The paper's Table 2, on every regression set there is, beside the paper's own figures.
+"""Compute the paper's Table 2 on every regression set, and print the paper's own figures below ours.
 
 Each method runs under the protocol of the paper: Delve's blocks of 1024, ten random splits of the
-UCI sets, k = 30, no hand tuning per set. Means over the splits. Unlike the paper, five folds
-instead of ten choose mu, and there is no alpha to tune: our solver backtracks. ``--quick`` takes
-one split and three candidates for mu.
+UCI sets, k = 30, no tuning per set, and means over the splits. Unlike in the paper, mu is chosen by
+five folds instead of ten, and alpha is not tuned, because the solver backtracks. ``--quick`` uses one
+split and three candidates for mu.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from model.error_measures import Measure, mare, rmse
 from tests.support.data import MissingData, data_directory
 
 METHODS = ("KR", "MLKR", "KR_PCA", "KR_SML")
-TIE = 1.005  # within half a per cent of the best counts as level with it
+TIE = 1.005  # within half a per cent of the best counts as equal
 QUICK_CANDIDATES = (1e-2, 1e-3, 1e-4)
 
 
-class Printed(NamedTuple):
+class PaperRow(NamedTuple):
     """A row of the paper's Table 2."""
 
     rmse: tuple[float, float, float, float]  # in the order of METHODS
     rank: int
     pca_d: int
-    comparable: bool = True  # False where our copy of the set is scaled: ratios only
+    comparable: bool = True  # False if the file of the set is scaled, so that only ratios are
 
 
 PAPER = {
-    "kin8fh": Printed((0.0511, 0.0485, 0.0511, 0.0456), 5, 8),
-    "kin8fm": Printed((0.0318, 0.0274, 0.0318, 0.0181), 6, 8),
-    "kin8nh": Printed((0.1998, 0.1806, 0.1932, 0.1791), 6, 8),
-    "kin8nm": Printed((0.1616, 0.1206, 0.1440, 0.1130), 7, 8),
-    "puma8fh": Printed((3.4018, 3.3962, 3.3894, 3.3150), 2, 6),
-    "puma8fm": Printed((1.5902, 1.5502, 1.5791, 1.1136), 2, 6),
-    "puma8nh": Printed((3.9231, 3.9113, 3.7784, 3.4174), 2, 6),
-    "puma8nm": Printed((2.8196, 2.8087, 2.4487, 1.2511), 2, 6),
-    "concrete": Printed((8.4746, 8.4624, 8.7907, 8.1076), 3, 5),
-    "housing": Printed((5.9790, 5.9772, 7.4727, 5.8919), 8, 2),
-    "parkinsons": Printed((0.0555, 0.0555, 0.0739, 0.0465), 20, 3),
-    "kin32fm": Printed((0.3397, 0.1272, 0.3422, 0.1207), 4, 29, False),
-    "puma32fm": Printed((0.0064, 0.0050, 0.0085, 0.0050), 30, 5, False),
-    "puma32nm": Printed((0.0273, 0.0273, 0.0344, 0.0273), 32, 5, False),
+    "kin8fh": PaperRow((0.0511, 0.0485, 0.0511, 0.0456), 5, 8),
+    "kin8fm": PaperRow((0.0318, 0.0274, 0.0318, 0.0181), 6, 8),
+    "kin8nh": PaperRow((0.1998, 0.1806, 0.1932, 0.1791), 6, 8),
+    "kin8nm": PaperRow((0.1616, 0.1206, 0.1440, 0.1130), 7, 8),
+    "puma8fh": PaperRow((3.4018, 3.3962, 3.3894, 3.3150), 2, 6),
+    "puma8fm": PaperRow((1.5902, 1.5502, 1.5791, 1.1136), 2, 6),
+    "puma8nh": PaperRow((3.9231, 3.9113, 3.7784, 3.4174), 2, 6),
+    "puma8nm": PaperRow((2.8196, 2.8087, 2.4487, 1.2511), 2, 6),
+    "concrete": PaperRow((8.4746, 8.4624, 8.7907, 8.1076), 3, 5),
+    "housing": PaperRow((5.9790, 5.9772, 7.4727, 5.8919), 8, 2),
+    "parkinsons": PaperRow((0.0555, 0.0555, 0.0739, 0.0465), 20, 3),
+    "kin32fm": PaperRow((0.3397, 0.1272, 0.3422, 0.1207), 4, 29, False),
+    "puma32fm": PaperRow((0.0064, 0.0050, 0.0085, 0.0050), 30, 5, False),
+    "puma32nm": PaperRow((0.0273, 0.0273, 0.0344, 0.0273), 32, 5, False),
 }
 
 Scores = dict[str, dict[str, float]]
@@ -72,15 +72,15 @@ def run_split(folder: Path, name: str, split: Split, quick: bool) -> Scores:
         "KR_SML": sml,
     }
     scores: Scores = {}
-    with threadpool_limits(limits=1):  # the splits already use the cores
+    with threadpool_limits(limits=1):  # splits run in parallel
         for method, estimator in estimators.items():
             started = time.perf_counter()
             estimator.fit(X[split.train], y[split.train])
             seconds = time.perf_counter() - started
             expected, actual = estimator.predict(X[split.test]), y[split.test]
             scores[method] = {
-                "rmse": known(rmse(actual, expected)),
-                "mare": known(mare(actual, expected, floor=0.0)),
+                "rmse": defined(rmse(actual, expected)),
+                "mare": defined(mare(actual, expected, floor=0.0)),
                 "squared_error": float(np.sum((expected - actual) ** 2)),
                 "rank": float(estimator.rank_),
                 "fit_seconds": seconds,
@@ -88,31 +88,31 @@ def run_split(folder: Path, name: str, split: Split, quick: bool) -> Scores:
     return scores
 
 
-def known(measure: Measure) -> float:
+def defined(measure: Measure) -> float:
     if measure.value is None:
         raise ValueError(f"nothing to measure: {measure}")
     return measure.value
 
 
 def summarise(name: str, d: int, runs: list[Scores]) -> dict[str, Any]:
-    """Average one set's splits and set them beside the paper's row."""
+    """Average one set's splits, with the paper's row."""
     methods = {
         method: {measure: float(np.mean([run[method][measure] for run in runs])) for measure in runs[0][method]}
         for method in METHODS
     }
     ours = methods["KR_SML"]["rmse"]
-    printed = PAPER.get(name)
-    comparable = printed is not None and printed.comparable
+    paper_row = PAPER.get(name)
+    comparable = paper_row is not None and paper_row.comparable
     return {
         "set": name,
         "d": d,
         "splits": len(runs),
         "methods": methods,
-        "paper": dict(zip(METHODS, printed.rmse, strict=True)) if printed else None,
-        "paper_rank": printed.rank if printed else None,
-        "paper_pca_d": printed.pca_d if printed else None,
+        "paper": dict(zip(METHODS, paper_row.rmse, strict=True)) if paper_row else None,
+        "paper_rank": paper_row.rank if paper_row else None,
+        "paper_pca_d": paper_row.pca_d if paper_row else None,
         "paper_comparable": comparable,
-        "to_paper": ours / printed.rmse[3] if printed and comparable else None,
+        "to_paper": ours / paper_row.rmse[3] if paper_row and comparable else None,
         "to_best_other": ours / min(methods[method]["rmse"] for method in METHODS[:3]),
     }
 
@@ -140,8 +140,8 @@ def run(folder: Path, names: list[str], quick: bool, jobs: int, console: Console
 
 
 def print_table(console: Console, rows: list[dict[str, Any]], measure: str) -> None:
-    """Print one criterion of the four methods; for RMSE with the paper's figures beneath."""
-    beneath = " (the paper's beneath)" if measure == "rmse" else ""
+    """Print one measure of the four methods; for RMSE with the paper's figures below."""
+    beneath = " (the paper's below)" if measure == "rmse" else ""
     table = Table(title=f"{measure.upper()}, mean over the splits{beneath}")
     for heading in ("set", *METHODS, "d", "rank(M)", "PCA_d", "KR_SML : paper's", "KR_SML : best other"):
         table.add_column(heading, justify="left" if heading == "set" else "right")
@@ -161,22 +161,24 @@ def print_table(console: Console, rows: list[dict[str, Any]], measure: str) -> N
     console.print(table)
 
 
-def verdict(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """Say in two lines how KR_SML stands against the paper and against its siblings."""
+def conclude(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return a line each that compares KR_SML with the other methods and with the paper."""
     compared = [row["to_paper"] for row in rows if row["to_paper"] is not None]
     better = sum(ratio <= 1.0 for ratio in compared)
     level = sum(row["to_best_other"] <= TIE for row in rows)
-    said = {"against_the_others": f"KR_SML is the best of the four, or within 0.5 %, on {level} of {len(rows)} sets"}
+    conclusions = {
+        "against_the_others": f"KR_SML is the best of the four, or within 0.5 %, on {level} of {len(rows)} sets"
+    }
     if compared:
-        said["against_the_paper"] = (
+        conclusions["against_the_paper"] = (
             f"KR_SML is at or below the paper's KR_SML on {better} of {len(compared)} sets"
             f" (largest ratio {max(compared):.3f})"
         )
-    return said
+    return conclusions
 
 
 def draw_figures(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
-    """Draw the paper's figures 1 (accumulated squared error) and 2 (MARE) as pictures."""
+    """Draw the paper's figures 1 (accumulated squared error) and 2 (MARE)."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -209,39 +211,41 @@ def draw_figures(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper_table", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, help="folder of the sets (default: regression/ in FLOWCAST_TEST_DATA)")
-    parser.add_argument("--sets", help="comma-separated names (default: every set there is)")
+    parser.add_argument("--sets", help="comma-separated names (default: all)")
     parser.add_argument("--quick", action="store_true", help="one split, three candidates for mu")
-    parser.add_argument("--jobs", type=int, default=cpu_count(), help="processes (default: the cores)")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the paper's figures 1 and 2 there")
+    parser.add_argument("--jobs", type=int, default=cpu_count(), help="processes (default: one per core)")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="folder to draw the paper's figures 1 and 2 into")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
     notes = Console(stderr=True)
     try:
         folder = data_directory("regression", options.data)
-        there = sorted(path.name.removesuffix(".csv.gz") for path in folder.glob("*.csv.gz"))
-        names = [name.strip() for name in options.sets.split(",")] if options.sets else [n for n in PAPER if n in there]
-        names += [] if options.sets else [n for n in there if n not in PAPER]
-        absent = [name for name in names if name not in there]
+        available = sorted(path.name.removesuffix(".csv.gz") for path in folder.glob("*.csv.gz"))
+        names = (
+            [name.strip() for name in options.sets.split(",")] if options.sets else [n for n in PAPER if n in available]
+        )
+        names += [] if options.sets else [n for n in available if n not in PAPER]
+        absent = [name for name in names if name not in available]
         if absent or not names:
             raise MissingData(
-                f"no set {', '.join(absent) or 'at all'} in {folder}; there are: {', '.join(there) or 'none'}"
+                f"no set {', '.join(absent) or 'at all'} in {folder}; there are: {', '.join(available) or 'none'}"
             )
     except MissingData as problem:
         notes.print(f"paper_table: {problem}", style="red", highlight=False)
         return 2
     started = time.perf_counter()
     rows = run(folder, names, options.quick, options.jobs, notes)
-    said = verdict(rows)
+    conclusions = conclude(rows)
     if options.figures:
         for path in draw_figures(options.figures, rows):
             notes.print(f"wrote {path}", highlight=False)
     if options.json:
-        print(json.dumps({"rows": rows, "verdict": said, "quick": options.quick}, indent=2))
+        print(json.dumps({"rows": rows, "verdict": conclusions, "quick": options.quick}, indent=2))
         return 0
     console = Console(width=None if sys.stdout.isatty() else 160)
     print_table(console, rows, "rmse")
     print_table(console, rows, "mare")
-    for line in said.values():
+    for line in conclusions.values():
         console.print(line, highlight=False)
     console.print(
         f"{len(rows)} sets in {time.perf_counter() - started:.0f} s on {options.jobs} processes", highlight=False

@@ -1,4 +1,4 @@
-"""A database with a city in it for a service to be measured on: SQLite in a file, or a real PostgreSQL."""
+"""A database with a city, for measuring a service: SQLite in a file, or a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.postgresql import own_postgresql
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Start a real PostgreSQL and return the address of an empty database in it."""
+    """Start a real PostgreSQL and yield the address of an empty database in it."""
     with own_postgresql() as server:
         yield server.create("serving")
 
@@ -30,12 +30,12 @@ def postgresql() -> Iterator[str]:
 def prepared(
     url: str, folder: Path, links: int, notes: Console, *, network: bool = False
 ) -> Iterator[tuple[Engine, ModelCity, dict[str, str]]]:
-    """Make a database with links, counts and active models, and the settings that lead there."""
+    """Fill a database with links, counts and active models; yield them with the service's settings."""
     settings = {
         "FLOWCAST_DATABASE_URL": url,
         "FLOWCAST_MODEL_STORE": str(folder / "models"),
         "FLOWCAST_CLOCK": "feed",
-        "FLOWCAST_STALE_AFTER_MINUTES": "1000000",  # links that get no counts meanwhile stay with their models
+        "FLOWCAST_STALE_AFTER_MINUTES": "1000000",  # so that models also forecast links without new counts
     }
     engine = open_database(Settings(database_url=url).database_url)
     upgrade_schema(engine)
@@ -45,7 +45,7 @@ def prepared(
 
 @contextmanager
 def copied(engine: Engine, name: str) -> Iterator[tuple[Engine, str]]:
-    """Copy a database that nobody else is at, and give the copy with its address."""
+    """Copy a database without other connections; yield the copy with its address."""
     engine.dispose()
     url = engine.url.set(database=f"{engine.url.database}_{name}")
     if is_sqlite(engine):

@@ -1,4 +1,4 @@
-"""The questions that a piece of code asks PostgreSQL, and how it plans them: how long, and in how many months."""
+"""The queries of a piece of code, and PostgreSQL's plans for them: planning time and scanned months."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ MONTH = re.compile(r"^(?:counts|forecasts)_\d{4}_\d{2}$")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How one question is planned."""
+class QueryPlan:
+    """The plan of one query."""
 
-    question: str
-    months: frozenset[str]  # that it looks into, or is ready to
+    query: str
+    months: frozenset[str]  # that the plan scans, or may scan
     milliseconds: float  # of planning
 
 
 @contextmanager
-def questions_of(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """Collect the questions about counts and forecasts that are asked meanwhile, with their parameters."""
-    asked: list[tuple[str, Any]] = []
+def recorded_queries(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """Record the queries of counts and forecasts in a block, with their parameters."""
+    queries: list[tuple[str, Any]] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if statement.lstrip().startswith(("SELECT", "WITH")) and re.search(r"\b(counts|forecasts)\b", statement):
-            asked.append((statement, parameters))
+            queries.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", note)
+    event.listen(engine, "before_cursor_execute", record)
     try:
-        yield asked
+        yield queries
     finally:
-        event.remove(engine, "before_cursor_execute", note)
+        event.remove(engine, "before_cursor_execute", record)
 
 
-def plan_of(connection: Connection, statement: str, parameters: Any) -> Plan:
-    """Let PostgreSQL plan a question."""
-    told = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON, SUMMARY) {statement}", parameters).scalar_one()[0]
-    return Plan(statement, frozenset(_months(told["Plan"])), float(told["Planning Time"]))
+def explain_query(connection: Connection, statement: str, parameters: Any) -> QueryPlan:
+    """Return PostgreSQL's plan of a query."""
+    explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON, SUMMARY) {statement}", parameters).scalar_one()[0]
+    return QueryPlan(statement, frozenset(_months(explained["Plan"])), float(explained["Planning Time"]))
 
 
 def _months(node: dict[str, Any]) -> Iterator[str]:

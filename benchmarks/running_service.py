@@ -1,4 +1,4 @@
-"""A service, or the empty yardstick, as a real process of its own."""
+"""A service, or the empty baseline, as a real process."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ class Running:
     def __init__(self, pid: int, port: int) -> None:
         self.pid, self.port = pid, port
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Ask once, over a connection of its own."""
+    def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send one request over a new connection."""
         connection = Connection("127.0.0.1", self.port)
         try:
-            return connection.ask(request(method, path, KEY, body))
+            return connection.send(request(method, path, KEY, body))
         finally:
             connection.close()
 
     def megabytes(self) -> tuple[float, float]:
-        """Memory of the processes that serve, and of the one that looks after them: sums of proportional set sizes."""
+        """Return the memory of the serving processes and of the others: sums of proportional set sizes."""
         parent, *others = _family(self.pid)
         serving = [pid for pid in others if _pss_kilobytes(pid) > HELPER_KILOBYTES]
         rest = _pss_kilobytes(parent) + sum(_pss_kilobytes(pid) for pid in others if pid not in serving)
         return sum(_pss_kilobytes(pid) for pid in serving) / 1024, rest / 1024
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its processes so far, workers and the retrain worker included."""
+        """Return the user and system time of all its processes so far, including the retrain worker."""
         return sum(_cpu_seconds(pid) for pid in _family(self.pid))
 
     def wait_for_models(self, n: int) -> None:
-        """Wait until its processes have loaded ``n`` models between them, as they do by themselves."""
+        """Wait until its processes have loaded ``n`` models in total."""
         until = time.monotonic() + LOAD_SECONDS
-        while (loaded := sum(map(float, LOADED.findall(self.ask("GET", "/metrics")[1])))) < n:
+        while (loaded := sum(map(float, LOADED.findall(self.request("GET", "/metrics")[1])))) < n:
             if time.monotonic() > until:
                 raise RuntimeError(f"{loaded:.0f} of {n} models were loaded within {LOAD_SECONDS:.0f} s")
             time.sleep(0.5)
 
     def pss_megabytes(self) -> float:
-        """Memory of all its processes: the sum of their proportional set sizes."""
+        """Return the memory of all its processes: the sum of their proportional set sizes."""
         return sum(_pss_kilobytes(pid) for pid in _family(self.pid)) / 1024
 
 
 @contextmanager
 def running(arguments: list[str], settings: Mapping[str, str], ready: str, folder: Path) -> Iterator[Running]:
-    """Start a process on a free port, wait until it answers, and stop it at the end."""
+    """Start a process on a free port, wait until it is ready, and stop it at the end."""
     port = free_port()
     environment = os.environ | dict(settings) | {"FLOWCAST_ADMIN_KEY": KEY, "FLOWCAST_RATE_LIMIT": "0"}
     with (folder / f"log-{port}.txt").open("wb") as log:
@@ -78,8 +78,8 @@ def running(arguments: list[str], settings: Mapping[str, str], ready: str, folde
 
 
 def _family(pid: int) -> list[int]:
-    """Give a process and its children, theirs included, as Linux lists them."""
-    # Of all its threads: the one that looks after the retrain worker has started it.
+    """Return the ids of a process and its descendants."""
+    # Linux lists children by thread, and several threads start some.
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     children = [child for thread in threads for child in thread.read_text().split()]
     return [pid, *(one for child in children for one in _family(int(child)))]
@@ -91,7 +91,7 @@ def _pss_kilobytes(pid: int) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    # Linux numbers the CPU clocks of processes so; /proc tells the same in hundredths of a second.
+    # The number of a process's CPU clock on Linux; /proc has a resolution of hundredths of a second only.
     return time.clock_gettime(~pid << 3 | 2)
 
 
@@ -99,7 +99,7 @@ def _wait(service: Running, process: subprocess.Popen[bytes], path: str, log: Pa
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         try:
-            if service.ask("GET", path)[0] == 200:
+            if service.request("GET", path)[0] == 200:
                 return
         except OSError:
             pass

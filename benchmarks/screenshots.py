@@ -1,4 +1,4 @@
-"""Pictures of the operators' page for the docs, taken from a running demo: ``make screenshots``."""
+"""Take pictures of a demo's operators' page for the docs: ``make screenshots``."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tests.support.browser import NoBrowser, chromium, signed_in
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 LINKS = 40
 REPLAYED_SLOTS = 3 * 96 + 34  # up to a Monday's rush hour
-UNPLUGGED_SLOTS = 14  # one detector falls silent, so that the page has something to say
+UNPLUGGED_SLOTS = 14  # one detector falls silent, so that the page shows a fault
 WAIT = 60_000  # milliseconds
 
 notes = Console(stderr=True, highlight=False)
 
 
 class Picture(NamedTuple):
-    """What is pictured, and how."""
+    """A view to take a picture of."""
 
     name: str
     view: str
-    ready: str  # what must be there first
+    ready: str  # selector that must match first
     scheme: str = "light"
     size: tuple[int, int] = (1280, 800)
-    shown: str | None = None  # part of the view to begin with
+    shown: str | None = None  # selector of the part to scroll to
 
 
 def pictures(link_id: str, run_id: int) -> list[Picture]:
@@ -55,7 +55,7 @@ def pictures(link_id: str, run_id: int) -> list[Picture]:
 
 
 def replay(feed: Feed, city: City, first: int, unplugged: str) -> None:
-    """Send slot after slot; at the end one link's counts stay out."""
+    """Post slot after slot, at the end without the counts of one link."""
     last = first + REPLAYED_SLOTS
     for slot in range(first, last):
         counts = counts_of(city, slot)
@@ -64,7 +64,7 @@ def replay(feed: Feed, city: City, first: int, unplugged: str) -> None:
 
 
 def retrained(page: Any, address: str) -> int:
-    """Start a run from the page, as an operator would, and give its number once it is over."""
+    """Start a run from the page, as an operator would, and return its number after its end."""
     page.goto(f"{address}/#/retrain")
     page.get_by_label("Algorithm").select_option("NETWORK")
     page.get_by_label("Activate a candidate").select_option("never")
@@ -81,7 +81,7 @@ def take(browser: Any, address: str, key: str, picture: Picture, folder: Path) -
     page.locator(picture.ready).first.wait_for(state="attached", timeout=WAIT)
     if picture.shown:
         page.locator(picture.shown).evaluate("part => part.closest('.panel').scrollIntoView()")
-    time.sleep(1.0)  # the last figures come in
+    time.sleep(1.0)  # until the last figures are loaded
     image = Image.open(io.BytesIO(page.screenshot()))
     path = folder / f"page-{picture.name}.png"
     few = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="flowcast-screenshots-") as name:
         folder = DemoFolder(Path(name))
         engine = open_database(folder.database_url)
-        with notes.status("the demo is made ready"):
+        with notes.status("preparing the demo"):
             upgrade_schema(engine)
             city = size.city()
             store_city(engine, size, city)
@@ -109,11 +109,11 @@ def main(arguments: list[str] | None = None) -> int:
         engine.dispose()
         with running_service(folder.environment(), free_port(0), folder.log) as service:
             feed = Feed(service.address, key, service.require_alive)
-            with notes.status("counts are replayed"):
+            with notes.status("replaying counts"):
                 replay(feed, city, first, unplugged=city.links[-1].link_id)
             try:
                 with chromium() as browser:
-                    with notes.status("a run is trained"):
+                    with notes.status("training"):
                         run_id = retrained(signed_in(browser, key), service.address)
                     for picture in pictures(city.links[0].link_id, run_id):
                         take(browser, service.address, key, picture, options.output)

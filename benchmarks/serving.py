@@ -1,15 +1,15 @@
-"""How fast the service serves, as ratios in one run against the service it starts itself.
+"""Measure how fast the service serves, as ratios to baselines in the same run.
 
 - ``GET /v1/links/{link_id}/forecast`` against an empty FastAPI route that returns a body of that
-  size behind the same key check, one uvicorn worker each, measured in turns;
+  size behind the same key check, one uvicorn worker each, measured alternately;
 - ``GET /v1/forecasts`` for 1,000 links;
 - ``POST /v1/counts`` of 10,000 new counts (100 links x 100 slots) against a bare
-  ``INSERT ... ON CONFLICT`` of as many rows with the driver's executemany, on SQLite and on PostgreSQL:
-  storing alone, which is what the upsert does, and with the forecasts of 100 links that are issued;
+  ``INSERT ... ON CONFLICT`` of as many rows with the driver's executemany, on SQLite and on PostgreSQL,
+  without forecasts and with those of 100 links;
 - the memory of two workers with 1,000 models loaded;
 - the key check itself.
 
-With ``--network`` the models are of one network, and a slot of all its links is posted at once, too.
+With ``--network`` the models are of one network, and a POST of a slot of all its links is timed as well.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ notes = Console(stderr=True, highlight=False)
 
 
 def forecast_ratio(service: Running, empty: Running, link_ids: list[str], seconds: float) -> dict[str, Any]:
-    """Compare one link's forecast with the empty route, in turns."""
-    asked = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
+    """Compare one link's forecast with the empty route, alternately."""
+    requests = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
     nothing = [request("GET", "/v1/empty", KEY)]
     rates: dict[str, list[float]] = {"forecast": [], "empty": []}
     for _ in range(ROUNDS):
         rates["empty"].append(throughput("127.0.0.1", empty.port, nothing, seconds))
-        rates["forecast"].append(throughput("127.0.0.1", service.port, asked, seconds))
+        rates["forecast"].append(throughput("127.0.0.1", service.port, requests, seconds))
     forecast, plain = statistics.median(rates["forecast"]), statistics.median(rates["empty"])
     return {"forecasts_a_second": forecast, "empty_a_second": plain, "ratio": forecast / plain}
 
 
 def network_latency(service: Running, links: int) -> dict[str, Any]:
-    """Time the call for all links: the first, and the median of the next."""
+    """Time the call for all links: the first one, and the median of the next."""
     times = []
     for _ in range(11):
         started = time.perf_counter()
-        status, body = service.ask("GET", "/v1/forecasts")
+        status, body = service.request("GET", "/v1/forecasts")
         times.append(1000 * (time.perf_counter() - started))
         if status != 200 or body.count(b'"link_id"') != links:
             raise RuntimeError(f"{status}: {body[:200]!r}")
@@ -76,9 +76,9 @@ def network_latency(service: Running, links: int) -> dict[str, Any]:
 
 
 def ingest_ratios(service: Running, engine: Engine, city: ModelCity, posted: int = 0) -> dict[str, Any]:
-    """Compare posting counts with a bare upsert, ``posted`` slots further on: storing alone, and with forecasts.
+    """Compare posting counts with a bare upsert, without forecasts and with them, after ``posted`` slots.
 
-    Counts of slots before a link's newest are stored like others, and no forecast is issued for them.
+    No forecast is issued for counts of slots before a link's newest.
     """
     first = SLOTS + posted
     issuing = _ingest_ratio(service, engine, city, first + 2 * ROUNDS * SLOTS, POSTING_LINKS)
@@ -86,13 +86,13 @@ def ingest_ratios(service: Running, engine: Engine, city: ModelCity, posted: int
 
 
 def _ingest_ratio(service: Running, engine: Engine, city: ModelCity, first: int, issued: int) -> dict[str, Any]:
-    """Compare posting counts from slot ``first`` on with a bare upsert of as many rows into that table, in turns."""
+    """Compare posting counts from slot ``first`` on with a bare upsert of as many rows into that table, alternately."""
     connection = Connection("127.0.0.1", service.port)
     ours, bare = [], []
     for begin in range(first, first + 2 * ROUNDS * SLOTS, 2 * SLOTS):
         body = city.batch(POSTING_LINKS, first=begin, n=SLOTS)
         started = time.perf_counter()
-        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        status, answer = connection.send(request("POST", "/v1/counts", KEY, body))
         ours.append(time.perf_counter() - started)
         report = json.loads(answer)
         if status != 200 or report["stored"] != POSTING_LINKS * SLOTS or report["forecasts_issued"] != issued:
@@ -104,13 +104,13 @@ def _ingest_ratio(service: Running, engine: Engine, city: ModelCity, first: int,
 
 
 def post_a_slot(service: Running, city: ModelCity) -> dict[str, Any]:
-    """Time the POST of one slot of every link, with the forecasts that are issued after it."""
+    """Time the POST of one slot of every link, including the forecasts that are issued."""
     times = []
     connection = Connection("127.0.0.1", service.port)
     for i in range(ROUNDS):
         body = city.batch(len(city.link_ids), first=SLOTS + i, n=1)
         started = time.perf_counter()
-        status, answer = connection.ask(request("POST", "/v1/counts", KEY, body))
+        status, answer = connection.send(request("POST", "/v1/counts", KEY, body))
         times.append(1000 * (time.perf_counter() - started))
         if status != 200 or json.loads(answer)["forecasts_issued"] != len(city.link_ids):
             raise RuntimeError(f"{status}: {answer[:300]!r}")
@@ -119,7 +119,7 @@ def post_a_slot(service: Running, city: ModelCity) -> dict[str, Any]:
 
 
 def bare_upsert(engine: Engine, rows: list[tuple[int, ...]]) -> float:
-    """Time the driver's own executemany, with its commit."""
+    """Time the driver's executemany, with its commit."""
     mark = "?" if is_sqlite(engine) else "%s"
     statement = (
         f"INSERT INTO counts (link_key, slot_start, count, quality) VALUES ({', '.join([mark] * 4)}) "
@@ -144,32 +144,37 @@ def bare_upsert(engine: Engine, rows: list[tuple[int, ...]]) -> float:
 
 
 def loaded_memory(service: Running, city: ModelCity) -> dict[str, Any]:
-    """Load every model into both workers, and weigh them."""
+    """Load every model into both workers, and return their memory."""
     empty, _ = service.megabytes()
-    asked = [request("GET", f"/v1/links/{link_id}/forecast?explain=true", KEY) for link_id in city.link_ids]
-    for _ in range(3):  # connections are shared out between the workers as the kernel likes
+    requests = [request("GET", f"/v1/links/{link_id}/forecast?explain=true", KEY) for link_id in city.link_ids]
+    for _ in range(3):  # the kernel decides which worker accepts a connection
         for begin in range(8):
             connections = [Connection("127.0.0.1", service.port) for _ in range(2)]
-            for n, question in enumerate(asked[begin::8]):
+            for n, message in enumerate(requests[begin::8]):
                 for connection in connections:
-                    status, body = connection.ask(question)
+                    status, body = connection.send(message)
                     if status != 200 or b'"explanation":{' not in body:
                         raise RuntimeError(f"{n}: {status}: {body[:300]!r}")
             for connection in connections:
                 connection.close()
     workers, supervisor = service.megabytes()
-    return {"models": len(asked), "megabytes_before": empty, "megabytes": workers, "supervisor_megabytes": supervisor}
+    return {
+        "models": len(requests),
+        "megabytes_before": empty,
+        "megabytes": workers,
+        "supervisor_megabytes": supervisor,
+    }
 
 
 def key_check(engine: Engine) -> dict[str, Any]:
-    """Time the check of a key that is known, as every request does it."""
-    ring = ApiKeyCache(engine, Settings(admin_key=KEY))
+    """Time the check of a cached key, which every request makes."""
+    keys = ApiKeyCache(engine, Settings(admin_key=KEY))
     n = 20_000
 
     async def check() -> float:
         started = time.perf_counter()
         for _ in range(n):
-            (await ring.identify(KEY, "127.0.0.1")).require_scope("read")
+            (await keys.identify(KEY, "127.0.0.1")).require_scope("read")
         return (time.perf_counter() - started) / n
 
     return {"microseconds": 1e6 * asyncio.run(check())}
@@ -189,10 +194,10 @@ def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, A
             found["key_check"] = key_check(engine)
             with running(serve, settings, "/readyz", folder) as service:
                 found["network"] = network_latency(service, links)
-                size = len(service.ask("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
+                size = len(service.request("GET", f"/v1/links/{city.link_ids[0]}/forecast")[1])
                 empty = ["uvicorn", "--factory", "benchmarks.empty_service:create_empty_app", "--no-access-log"]
-                with running(empty, settings | {BODY_BYTES: str(size)}, "/v1/empty", folder) as yardstick:
-                    found["forecast"] = forecast_ratio(service, yardstick, city.link_ids[:100], seconds)
+                with running(empty, settings | {BODY_BYTES: str(size)}, "/v1/empty", folder) as baseline:
+                    found["forecast"] = forecast_ratio(service, baseline, city.link_ids[:100], seconds)
                 if network:
                     found["slot"] = post_a_slot(service, city)
                 found["ingest_sqlite"] = ingest_ratios(service, engine, city, ROUNDS if network else 0)
@@ -208,8 +213,8 @@ def measure(links: int, seconds: float, *, network: bool = False) -> dict[str, A
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print what was measured beside what it should be."""
-    table = Table("what", "measured", "bar", title="the service beside what it is measured against")
+    """Print the measured values and their limits."""
+    table = Table("what", "measured", "limit", title="the service compared with its baselines")
     forecast, network, memory = found["forecast"], found["network"], found["memory"]
     table.add_row("key check", f"{found['key_check']['microseconds']:.1f} us", "100 us")
     table.add_row(
@@ -247,8 +252,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each round of requests (2)")
     parser.add_argument("--network", action="store_true", help="models of one network instead of models on lags")
-    parser.add_argument("--while-training", action="store_true", help="answers while the worker trains, instead")
-    parser.add_argument("--training-links", type=int, default=100, help="links to train meanwhile (100)")
+    parser.add_argument(
+        "--while-training", action="store_true", help="measure response times while the worker trains instead"
+    )
+    parser.add_argument("--training-links", type=int, default=100, help="links to train with --while-training (100)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
     if options.while_training:

@@ -1,4 +1,4 @@
-"""How the service answers while its worker trains, and how long a run over REST takes beside ``flowcast train``."""
+"""Response times while the worker trains, and the duration of a run over REST compared with ``flowcast train``."""
 
 from __future__ import annotations
 
@@ -25,56 +25,56 @@ from tests.support.stored import store_city
 
 DAYS = 25
 IDLE_SECONDS = 10.0
-POLL_SECONDS = 1.0  # between looks at the run, as from an admin who watches
-PAUSE_SECONDS = 1.0  # between rounds: a control system polls all its links, one after another, and waits
+POLL_SECONDS = 1.0  # between requests for the run's state
+PAUSE_SECONDS = 1.0  # between rounds, in each of which all links are read once
 
 
-def latencies(service: Running, link_ids: list[str], over: threading.Event) -> list[float]:
-    """Ask for every link's forecast, round after round, until told to stop; give the seconds each answer took."""
+def latencies(service: Running, link_ids: list[str], stop: threading.Event) -> list[float]:
+    """Read every link's forecast in rounds until ``stop`` is set; return the seconds of each request."""
     connection = Connection("127.0.0.1", service.port)
-    asked = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
-    taken = []
-    while not over.is_set():
-        for question in asked:
+    requests = [request("GET", f"/v1/links/{link_id}/forecast", KEY) for link_id in link_ids]
+    durations = []
+    while not stop.is_set():
+        for message in requests:
             started = time.perf_counter()
-            status, body = connection.ask(question)
-            taken.append(time.perf_counter() - started)
+            status, body = connection.send(message)
+            durations.append(time.perf_counter() - started)
             if status != 200:
                 raise RuntimeError(f"{status}: {body[:200]!r}")
-        over.wait(PAUSE_SECONDS)
+        stop.wait(PAUSE_SECONDS)
     connection.close()
-    return taken
+    return durations
 
 
 def measure_idle(service: Running, link_ids: list[str]) -> list[float]:
-    """Time forecasts while nothing else happens."""
-    over = threading.Event()
-    timer = threading.Timer(IDLE_SECONDS, over.set)
+    """Time forecasts without other load."""
+    stop = threading.Event()
+    timer = threading.Timer(IDLE_SECONDS, stop.set)
     timer.start()
-    return latencies(service, link_ids, over)
+    return latencies(service, link_ids, stop)
 
 
 def retrain(service: Running, link_ids: list[str]) -> tuple[float, list[float]]:
-    """Retrain every link over REST, asking for forecasts meanwhile; give its seconds and theirs."""
-    over, taken = threading.Event(), []
-    asking = threading.Thread(target=lambda: taken.extend(latencies(service, link_ids, over)))
-    asking.start()
+    """Retrain every link over REST while forecasts are read; return the seconds of the run and of each read."""
+    stop, durations = threading.Event(), []
+    reader = threading.Thread(target=lambda: durations.extend(latencies(service, link_ids, stop)))
+    reader.start()
     started = time.perf_counter()
     try:
         body = json.dumps({"links": "all", "algorithm": "KR_SML", "activate": "always"}).encode()
-        status, answer = service.ask("POST", "/v1/admin/retrain", body)
+        status, answer = service.request("POST", "/v1/admin/retrain", body)
         if status != 202:
             raise RuntimeError(f"{status}: {answer[:300]!r}")
         path = f"/v1/admin/retrain/{json.loads(answer)['run_id']}"
-        while (run := json.loads(service.ask("GET", path)[1]))["state"] in ("queued", "running"):
+        while (run := json.loads(service.request("GET", path)[1]))["state"] in ("queued", "running"):
             time.sleep(POLL_SECONDS)
         seconds = time.perf_counter() - started
         if run["state"] != "succeeded" or run["progress"]["done"] != len(link_ids):
             raise RuntimeError(json.dumps(run["progress"]))
-        return seconds, taken
+        return seconds, durations
     finally:
-        over.set()
-        asking.join()
+        stop.set()
+        reader.join()
 
 
 def train_by_command(settings: dict[str, str], folder: Path) -> float:
@@ -93,13 +93,13 @@ def measure_while_training(links: int) -> dict[str, Any]:
         settings = {
             "FLOWCAST_DATABASE_URL": f"sqlite:///{folder / 'flowcast.db'}",
             "FLOWCAST_MODEL_STORE": str(folder / "models"),
-            "FLOWCAST_STALE_AFTER_MINUTES": "100000000",  # the city's days are long past
+            "FLOWCAST_STALE_AFTER_MINUTES": "100000000",  # the city's days are in the past
         }
         link_ids = fill(settings["FLOWCAST_DATABASE_URL"], links)
         by_command = train_by_command(settings, folder)
         with running(["app", "serve"], settings, "/readyz", folder) as service:
-            for link_id in link_ids:  # the first answer of each is made, not only given
-                service.ask("GET", f"/v1/links/{link_id}/forecast")
+            for link_id in link_ids:  # so that forecasts are computed before they are timed
+                service.request("GET", f"/v1/links/{link_id}/forecast")
             idle = measure_idle(service, link_ids)
             over_rest, busy = retrain(service, link_ids)
     return {
@@ -115,7 +115,7 @@ def measure_while_training(links: int) -> dict[str, Any]:
 
 
 def fill(url: str, links: int, days: int = DAYS) -> list[str]:
-    """Store a sample city in a new database; return the ids of its links."""
+    """Store a sample city in a new database and return the ids of its links."""
     city, engine = sample_city(links=links, days=days), open_database(url)
     upgrade_schema(engine)
     store_city(engine, city)
@@ -124,8 +124,8 @@ def fill(url: str, links: int, days: int = DAYS) -> list[str]:
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print what was measured beside what it should be."""
-    table = Table("what", "measured", "bar", title=f"{found['links']} links of the sample city, {DAYS} days")
+    """Print the measured values and their limits."""
+    table = Table("what", "measured", "limit", title=f"{found['links']} links of the sample city, {DAYS} days")
     idle, busy = found["idle_p95_ms"], found["training_p95_ms"]
     table.add_row(
         "p95 of GET …/forecast while training : idle",

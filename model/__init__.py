@@ -1,4 +1,4 @@
-"""Kernel regression with learnt metrics: NumPy in, NumPy out, scikit-learn estimators."""
+"""Kernel regression with learnt metrics, as scikit-learn estimators, and the models of links and networks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KR", "KR_PCA", "KR_SML", "MLKR", "LagWindow"]
 
-# Imported on first use: a process that only forecasts needs no scikit-learn, which would more than double
-# its memory.
+# Imported on first use, because scikit-learn more than doubles the memory of a process that only forecasts.
 _MODULES = {
     "KR": "estimators.kr",
     "KR_PCA": "estimators.kr_pca",

@@ -1,7 +1,7 @@
-"""Measures of forecasts against what came: each with the numbers that explain it.
+"""Error measures of forecasts, each with the number of slots it is computed from.
 
 Every measure takes actual and expected values of the same shape; NaN in either means missing.
-A measure without a defined value is ``None``, never NaN or infinity.
+A measure that is undefined is ``None``, never NaN or infinity.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-GEH_LIMIT = 5.0  # below it a slot passes
-GEH_SHARE = 0.85  # a link passes when at least this share of its slots does
+GEH_LIMIT = 5.0  # a slot passes below it
+GEH_SHARE = 0.85  # a link passes if at least this share of its slots passes
 
 
 class Measure(NamedTuple):
-    """A value, or None where it is undefined, and how many slots it was and was not made of."""
+    """A value, or None where it is undefined, and the numbers of slots that were used and left out."""
 
     value: float | None
     n_used: int
@@ -29,35 +29,35 @@ class Measure(NamedTuple):
 
 
 def rmse(actual: ArrayLike, expected: ArrayLike) -> Measure:
-    """Root of the mean squared error."""
+    """Return the root of the mean squared error."""
     pairs = _Pairs(actual, expected)
     return pairs.measure(_root_mean_square(pairs.errors) if pairs.n else None)
 
 
 def mae(actual: ArrayLike, expected: ArrayLike) -> Measure:
-    """Mean absolute error."""
+    """Return the mean absolute error."""
     pairs = _Pairs(actual, expected)
     return pairs.measure(float(np.mean(np.abs(pairs.errors))) if pairs.n else None)
 
 
 def bias(actual: ArrayLike, expected: ArrayLike) -> Measure:
-    """Mean of expected - actual: positive when too much was expected."""
+    """Return the mean of expected - actual, which is positive when forecasts are too high."""
     pairs = _Pairs(actual, expected)
     return pairs.measure(float(np.mean(pairs.errors)) if pairs.n else None)
 
 
 def wape(actual: ArrayLike, expected: ArrayLike) -> Measure:
-    """Sum of absolute errors over the sum of actual values; undefined when that sum is not positive."""
+    """Return the sum of absolute errors over the sum of actual values; undefined when that sum is not positive."""
     pairs = _Pairs(actual, expected)
     total = float(pairs.actual.sum())
     return pairs.measure(float(np.abs(pairs.errors).sum()) / total if total > 0.0 else None)
 
 
 def mare(actual: ArrayLike, expected: ArrayLike, floor: float = 1.0) -> Measure:
-    """Mean absolute relative error, over actual values of size ``floor`` and more.
+    """Return the mean absolute relative error over actual values whose size is at least ``floor``.
 
-    It explodes near zero: for counts keep a floor (default 1); for other targets a floor of 0
-    leaves out only actual values of exactly zero.
+    Relative errors are unbounded near zero, so use a floor for counts (default 1). For other targets
+    a floor of 0 leaves out only actual values of exactly zero.
     """
     if not (isinstance(floor, Real) and isfinite(floor) and floor >= 0.0):
         raise ValueError(f"floor={floor!r} is refused; it must be a finite number of at least 0")
@@ -71,7 +71,7 @@ def mare(actual: ArrayLike, expected: ArrayLike, floor: float = 1.0) -> Measure:
 
 
 def geh(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> Array:
-    """GEH of each slot, on hourly flows; NaN where both are zero or one is missing."""
+    """Return the GEH of each slot, on hourly flows; NaN where both are zero or one is missing."""
     if not (isinstance(slot_minutes, Real) and isfinite(slot_minutes) and slot_minutes > 0.0):
         raise ValueError(f"slot_minutes={slot_minutes!r} is refused; it must be a finite number above 0")
     pairs = _Pairs(actual, expected)
@@ -87,9 +87,9 @@ def geh(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> A
 
 
 def geh_pass_share(actual: ArrayLike, expected: ArrayLike, slot_minutes: float = 15.0) -> Measure:
-    """Share of slots with a GEH below 5; slots without any flow are left out as below the floor.
+    """Return the share of slots with a GEH below 5; slots without any flow count as below the floor.
 
-    Lenient at low flow: never report it alone.
+    The measure is lenient at low flow, so report it together with others.
     """
     pairs = _Pairs(actual, expected)
     values = geh(actual, expected, slot_minutes)
@@ -105,7 +105,7 @@ def passes_geh(share: Measure) -> bool | None:
 
 
 def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Measure:
-    """Share of actual values inside [lower, upper], bounds included."""
+    """Return the share of actual values inside [lower, upper], bounds included."""
     above, below = _Pairs(actual, lower, "lower"), _Pairs(actual, upper, "upper")
     crossed = np.flatnonzero(above.all_expected > below.all_expected)
     if len(crossed):
@@ -118,19 +118,19 @@ def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Measure:
 
 
 def skill(actual: ArrayLike, expected: ArrayLike, reference: ArrayLike) -> Measure:
-    """1 - RMSE / RMSE of a reference, on the slots where both are known; 0 means no better."""
+    """Return 1 - RMSE / RMSE of a reference, on the slots where both are known; 0 means no better."""
     first, second = _Pairs(actual, expected), _Pairs(actual, reference, "reference")
     known = first.known & second.known
     n_used = int(known.sum())
     ours = first.all_expected[known] - first.all_actual[known]
     theirs = second.all_expected[known] - second.all_actual[known]
-    yardstick = _root_mean_square(theirs) if n_used else 0.0
-    value = 1.0 - _root_mean_square(ours) / yardstick if yardstick > 0.0 else None
+    reference_rmse = _root_mean_square(theirs) if n_used else 0.0
+    value = 1.0 - _root_mean_square(ours) / reference_rmse if reference_rmse > 0.0 else None
     return Measure(_finite(value), n_used, 0, known.size - n_used)
 
 
 class _Pairs:
-    """Actual and expected values, checked, with those known on both sides picked out."""
+    """Checked actual and expected values, and those of the slots where both are known."""
 
     def __init__(self, actual: ArrayLike, expected: ArrayLike, name: str = "expected") -> None:
         self.all_actual = _as_values("actual", actual)
@@ -160,7 +160,7 @@ def _as_values(name: str, values: ArrayLike) -> Array:
 
 
 def _root_mean_square(errors: Array) -> float:
-    """Root of the mean square, without squaring what is very large."""
+    """Return the root of the mean square, scaled so that squares of large values do not overflow."""
     size = float(np.abs(errors).max())
     return size * float(np.sqrt(np.mean((errors / size) ** 2))) if size > 0.0 else 0.0
 

@@ -11,7 +11,7 @@ from typing import Any
 # scikit-learn's conformance suite skips its array-API checks unless SciPy was imported with this set.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
-# Tests run on every core at once: more threads in each would only wait for one another, for minutes.
+# Tests run on every core at once, and more threads in each would wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -32,8 +32,8 @@ running: list[pytest.Item] = []  # the test that runs, if any
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the run, before its workers start, and let Ctrl-C reach what tests start."""
-    # A shell starts what it puts into the background with Ctrl-C ignored, and children would inherit that.
+    """Set the id of the run before its workers start, and restore the handler of Ctrl-C."""
+    # A shell starts background processes with SIGINT ignored, which the processes of tests would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.addaudithook(require_journey)
     if not hasattr(config, "workerinput"):
@@ -46,15 +46,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         remove_server()
 
 
-def require_journey(event: str, given: Any) -> None:
-    """Fail a test that starts a process or a server and is not marked as a journey: ``make quick`` runs it."""
+def require_journey(event: str, callspec: Any) -> None:
+    """Raise if a test without the marker journey starts a process or a server, because ``make quick`` runs it."""
     if event in STARTS and running and not running[-1].get_closest_marker("journey"):
         raise AssertionError(f"{running[-1].nodeid} starts a process or a server ({event}): mark it journey")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note which test runs, with its fixtures."""
+    """Record which test is running."""
     running.append(item)
     try:
         return (yield)
@@ -63,22 +63,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they use, and deal out the long ones among the processes."""
+    """Mark tests by the fixtures that they use, and distribute the long ones over the processes."""
     long = {item.path for item in items if JOURNEYS in item.path.parents or item.get_closest_marker("journey")}
     for item in items:
-        given = getattr(item, "callspec", None)
-        database = None if given is None else given.params.get("database_url")
+        callspec = getattr(item, "callspec", None)
+        database = None if callspec is None else callspec.params.get("database_url")
         used = LONG_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         if JOURNEYS in item.path.parents or used or database == "postgresql":
             item.add_marker(pytest.mark.journey)
-    items[:] = dealt_out(items, long, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    items[:] = distribute(items, long, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
-def dealt_out(items: list[pytest.Item], long: set[Path], processes: int) -> list[pytest.Item]:
-    """Let every process begin with its share of the long modules: at the end, they would leave the others idle.
+def distribute(items: list[pytest.Item], long: set[Path], processes: int) -> list[pytest.Item]:
+    """Order tests so that every process begins with its share of the long modules.
 
-    Each gets an equal part of the list in turn, and what it has not come to is taken over by those who are done. A
-    module's tests stay together, because they share what they start.
+    Long modules at the end would leave other processes idle. Each process has an equal part of the list, and idle ones
+    take over the rest of others' parts. The tests of a module stay together, because they share fixtures.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -101,31 +101,31 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def fresh_settings() -> Iterator[None]:
-    """Read the settings from the environment anew, during the test and after it."""
+    """Clear the cached settings before and after the test."""
     settings_from_environment.cache_clear()
     yield
     settings_from_environment.cache_clear()
 
 
-def absent(problem: object) -> None:
-    """Skip a test for which something is not installed or not there; in CI, where nothing is skipped, fail it."""
+def skip_or_fail(problem: object) -> None:
+    """Skip a test that needs something that is missing; fail it in CI, where nothing may be skipped."""
     if running_in_ci():
         pytest.fail(str(problem))
     pytest.skip(str(problem))
 
 
-def data_or_skip(name: str) -> Path:
-    """Return a folder of data that is no part of the project."""
+def data_folder(name: str) -> Path:
+    """Return a folder of data that is not part of the project, or skip the test."""
     try:
         return data_directory(name)
     except MissingData as problem:
-        absent(problem)
+        skip_or_fail(problem)
         raise
 
 
 @pytest.fixture(scope="session")
 def openapi_document() -> dict[str, Any]:
-    """The OpenAPI document of the service; it takes most of a second to make."""
+    """Return the OpenAPI document of the service, which takes most of a second to build."""
     from app.main import create_app
 
     return create_app(Settings()).openapi()
@@ -133,22 +133,22 @@ def openapi_document() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def regression_data() -> Path:
-    """The folder with the paper's regression sets."""
-    return data_or_skip("regression")
+    """Return the folder with the paper's regression sets."""
+    return data_folder("regression")
 
 
 @pytest.fixture(scope="session")
 def real_file() -> Path:
-    """Real counts: the SCATS survey file."""
-    return data_or_skip("traffic") / "scats_2006-10.csv.gz"
+    """Return a file of real counts, the SCATS survey."""
+    return data_folder("traffic") / "scats_2006-10.csv.gz"
 
 
-# A module's browser ends with the module: while it runs, its event loop would be in the way of other tests' own.
+# Closed at the end of a module, because its event loop interferes with those of other tests.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The system's Chromium."""
+    """Yield the system's Chromium."""
     try:
         with chromium() as running:
             yield running
     except NoBrowser as problem:
-        absent(problem)
+        skip_or_fail(problem)

@@ -32,7 +32,7 @@ DONE, HEALTHY = "service_completed_successfully", "service_healthy"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, each with its arguments on one line."""
+    """Return the Dockerfile's instructions, each with its arguments on one line."""
     lines = [line for line in DOCKERFILE.splitlines() if not line.lstrip().startswith("#")]
     whole = re.sub(r"\\\n", " ", "\n".join(lines))
     return [(name.upper(), rest.strip()) for name, rest in re.findall(r"^([A-Z]+)\s+(.*)$", whole, re.MULTILINE)]
@@ -106,7 +106,7 @@ class TestDockerfile:
 
 
 def ignored(path: str) -> bool:
-    """Whether .dockerignore keeps a file or folder at the top out: of the lines that match, the last counts."""
+    """Return whether .dockerignore excludes a top-level file or folder; the last matching line decides."""
     out = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if line and not line.startswith("#") and fnmatch(path, line.removeprefix("!")):
@@ -165,7 +165,7 @@ class TestCompose:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["tmpfs"] == ["/tmp"]
-        # All have the models, for what the image calls a volume would otherwise get one without a name.
+        # All mount the models, because a volume of the image would otherwise get an anonymous one.
         models, *secrets = service["volumes"]
         assert models == "models:/var/lib/flowcast/models"
         assert name == "settings" or all(one.endswith("-secrets:/var/lib/flowcast/secrets:ro") for one in secrets)
@@ -207,7 +207,7 @@ class TestCompose:
         assert service["cap_drop"] == ["ALL"]
         assert service["read_only"] is True
 
-    def test_the_database_has_the_privileges_to_prepare_its_folder_and_no_others(self):
+    def test_the_database_has_only_the_privileges_for_its_folder(self):
         database = SERVICES["database"]
         assert database["cap_add"] == ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]
         assert database["tmpfs"] == ["/tmp", "/var/run/postgresql"]
@@ -235,7 +235,7 @@ class TestCompose:
         assert "secrets" not in service
         assert not [variable for variable in service.get("environment", {}) if variable.startswith("FLOWCAST_")]
 
-    def test_the_worker_alone_reaches_the_cluster_and_is_told_of_it(self):
+    def test_only_the_worker_reaches_the_cluster_and_has_its_address(self):
         assert yaml.safe_load(COMPOSE)["networks"]["cluster"] == {"internal": True}
         assert {name for name, service in SERVICES.items() if "cluster" in service["networks"]} == {"worker", *DASK}
         assert {tuple(SERVICES[name]["networks"]) for name in DASK} == {("cluster",)}
@@ -318,7 +318,7 @@ class TestCompose:
         from app.settings import Settings
 
         given = {**SERVICES["service"]["environment"], **SERVICES["settings"]["environment"]}
-        given.pop("FLOWCAST_SECRETS")  # says where the others are
+        given.pop("FLOWCAST_SECRETS")  # the folder of the others
         given = {name for name in given if not name.startswith("AWS_")}  # which the object store's client reads
         assert not [name for name in given if name.removeprefix("FLOWCAST_").lower() not in Settings.model_fields]
 
@@ -341,7 +341,7 @@ class TestCompose:
 
 
 class TestSecrets:
-    """What the container ``settings`` does, which everything else waits for."""
+    """The container ``settings``, which all others wait for."""
 
     good: ClassVar = {
         "FLOWCAST_ADMIN_KEY": "8d0c4aa2f9f14f5e",

@@ -15,12 +15,12 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the project."""
+    """Return the Markdown files of the project."""
     return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def prose(page: Path) -> str:
-    """A page without its code, in which brackets mean something else."""
+    """Return a page without its code, where brackets are not links."""
     text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]+`", "code", text)
 
@@ -31,7 +31,7 @@ def links(text: str) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings get where Markdown is shown, and those it sets itself."""
+    """Return the anchors of a page's headings, and those that it sets itself."""
     text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found: set[str] = set()
     for heading in HEADING.findall(text):
@@ -45,7 +45,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def problem(page: Path, link: str) -> str | None:
-    """Say what is wrong with a link of a page; None where nothing is."""
+    """Return what is wrong with a link of a page, or None."""
     parts = urlsplit(link)
     if parts.scheme:
         is_address = parts.scheme == "mailto" or (parts.scheme in ("http", "https") and "." in parts.netloc)

@@ -1,4 +1,4 @@
-"""What watches the service: alert rules, Prometheus, Grafana's dashboard and the runbook hold together."""
+"""Monitoring: alert rules, Prometheus, Grafana's dashboard and the runbook are consistent."""
 
 import json
 import re
@@ -33,13 +33,13 @@ Promtool = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def expressions() -> list[str]:
-    """Every expression of the dashboard, with a span in the place of Grafana's variable for one."""
+    """Return every expression of the dashboard, with a span in place of Grafana's variable."""
     found = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
     return [expression.replace("$__rate_interval", "5m") for expression in found]
 
 
 def figures_in(*expressions: str) -> set[str]:
-    """The names of Flowcast's figures in expressions, histograms without what is put behind their names."""
+    """Return the names of Flowcast's metrics in expressions, those of histograms without suffixes."""
     names = set(re.findall(r"\bflowcast_\w+", " ".join(expressions)))
     for name, suffix in [(name, suffix) for name in names for suffix in SUFFIXES if name.endswith(suffix)]:
         names = names - {name} | {name.removesuffix(suffix)}
@@ -48,7 +48,7 @@ def figures_in(*expressions: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def promtool() -> Promtool:
-    """Prometheus' own tool; absent, a test skips on a laptop and fails in CI."""
+    """Return the path of promtool; skip the test if it is missing, or fail it in CI."""
     found = shutil.which("promtool")
     if found is None:
         missing = "promtool is not installed; Debian's package prometheus has it"
@@ -66,27 +66,27 @@ def promtool() -> Promtool:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a service of two processes tells Prometheus after a count, a question and a stranger."""
+    """Return the metrics of a service of two processes after a count, a read and a request without a key."""
     folder = tmp_path_factory.mktemp("watched")
     slot = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     count = {"link_id": "A", "slot_start": slot.isoformat(), "count": 5}
     options = ("--workers", "2", "--no-worker")
     with running_service(f"sqlite:///{folder}/flowcast.db", folder, *options, FLOWCAST_CLOCK="wall") as service:
-        assert service.ask("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
-        assert service.ask("POST", "/v1/counts", {"counts": [count]})[0] == 200
-        assert service.ask("GET", "/v1/links/A/forecast")[0] == 200
+        assert service.request("PUT", "/v1/links/A", {"zone": "UTC"})[0] == 201
+        assert service.request("POST", "/v1/counts", {"counts": [count]})[0] == 200
+        assert service.request("GET", "/v1/links/A/forecast")[0] == 200
 
         def all_counted() -> str | None:  # each process counts its answers half a second later at most
-            told = service.metrics()
-            counted = re.findall(r'^flowcast_requests_total\{.*route="/v1/.* 1\.0$', told, re.MULTILINE)
-            return told if len(counted) == 3 else None
+            values = service.metrics()
+            counted = re.findall(r'^flowcast_requests_total\{.*route="/v1/.* 1\.0$', values, re.MULTILINE)
+            return values if len(counted) == 3 else None
 
         return wait_until(all_counted, explain=service.metrics)
 
 
 @pytest.fixture(scope="module")
 def exposed(page: str) -> dict[str, str]:
-    """The figures that a service gives, with their kinds."""
+    """Return the metrics of a service, with their types."""
     return dict(re.findall(r"^# TYPE (flowcast_\w+) (\w+)$", page, re.MULTILINE))
 
 
@@ -102,14 +102,14 @@ class TestRules:
         assert tested.returncode == 0, tested.stdout + tested.stderr
 
     def test_every_alert_is_seen_firing_and_silent(self):
-        told: dict[str, set[bool]] = {name: set() for name in RULES}
+        result: dict[str, set[bool]] = {name: set() for name in RULES}
         for test in yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]:
             for step in test["alert_rule_test"]:
-                told[step["alertname"]].add(bool(step["exp_alerts"]))
-        assert not [name for name, seen in told.items() if seen != {True, False}]
+                result[step["alertname"]].add(bool(step["exp_alerts"]))
+        assert not [name for name, seen in result.items() if seen != {True, False}]
 
     @pytest.mark.parametrize("name", RULES)
-    def test_every_alert_says_what_is_needed(self, name):
+    def test_every_alert_names_what_is_needed(self, name):
         rule = RULES[name]
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"].keys() == {"summary", "description", "runbook"}

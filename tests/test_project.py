@@ -128,15 +128,15 @@ def test_changelog_has_an_entry_for_this_version():
 
 
 @pytest.mark.journey
-def test_flowcast_command_tells_its_version_and_helps():
+def test_flowcast_command_shows_its_version_and_help():
     command = Path(sys.executable).with_name("flowcast")
-    told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
-    assert told.stdout == f"flowcast {version('flowcast')}\n"
+    output = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert output.stdout == f"flowcast {version('flowcast')}\n"
     assert "Usage" in CliRunner().invoke(cli, []).stdout
 
 
 @pytest.mark.journey
-def test_make_setup_says_in_its_last_line_that_no_package_index_was_reached(tmp_path):
+def test_make_setup_ends_with_a_line_on_an_unreachable_index(tmp_path):
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)

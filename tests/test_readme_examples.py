@@ -41,7 +41,7 @@ class Example(NamedTuple):
     line: int
     language: str
     code: str
-    shown: str | None  # what the page says it prints
+    shown: str | None  # the output on the page
 
 
 def examples(text: str, *languages: str) -> list[Example]:
@@ -59,7 +59,7 @@ def examples(text: str, *languages: str) -> list[Example]:
 
 
 def need(tool: str) -> None:
-    """Have a tool, or skip on a laptop and fail in CI."""
+    """Skip the test if a tool is missing, or fail it in CI."""
     if shutil.which(tool) is None:
         if running_in_ci():
             pytest.fail(f"{tool} is not installed")
@@ -71,18 +71,18 @@ def post_slots(service: Service, city: City, first: int, last: int) -> None:
     for link_id, counts in city.counts.items():
         known = [(at, int(n)) for at, n in zip(starts, counts[first:last], strict=True) if not np.isnan(n)]
         batch = [{"link_id": link_id, "slot_start": at, "count": n} for at, n in known]
-        status, answer = service.ask("POST", "/v1/counts", {"counts": batch})
+        status, answer = service.request("POST", "/v1/counts", {"counts": batch})
         assert status == 200, answer
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a few links of the sample city, Ba with a trained model, as after ``make demo``."""
+    """Start a service with a few links of the sample city, Ba with a trained model, as after ``make demo``."""
     folder = tmp_path_factory.mktemp("readme")
     url = f"sqlite:///{folder}/flowcast.db"
     city = sample_city(links=3, days=28)
     with running_service(url, folder, FLOWCAST_WEBHOOK_HOSTS="control.example.org") as running:
-        status, answer = running.ask("POST", "/v1/links", links_geojson(city))
+        status, answer = running.request("POST", "/v1/links", links_geojson(city))
         assert status in (200, 201), answer
         post_slots(running, city, FIRST_SLOT, TRAINED_SLOTS)
         small = ("--lags", "8", "--held-out-days", "4", "--days", "14", "--jobs", "1")

@@ -20,7 +20,7 @@ def test_the_first_true_value_is_returned_as_soon_as_it_is_there(clock):
     assert clock.now < began + 1
 
 
-def test_after_the_deadline_the_last_value_and_the_explanation_are_told(clock):
+def test_after_the_deadline_last_value_and_explanation_are_shown(clock):
     began = clock.now
     with pytest.raises(AssertionError, match=r"not within 60 s; the last value was \[\]. the log"):
         wait_until(list, explain=lambda: "the log")

@@ -24,7 +24,7 @@ from app.training.network_stage import NetworkStage, NetworkTraining, execute_st
 from app.training.train_model import train_model
 from model.artifacts.link_models import load_model
 from model.link_model.trained_model import TrainedModel
-from model.network_model.network import NetworkModel, source_of
+from model.network_model.network import NetworkModel, context_source
 
 Array = NDArray[np.float64]
 Report = Callable[[str, int, int], object]
@@ -90,9 +90,9 @@ def _learn(
     network = next(iter(models.values())).network
     calendar = network_calendar(link.grid, link.zone, link.first, len(link), network.holidays)
     counts = np.stack([span.link.counts for span in group])
-    source = source_of(network, counts, calendar, np.arange(len(group)), None)
+    source = context_source(network, counts, calendar, np.arange(len(group)), None)
     rows = source.rows(np.arange(cut, len(link)), 1)
-    return {link_id: (rows.columns[ids.index(link_id)], rows.usual[ids.index(link_id)]) for link_id in models}, ""
+    return {link_id: (rows.columns[ids.index(link_id)], rows.profile[ids.index(link_id)]) for link_id in models}, ""
 
 
 def _training(plan: EvaluationPlan) -> NetworkTraining:

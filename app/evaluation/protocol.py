@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from app.evaluation.days import Span
 from app.evaluation.plan import PAPER_BANDWIDTH, PAPER_NEIGHBORS, PAPER_STEPS, EvaluationPlan, Method
 from model import KR, KR_PCA, MLKR
-from model.estimators.kernel import Barred, Memory, Neighborhood, estimate
+from model.estimators.kernel import ExcludedRows, Memory, Neighborhood, estimate
 from model.link_model.intervals import Bands
 from model.link_model.training import train
 
@@ -76,17 +76,17 @@ class PaperModel:
         """Return the expected counts after some windows; never below zero."""
         return self._counts(np.asarray(self.estimator.predict((windows - self.center) / self.scale)))
 
-    def expected_without(self, exclusion: int) -> Array:
+    def expected_counts_excluding(self, exclusion: int) -> Array:
         """Return the expected count of each training row, without the rows of the slots around it."""
         rows = self.span.rows
         projected = self.estimator.transform((rows.X - self.center) / self.scale)
         like = Neighborhood(self.estimator.n_neighbors, self.estimator.bandwidth)
-        alone = Barred(rows.positions, rows.positions, exclusion).leaves_none()
-        barred = Barred(rows.positions[~alone], rows.positions, exclusion)
+        isolated = ExcludedRows(rows.positions, rows.positions, exclusion).without_neighbors()
+        excluded = ExcludedRows(rows.positions[~isolated], rows.positions, exclusion)
         out = np.full(len(rows.y), np.nan)
         targets = (rows.y - self.center) / self.scale
-        if not alone.all():
-            out[~alone] = estimate(Memory(projected), targets, projected[~alone], like, barred)
+        if not isolated.all():
+            out[~isolated] = estimate(Memory(projected), targets, projected[~isolated], like, excluded)
         return self._counts(out)
 
     def _counts(self, estimates: Array) -> Array:
@@ -103,7 +103,7 @@ def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     model = PaperModel.fit(method, span, plan.neighbors_of(method))
     expected = model.expected(span.windows(span.test_slots))
     seconds = time.perf_counter() - started
-    trained = model.expected_without(span.series.slots_per_day)
+    trained = model.expected_counts_excluding(span.series.slots_per_day)
     # The paper has no intervals: these are the product's, learnt from the leave-one-out errors.
     bands = Bands.learn(trained[:, None], span.rows.y[:, None], plan.training_plan(method).level)
     return MethodRun(
@@ -124,7 +124,7 @@ def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     assert bands is not None
     expected = model.expected_counts(span.windows(span.test_slots))[:, 0]
     seconds = time.perf_counter() - started
-    trained = model.expected_without(span.rows.X, span.rows.positions, span.series.slots_per_day)[:, 0]
+    trained = model.expected_counts_excluding(span.rows.X, span.rows.positions, span.series.slots_per_day)[:, 0]
     return MethodRun(
         seconds,
         _on_training_slots(span, trained, bands),

@@ -12,7 +12,7 @@ from app.counts.queries import counts_between
 from app.forecasts.issued_forecast import HORIZONS, Array, Degradation, ForecastRequest, ModelForecast, Reason
 from app.forecasts.profile_fallback import link_calendar
 from model.link_model.forecast_each import forecast_each
-from model.link_model.lag_window import Latest, TooManyGaps
+from model.link_model.lag_window import LatestWindow, TooManyGaps
 from model.link_model.trained_model import TrainedModel
 
 log = logging.getLogger("flowcast.forecasts")
@@ -22,7 +22,7 @@ def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) ->
     """Return the forecasts of links with such a model, by link key, or the reasons why there is none."""
     wanted = [(one, one.loaded.model) for one in requests if one.loaded and isinstance(one.loaded.model, TrainedModel)]
     series = _read_series(session, wanted)
-    ready: list[tuple[ForecastRequest, TrainedModel, Array, Latest]] = []
+    ready: list[tuple[ForecastRequest, TrainedModel, Array, LatestWindow]] = []
     found: dict[int, ModelForecast | Reason] = {}
     for request, model in wanted:
         try:
@@ -73,7 +73,7 @@ def _read_series(session: Session, wanted: Sequence[tuple[ForecastRequest, Train
     return found
 
 
-def _latest_window(request: ForecastRequest, model: TrainedModel, series: Array) -> Latest:
+def _latest_window(request: ForecastRequest, model: TrainedModel, series: Array) -> LatestWindow:
     """Return the lag window, (1, d), its gaps filled by the profile, and how many were."""
     if not np.isnan(series).any():
         return model.window.latest(series)

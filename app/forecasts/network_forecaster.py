@@ -27,10 +27,10 @@ from app.core.slots import SlotGrid
 from app.counts.queries import counts_between
 from app.forecasts.issued_forecast import HORIZONS, Array, Degradation, ForecastRequest, ModelForecast, Reason
 from app.links.queries import link_keys
-from model.network_model.context import MOST_FILLED, NEIGHBOUR_LAGS, RECENT, moment
+from model.network_model.context import MOST_FILLED, NEIGHBOUR_LAGS, RECENT, context_slots
 from model.network_model.deviations import mean_deviation
 from model.network_model.forecast_each import forecast_network
-from model.network_model.network import Network, NetworkModel, source_of
+from model.network_model.network import Network, NetworkModel, context_source
 from model.network_model.series import NetworkCalendar
 
 Slots = NDArray[np.int64]
@@ -131,7 +131,7 @@ class NetworkForecaster:
         calendar = _calendar(grid, request.link.zone, first, past + HORIZONS + 1, network.holidays)
         at = np.array([past])  # the first slot without a known count
         horizons = range(1, HORIZONS + 1)
-        needed = np.unique(np.concatenate([moment(calendar, at, horizon).slots for horizon in horizons]))
+        needed = np.unique(np.concatenate([context_slots(calendar, at, horizon).slots for horizon in horizons]))
 
         links = np.array([model.link for _, model in group])
         known = self._known_network(session, network)
@@ -152,11 +152,11 @@ class NetworkForecaster:
         counts[:, of_all] = all_counts[related]
         counts[places[:, None], of_requested] = _read_counts(session, keys[links], of_requested + first, seconds)
         by_place = {slot - first: deviation for slot, deviation in deviations.items()}
-        source = source_of(network, counts, calendar, related, by_place)
+        source = context_source(network, counts, calendar, related, by_place)
         found = [source.rows(at, horizon, places) for horizon in horizons]
         return NetworkRows(
             [rows.columns[:, 0] for rows in found],
-            np.stack([rows.usual[:, 0] for rows in found], axis=1),
+            np.stack([rows.profile[:, 0] for rows in found], axis=1),
             found[0].filled[:, 0].tolist(),
         )
 
@@ -204,7 +204,7 @@ def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str)
 
 def _with_related(network: Network, links: Slots) -> Slots:
     """Return the places of links and of those at their junctions and upstream of them, in order."""
-    junction, upstream = network.others_at_junction(), network.upstream
+    junction, upstream = network.others_at_junction, network.upstream
     places = set(links.tolist())
     for link in links.tolist():
         places.update(junction[link], upstream[link])

@@ -22,8 +22,7 @@ from app.registry.queries import ArtifactRef
 from app.registry.store import ArtifactUnreachable, ModelStore, StoreUnreachable
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import LinkModel, load_model
-from model.artifacts.network_models import network_folder, network_of
-from model.artifacts.network_models import network_state as folder_state
+from model.artifacts.network_models import folder_state, network_folder, network_of
 
 RETRY_SECONDS = 60.0  # a damaged artifact may have been repaired meanwhile
 UNREACHABLE_SECONDS = 10.0  # an unreachable store comes back by itself

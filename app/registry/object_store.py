@@ -23,7 +23,7 @@ from urllib.parse import quote
 from app.registry.bucket import Bucket, StoredObject
 from app.registry.store import NETWORK_PLACE, PLACE, ModelStore
 from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
-from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, replaced
+from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, replace_folder
 from model.artifacts.link_models import load_model
 from model.artifacts.manifest import check_entry, parse_manifest
 from model.artifacts.network_models import NETWORKS, check_network, network_of
@@ -178,7 +178,7 @@ class ObjectStore(ModelStore):
             raise DamagedArtifact(target, f"its fingerprint is {found}; {fingerprint} was expected")
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent)
-        with replaced(target) as new:
+        with replace_folder(target) as new:
             (new / MANIFEST).write_bytes(manifest)
             self._bucket.get((f"{place}/{name}" for name in _arrays(target, manifest)), new)
             try:

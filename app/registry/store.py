@@ -13,7 +13,7 @@ from pathlib import Path
 from app.links.tables import folder_name
 from app.settings import Settings
 from model.artifacts.artifact import DamagedArtifact, read_artifact, remove_leftovers
-from model.artifacts.folder import MANIFEST, check_replaceable, replaced, sync
+from model.artifacts.folder import MANIFEST, check_replaceable, replace_folder, sync
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import (
     FINGERPRINT,
@@ -97,7 +97,7 @@ class ModelStore:
             self.add_network(network_folder(source, network), network)
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent)
-        with replaced(target) as new:
+        with replace_folder(target) as new:
             _copy_artifact(source, new, fingerprint)
             if network is None:
                 load_model(new, fingerprint=fingerprint)  # the copy is what will be served
@@ -118,7 +118,7 @@ class ModelStore:
                 raise
         else:
             return
-        with replaced(target) as new:
+        with replace_folder(target) as new:
             _copy_artifact(source, new, fingerprint)
             load_network(new, fingerprint=fingerprint)
         sync(self.root)

@@ -27,7 +27,7 @@ from app.training.link_training import LinkTraining
 from app.training.network_stage import FACTS, ActiveModel, NetworkStage, reason_of
 from app.training.train_links import LinkOutcome, train_link
 from model.artifacts.artifact import DamagedArtifact, read_artifact
-from model.artifacts.folder import replaced
+from model.artifacts.folder import replace_folder
 from model.artifacts.network_models import NETWORKS, network_of
 from model.estimators.descent import OnEvaluation
 
@@ -233,7 +233,7 @@ def store_artifact(trained: TrainedLink, folder: Path) -> LinkOutcome:
     if outcome.about is None:
         return outcome
     try:
-        with replaced(folder / folder_name(outcome.link_id)) as new:
+        with replace_folder(folder / folder_name(outcome.link_id)) as new:
             if unexpected := [name for name in trained.files if not FILE.fullmatch(name)]:
                 raise DamagedArtifact(new, f"it came with {unexpected[0]!r}, which no artifact has")
             _write(new, trained.files)

@@ -15,7 +15,7 @@ from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model
 from model.error_measures import Measure
 from model.link_model.detector_health import Health
-from model.link_model.training import Rival, TrainingResult
+from model.link_model.training import ReferenceModel, TrainingResult
 from model.link_model.training_plan import TrainingPlan
 from model.network_model.network import NetworkModel
 
@@ -53,7 +53,7 @@ class LinkTraining:
     refused: str = ""
 
 
-def active_rival(training: LinkTraining) -> dict[str, Rival]:
+def active_rival(training: LinkTraining) -> dict[str, ReferenceModel]:
     """Return the active model as one to compare with; a network model is judged by its stage."""
     if training.active is None:
         return {}
@@ -62,7 +62,7 @@ def active_rival(training: LinkTraining) -> dict[str, Rival]:
         if isinstance(model, NetworkModel):
             return {}
         began = datetime.fromisoformat(about["trained_from"])
-        return {"active": Rival(model, training.series.grid.containing(began) - training.series.first)}
+        return {"active": ReferenceModel(model, training.series.grid.containing(began) - training.series.first)}
     except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read cannot be better
         return {}
 

@@ -29,7 +29,7 @@ from model.artifacts.network_models import save_network, save_network_model
 from model.link_model.training import NotEnoughCounts
 from model.link_model.training_plan import TrainingPlan
 from model.network_model.context import ContextParts
-from model.network_model.judging import judge
+from model.network_model.held_out import forecast_held_out
 from model.network_model.network import ALGORITHM as NETWORK
 from model.network_model.network import NetworkModel
 from model.network_model.plan import NetworkPlan
@@ -196,13 +196,13 @@ def execute_stage(
         plan = replace(how.network, held_out_days=covering_days(links, series, how.alone.held_out_days))
         if how.algorithm in ALGORITHMS:
             facts.update(_train(folder, series, plan, report))
-        judged = {link_id: model for link_id, model in models.items() if link_id in series.link_ids}
-        if judged:
-            forecasts = judge(series, judged, plan)
-            rows = [series.link_ids.index(link_id) for link_id in judged]
+        served = {link_id: model for link_id, model in models.items() if link_id in series.link_ids}
+        if served:
+            forecasts = forecast_held_out(series, served, plan)
+            rows = [series.link_ids.index(link_id) for link_id in served]
             np.save(folder / f"{ACTIVE}.npy", forecasts.expected[rows][:, :, None])
             facts["first"] = series.first + forecasts.first
-            facts["forecasts"] = {**facts.get("forecasts", {}), ACTIVE: list(judged)}
+            facts["forecasts"] = {**facts.get("forecasts", {}), ACTIVE: list(served)}
 
 
 @contextmanager
@@ -231,11 +231,11 @@ def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: Repor
     about = {"links": n, "days": series.days, "ridge": result.ridge, "own_ridge": result.own_ridge}
     fingerprint = save_network(folder.parent, result.network, about)
     _save_drafts(folder, (model for model in result.models if model is not None), fingerprint)
-    np.save(folder / f"{NETWORK}.npy", result.judged.network)
-    np.save(folder / f"{BASE}.npy", result.judged.base)
+    np.save(folder / f"{NETWORK}.npy", result.held_out.network)
+    np.save(folder / f"{BASE}.npy", result.held_out.base)
     return {
         "network": fingerprint,
-        "first": series.first + result.judged.first,
+        "first": series.first + result.held_out.first,
         "forecasts": {NETWORK: series.link_ids, BASE: series.link_ids},
         "mu": result.metric.mu,
         "n_iter": result.metric.n_iter,

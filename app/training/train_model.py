@@ -28,7 +28,7 @@ from model.link_model.training import (
     compare,
     continuations,
     cross_coverage,
-    measured,
+    measure_methods,
     train,
 )
 from model.link_model.training_plan import TrainingPlan
@@ -85,7 +85,7 @@ def _refresh(training: LinkTraining, plan: NetworkTraining, stage: NetworkStage,
     else:
         refreshed = {"held_out": "not measured: new to the network"}
     nothing = np.full(1, np.nan)
-    unknown = measured(nothing, {"candidate": nothing, "profile": nothing}, link.grid.slot_minutes)
+    unknown = measure_methods(nothing, {"candidate": nothing, "profile": nothing}, link.grid.slot_minutes)
     about = {
         **learnt_from(link, training.capacity, examined(link, training.capacity)),
         "plan": before.get("plan", plan.as_json()),
@@ -206,7 +206,7 @@ class _NetworkSelection:
         profile = _daily_profile(self._sound, self._link)
         methods = forecasts | {"profile": profile, "last_week": self._series.last_week()}
         methods = {method: expected[slots] for method, expected in methods.items()}
-        return measured(self._series.counts[slots], methods, 1440 / self._series.slots_per_day)
+        return measure_methods(self._series.counts[slots], methods, 1440 / self._series.slots_per_day)
 
     def _coverage(self, method: str) -> Measure:
         """Measure coverage as for a link trained by itself: each held-out day within the other days' bands."""

@@ -1,1 +1,1 @@
-"""Trained models as files: arrays and a JSON manifest, written and read without pickle."""
+"""Trained models as files: arrays and a JSON manifest, without pickle."""

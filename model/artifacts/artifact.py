@@ -1,6 +1,6 @@
-"""The artifact of a trained model: a folder of plain arrays and a JSON manifest, never a pickle.
+"""The artifact of a trained model: a folder of plain arrays and a JSON manifest, without pickle.
 
-The layout, field by field, is in ``docs/artifact.md``.
+``docs/artifact.md`` documents the layout field by field.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, remove_leftovers, replaced, writers_folders
+from model.artifacts.folder import ARRAY_SUFFIX, MANIFEST, remove_leftovers, replace_folder, work_folders
 from model.artifacts.manifest import (
     ARRAY_NAME,
     DTYPES,
     JSON,
-    LARGEST_MANIFEST,
+    MAX_MANIFEST_BYTES,
     DamagedArtifact,
     NewerArtifact,
     check_entry,
@@ -41,22 +41,23 @@ __all__ = ["Artifact", "DamagedArtifact", "NewerArtifact", "read_artifact", "rem
 AnyArray: TypeAlias = NDArray[Any]
 
 NPY_1_0 = npy.magic(1, 0)
-# A reader that meets a writer between its two renames, microseconds apart, looks again.
+PAGE_BYTES = 4096
+# A reader tries again if a writer is between its two renames, which are microseconds apart.
 READ_ATTEMPTS = 20
 READ_PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, eq=False)
 class Artifact:
-    """What was read from an artifact's folder.
+    """The content of an artifact's folder.
 
     Attributes
     ----------
     manifest : dict
-        All of ``manifest.json``.
+        The content of ``manifest.json``.
     arrays : dict of str to array
-        Memory-mapped and read-only: processes that read the same artifact share its pages, and it
-        may be replaced or deleted on disk meanwhile.
+        Memory-mapped and read-only. Processes that read the same artifact share its pages, and it may
+        be replaced or deleted on disk while arrays are in use.
     fingerprint : str
         SHA-256 of the manifest's bytes, in hexadecimal.
     """
@@ -64,6 +65,16 @@ class Artifact:
     manifest: dict[str, Any]
     arrays: dict[str, AnyArray]
     fingerprint: str
+
+    def plain_arrays(self) -> dict[str, AnyArray]:
+        """Return the arrays as ndarrays, because slicing a numpy.memmap is slow.
+
+        A small array is copied, because mapping it would take a whole page of memory.
+        """
+        return {
+            name: np.array(array) if array.nbytes < PAGE_BYTES else np.asarray(array)
+            for name, array in self.arrays.items()
+        }
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -78,21 +89,21 @@ def write_artifact(
     *,
     written_at: datetime | None = None,
 ) -> str:
-    """Write an artifact in one step: at any moment the old one is there, or the new one, whole.
+    """Write an artifact atomically.
 
     Parameters
     ----------
     folder : Path
-        Where; its parent must exist. An artifact that is there already is replaced, any other
-        folder is refused.
+        The artifact's folder; its parent must exist. An existing artifact is replaced. Any other
+        existing folder is an error.
     contents : mapping
-        JSON, strictly: finite numbers, string keys, lists (tuples become lists), mappings.
+        Strict JSON: finite numbers, string keys, lists (tuples become lists), mappings.
     arrays : mapping of str to array
-        Names match ``[a-z][a-z0-9_]{0,63}``. Bool, integers, float32 and float64 of any shape, 0-d
-        and empty included; stored little-endian and in C order.
+        Names match ``[a-z][a-z0-9_]{0,63}``. Bool, integers, float32 and float64 of any shape, also
+        0-d and empty; stored little-endian and in C order.
     written_at : datetime with a zone, optional
-        Now by default. Everything else in an artifact follows from the arguments and the
-        versions of the libraries.
+        Now by default. Everything else in an artifact depends only on the arguments and the versions
+        of the libraries.
 
     Returns
     -------
@@ -104,46 +115,46 @@ def write_artifact(
     plain_contents = plain_json(contents, "contents")
     plain_arrays = {name: _plain_array(name, array) for name, array in arrays.items()}
     written = rfc3339(datetime.now(UTC) if written_at is None else written_at)
-    with replaced(Path(folder)) as new:
+    with replace_folder(Path(folder)) as new:
         entries = {name: _write_array(new, name, array) for name, array in plain_arrays.items()}
         return _write_file(new / MANIFEST, manifest_bytes(written, entries, plain_contents))
 
 
 def read_artifact(folder: Path, *, fingerprint: str | None = None, verify: bool = True) -> Artifact:
-    """Read an artifact without copying its arrays, or refuse it with the reason.
+    """Read an artifact without copying its arrays.
 
     Parameters
     ----------
     folder : Path
     fingerprint : str, optional
-        What `write_artifact` returned; an artifact with another one is refused.
+        The expected fingerprint, as returned by `write_artifact`.
     verify : bool, default=True
-        Check the SHA-256 of each array. Sizes, types and shapes are always checked.
+        Whether to check the SHA-256 of each array. Sizes, types and shapes are always checked.
 
     Raises
     ------
     DamagedArtifact
-        Something is missing, or not as it was written.
+        Something is missing, or differs from what was written.
     NewerArtifact
-        It was written in a format this version does not know.
+        The artifact has a format that this version does not know.
     """
     folder = Path(folder)
     for attempt in range(READ_ATTEMPTS):
         before = _identity(folder)
         try:
             artifact = _read(folder, fingerprint, verify)
-        except (DamagedArtifact, FileNotFoundError):  # the second: gone between two looks at it
+        except (DamagedArtifact, FileNotFoundError):  # FileNotFoundError: removed during the read
             if attempt + 1 == READ_ATTEMPTS or not _being_replaced(folder, before):
                 raise
         else:
-            if _identity(folder) == before:  # otherwise the files may be of two artifacts
+            if _identity(folder) == before:  # otherwise the files may be those of two artifacts
                 return artifact
         time.sleep(READ_PAUSE_SECONDS)
     raise DamagedArtifact(folder, f"was replaced during each of {READ_ATTEMPTS} attempts to read it")
 
 
 def _plain_array(name: str, array: AnyArray) -> AnyArray:
-    """Return an array as it is stored, or refuse it by its name."""
+    """Return an array as it is stored; raise ValueError if its name or type cannot be stored."""
     if not isinstance(name, str) or not ARRAY_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is refused as the name of an array; it must match {ARRAY_NAME.pattern}")
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
@@ -169,7 +180,7 @@ def _write_array(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:
 
 
 def _write_file(path: Path, *parts: bytes | memoryview) -> str:
-    # Hashed on the way and not from the file: what the disk got wrong must not hash right.
+    # The data is hashed in memory and not read back, so that an error of the disk is found when it is read.
     digest = hashlib.sha256()
     with path.open("xb") as file:
         for part in parts:
@@ -185,19 +196,19 @@ def _identity(folder: Path) -> tuple[int, int, int] | None:
         status = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns  # a number freed may serve again, later
+    return status.st_dev, status.st_ino, status.st_ctime_ns  # inode numbers are reused
 
 
 def _being_replaced(folder: Path, before: tuple[int, int, int] | None) -> bool:
     now = _identity(folder)
-    return now != before or (now is None and bool(writers_folders(folder.absolute().parent, folder.name)))
+    return now != before or (now is None and bool(work_folders(folder.absolute().parent, folder.name)))
 
 
 def _read(folder: Path, fingerprint: str | None, verify: bool) -> Artifact:
     if not folder.is_dir():
         raise DamagedArtifact(folder, "there is no such folder")
-    if (size := _regular_file(folder, MANIFEST)) > LARGEST_MANIFEST:
-        raise DamagedArtifact(folder, f"{MANIFEST} has {size} bytes; at most {LARGEST_MANIFEST} are read")
+    if (size := _regular_file(folder, MANIFEST)) > MAX_MANIFEST_BYTES:
+        raise DamagedArtifact(folder, f"{MANIFEST} has {size} bytes; at most {MAX_MANIFEST_BYTES} are read")
     raw = (folder / MANIFEST).read_bytes()
     found = hashlib.sha256(raw).hexdigest()
     if fingerprint is not None and found != fingerprint:
@@ -208,7 +219,7 @@ def _read(folder: Path, fingerprint: str | None, verify: bool) -> Artifact:
 
 
 def _regular_file(folder: Path, name: str) -> int:
-    """Return the size of a file that must be there, and be a file and not a link to one."""
+    """Return the size of a file; raise DamagedArtifact if it is missing or not a regular file."""
     try:
         status = (folder / name).lstat()
     except FileNotFoundError:
@@ -237,8 +248,9 @@ def _read_array(folder: Path, name: str, entry: Any, verify: bool) -> AnyArray:
         if verify and hashlib.file_digest(opened, "sha256").hexdigest() != entry["sha256"]:
             raise DamagedArtifact(folder, f"{file} was changed: its SHA-256 is not the one it was written with")
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-        # Compared and not parsed: NumPy parses headers with ``ast``, which may fail when two threads use it at once
-        # (python/cpython#106905, CPython before 3.11.8), and a sound artifact would be reported as damaged.
+        # The header is compared instead of parsed, because NumPy parses headers with ``ast``, which may fail when two
+        # threads use it at once (python/cpython#106905, CPython before 3.11.8), and an intact artifact would be
+        # reported as damaged.
         if header.strip() != f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}".encode():
             described = f"dtype {dtype.str}, shape {list(shape)} and C order"
             raise DamagedArtifact(folder, f"{file} does not have the header of an array of {described}")
@@ -246,5 +258,5 @@ def _read_array(folder: Path, name: str, entry: Any, verify: bool) -> AnyArray:
             raise DamagedArtifact(folder, f"{file} is not one array of shape {list(shape)} and nothing else")
         try:
             return np.memmap(opened, dtype, "r", offset, shape)
-        except (OSError, OverflowError, ValueError) as error:  # a side larger than any array's beside one of 0
+        except (OSError, OverflowError, ValueError) as error:  # a dimension beyond the largest of NumPy beside one of 0
             raise DamagedArtifact(folder, f"{file} is refused: {error}") from error

@@ -1,4 +1,4 @@
-"""An artifact's folder as one thing: replaced at once or not at all, whatever moment a writer dies at."""
+"""Atomic replacement of an artifact's folder, also if the writer's process ends in between."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from pathlib import Path
 MANIFEST = "manifest.json"
 ARRAY_SUFFIX = ".npy"
 
-# A writer works in .<target>.<process>-<random>.writing beside its target: the artifact to be is
-# its "new", and what it replaces waits in its "old-<n>" until the new one is in place.
+# A writer works in .<target>.<process>-<random>.writing beside its target. The new artifact is in "new" there,
+# and the old one is moved to "old-<n>" there until the new one is in place.
 WORK_NAME = re.compile(r"\.(?P<target>.+)\.[0-9]+-[0-9a-f]{8}\.writing")
 NEW = "new"
 
 
 @contextmanager
-def replaced(target: Path) -> Iterator[Path]:
-    """Return an empty folder that takes the target's place when the block ends without an error.
+def replace_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that replaces the target when the block ends without an error.
 
     Parameters
     ----------
     target : Path
-        An artifact's folder, or nothing yet. Its parent must exist.
+        An artifact's folder, which need not exist. Its parent must exist.
 
     Raises
     ------
     FileExistsError
-        The target is there and is not an artifact's folder; it is left alone.
+        The target exists and is not an artifact's folder. It is not changed.
     """
     target = target.absolute()
     check_replaceable(target)
@@ -44,18 +44,18 @@ def replaced(target: Path) -> Iterator[Path]:
             (work / NEW).mkdir()
             yield work / NEW
             sync(work / NEW)
-            _move_in(work, target)
+            _swap_in(work, target)
             sync(target.parent)
         finally:
-            _clear(work, target)
+            _remove_work_folder(work, target)
 
 
 def remove_leftovers(parent: Path) -> list[Path]:
-    """Remove the temporary folders of writers that died, and return which.
+    """Remove the temporary folders of writers whose process has ended, and return them.
 
-    A writer at work holds a lock on its folder, which ends with its process: only folders without
-    one are touched. A writer that died after it had moved the old artifact away, and before the
-    new one was in, has its old artifact put back.
+    A writer holds a lock on its folder, which is released when its process ends; locked folders are
+    skipped. If a writer ended between moving the old artifact out and the new one in, the old
+    artifact is restored.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ def remove_leftovers(parent: Path) -> list[Path]:
     Returns
     -------
     list of Path
-        The folders removed, in order of name.
+        The removed folders, sorted by name.
     """
     removed = []
-    for work in writers_folders(parent.absolute()):
-        with _held(work) as held:
-            if held:
-                _clear(work, _target_of(work))
+    for work in work_folders(parent.absolute()):
+        with _try_lock(work) as locked:
+            if locked:
+                _remove_work_folder(work, _target_of(work))
                 removed += [] if work.exists() else [work]
     return removed
 
 
-def writers_folders(parent: Path, target: str | None = None) -> list[Path]:
-    """List the temporary folders, of all targets or of one, whether their writers live or not."""
+def work_folders(parent: Path, target: str | None = None) -> list[Path]:
+    """Return the temporary folders of all targets or of one, whether their writers are running or not."""
     names: list[str] = []
     with suppress(FileNotFoundError):
         names = sorted(name for name in os.listdir(parent) if WORK_NAME.fullmatch(name))  # noqa: PTH208
@@ -87,11 +87,11 @@ def writers_folders(parent: Path, target: str | None = None) -> list[Path]:
 
 
 def check_replaceable(target: Path) -> None:
-    """Refuse to replace, and so to delete, what is not an artifact."""
+    """Raise FileExistsError if a target exists and is not an artifact's folder."""
     if target.name in ("", ".."):
         raise ValueError(f"{target} does not end in a name an artifact could have")
-    with suppress(FileNotFoundError):  # nothing there, or another writer has just moved it away
-        if not stat.S_ISDIR(target.lstat().st_mode):  # one look: between two it may be moved away
+    with suppress(FileNotFoundError):  # it does not exist, or another writer has just moved it
+        if not stat.S_ISDIR(target.lstat().st_mode):  # one call, because it may be moved between two
             raise FileExistsError(f"{target} is not a folder; it is not replaced by an artifact")
         for entry in sorted(target.iterdir()):
             known = entry.name == MANIFEST or entry.suffix == ARRAY_SUFFIX
@@ -100,7 +100,7 @@ def check_replaceable(target: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make a folder's list of names last through a power cut."""
+    """Flush a folder's list of names to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -113,16 +113,16 @@ def _work_folder(target: Path) -> Iterator[Path]:
     for _ in count():
         work = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.writing")
         work.mkdir()
-        with _held(work) as held:
-            if held:
+        with _try_lock(work) as locked:
+            if locked:
                 yield work
                 return
-        # Between mkdir and the lock remove_leftovers took it for a dead writer's: make another.
+        # remove_leftovers removed it between mkdir and the lock, so another one is made.
 
 
 @contextmanager
-def _held(work: Path) -> Iterator[bool]:
-    """Lock a temporary folder, unless another process has it or has removed it."""
+def _try_lock(work: Path) -> Iterator[bool]:
+    """Lock a temporary folder; yield False if another process has locked or removed it."""
     try:
         descriptor = os.open(work, os.O_RDONLY)
     except FileNotFoundError:
@@ -131,12 +131,12 @@ def _held(work: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _locked(descriptor) and work.exists()
+        yield _flock(descriptor) and work.exists()
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _flock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,32 +144,32 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _move_in(work: Path, target: Path) -> None:
-    # A folder can be renamed onto nothing or onto an empty folder only. Between two renames the
-    # target is missing; another writer may get in there, and then it is that one's turn to go.
-    for turn in count():
+def _swap_in(work: Path, target: Path) -> None:
+    # A folder can only be renamed to a name that is free or that of an empty folder. Between the two renames
+    # another writer may create the target, which is then moved out as well.
+    for attempt in count():
         try:
             (work / NEW).rename(target)
             return
-        except OSError as refused:
-            if refused.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         check_replaceable(target)
         with suppress(FileNotFoundError):
-            target.rename(work / f"old-{turn:06}")
+            target.rename(work / f"old-{attempt:06}")
 
 
-def _clear(work: Path, target: Path) -> None:
-    """Remove a temporary folder; if it holds the only copy of the target, put that back first."""
+def _remove_work_folder(work: Path, target: Path) -> None:
+    """Remove a temporary folder; if it holds the only copy of the target, restore that first."""
     old = sorted(work.glob("old-*"))
     if old and (work / NEW).exists() and not target.exists():
         try:
             old[-1].rename(target)
             sync(target.parent)
         except OSError:
-            if not target.exists():  # otherwise another writer was faster
+            if not target.exists():  # otherwise another writer has created it
                 raise
-    # "new" goes first: as long as it is there an "old" beside it is whole.
+    # "new" is removed first, because as long as it exists an "old" beside it is complete.
     shutil.rmtree(work / NEW, ignore_errors=True)
     shutil.rmtree(work, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Trained models on disk: which arrays and which words make up one, and how it is put together again."""
+"""Trained models of links on disk: writing, reading and checking their artifacts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from model.artifacts.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
-from model.artifacts.manifest import MISFITS
-from model.artifacts.network_models import LINK_KIND, read_network_model
+from model.artifacts.manifest import INVALID_PARTS
+from model.artifacts.network_models import LINK_KIND, check_shape, read_network_model
 from model.estimators.fixed_point import FixedPoint
 from model.estimators.kernel import Neighborhood
 from model.link_model.intervals import Bands
@@ -24,13 +23,12 @@ from model.network_model.network import NetworkModel
 LinkModel: TypeAlias = TrainedModel | NetworkModel
 
 KIND = "link-model"
-SMALL = 4096  # bytes
 
 
 def save_model(folder: Path, model: TrainedModel, about: Mapping[str, Any]) -> str:
-    """Write a trained model with what is to be known about it; return the artifact's fingerprint."""
+    """Write a trained model and its metadata ``about``; return the artifact's fingerprint."""
     if model.bands is None:
-        raise ValueError("a model without bands is not ready to be saved")
+        raise ValueError("a model without bands cannot be saved; train it first")
     contents: dict[str, Any] = {
         "kind": KIND,
         "algorithm": model.algorithm,
@@ -60,7 +58,7 @@ def save_model(folder: Path, model: TrainedModel, about: Mapping[str, Any]) -> s
 
 
 def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[LinkModel, dict[str, Any]]:
-    """Read a trained model, its arrays mapped into memory, and what is known about it."""
+    """Read a trained model, its arrays mapped into memory, and its metadata."""
     artifact = read_artifact(folder, fingerprint=fingerprint)
     contents = artifact.manifest["contents"]
     if not isinstance(contents, dict) or contents.get("kind") not in (KIND, LINK_KIND):
@@ -70,32 +68,27 @@ def load_model(folder: Path, *, fingerprint: str | None = None) -> tuple[LinkMod
         about = dict(contents["about"])
         if contents["kind"] == LINK_KIND:
             return read_network_model(artifact, folder), about
-        model = _put_together(artifact, contents)
-        _check(model)
-    except DamagedArtifact:  # its network's
+        model = _build_model(artifact, contents)
+        _check_model(model)
+    except DamagedArtifact:  # of its network; a ValueError, which INVALID_PARTS has too
         raise
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
-    except MISFITS as problem:
+    except INVALID_PARTS as problem:
         raise DamagedArtifact(folder, f"its parts do not make a model: {problem}") from None
     return model, about
 
 
-def _check(model: TrainedModel) -> None:
-    """Refuse numbers and shapes that no trained model has."""
+def _check_model(model: TrainedModel) -> None:
+    """Raise ValueError for numbers and shapes that no trained model has."""
     n, horizons = len(model.positions), len(model.level_shares)
     bands = model.bands
     assert bands is not None
-    shapes = {
-        "components": (model.components.shape, (model.rank, len(model.window))),
-        "memory": (model.memory.steps.shape, (n, model.rank)),
-        "continuations": (model.continuations.steps.shape, (n, horizons)),
-        "bands": (bands.below.shape, bands.above.shape),
-        "band_edges": (bands.edges.shape, (horizons, bands.below.shape[1] - 1)),
-    }
-    for name, (is_, should_be) in shapes.items():
-        if is_ != should_be:
-            raise ValueError(f"{name} has shape {is_}; it must be {should_be}")
+    check_shape("components", model.components.shape, (model.rank, len(model.window)))
+    check_shape("memory", model.memory.steps.shape, (n, model.rank))
+    check_shape("continuations", model.continuations.steps.shape, (n, horizons))
+    check_shape("bands", bands.below.shape, bands.above.shape)
+    check_shape("band_edges", bands.edges.shape, (horizons, bands.below.shape[1] - 1))
     numbers = (model.center, model.scale, model.neighborhood.bandwidth, bands.level)
     if not all(isfinite(value) for value in numbers) or min(model.scale, model.neighborhood.bandwidth) <= 0.0:
         raise ValueError("center, scale, bandwidth and level must be finite, scale and bandwidth above 0")
@@ -103,12 +96,8 @@ def _check(model: TrainedModel) -> None:
         raise ValueError("n_neighbors and the number of remembered windows must be at least 1")
 
 
-def _put_together(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:
-    # Plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one. A small array
-    # is copied: mapped it would take a whole page.
-    arrays = {
-        name: np.array(array) if array.nbytes < SMALL else np.asarray(array) for name, array in artifact.arrays.items()
-    }
+def _build_model(artifact: Artifact, contents: dict[str, Any]) -> TrainedModel:
+    arrays = artifact.plain_arrays()
     return TrainedModel(
         algorithm=contents["algorithm"],
         window=LagWindow(contents["lags"]),

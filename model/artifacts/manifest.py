@@ -1,4 +1,4 @@
-"""The manifest of an artifact: what goes into it, and what is believed when it is read back."""
+"""The manifest of an artifact: writing, parsing and checking it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\.npy")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
-LARGEST_MANIFEST = 64 << 20  # bytes; that of a network of 10,000 links has one million
-DEEPEST = 100  # levels of contents; a list that holds itself is refused here
-LONGEST_INTEGER = 1024  # bits; Python refuses to read back much longer ones
+MAX_MANIFEST_BYTES = 64 << 20  # the manifest of a network of 10,000 links has one million
+MAX_DEPTH = 100  # levels of contents, which also bounds a list that contains itself
+MAX_INTEGER_BITS = 1024  # Python refuses to parse much longer integers
 
 
-# What parts raise that do not fit together, whatever they are.
-MISFITS = (TypeError, ValueError, IndexError, AttributeError, ArithmeticError)
+# Exceptions that building a model raises for contents or arrays that do not fit together.
+INVALID_PARTS = (TypeError, ValueError, IndexError, AttributeError, ArithmeticError)
 
 
 class DamagedArtifact(ValueError):
-    """An artifact that cannot be trusted, and why."""
+    """Raised for an artifact that is damaged, with the reason."""
 
     def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(folder, reason)  # both, so that it survives the way back from another process
+        super().__init__(folder, reason)  # both arguments, so that it can be unpickled in another process
         self.folder = folder
         self.reason = reason
 
@@ -48,13 +48,13 @@ class DamagedArtifact(ValueError):
 
 
 class NewerArtifact(DamagedArtifact):
-    """An artifact in a format this version cannot read yet."""
+    """Raised for an artifact in a format that only a newer version can read."""
 
 
 def plain_json(value: object, path: str, depth: int = 0) -> Any:
-    """Copy JSON into dicts and lists, or refuse what is not JSON by its path."""
-    if depth > DEEPEST:
-        raise ValueError(f"{path} is nested deeper than {DEEPEST} levels, or holds itself")
+    """Copy JSON into dicts and lists; raise ValueError with the path of a value that is not JSON."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{path} is nested deeper than {MAX_DEPTH} levels, or holds itself")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -67,15 +67,15 @@ def plain_json(value: object, path: str, depth: int = 0) -> Any:
         raise ValueError(f"{path} is of type {type(value).__name__}, which JSON does not have")
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{path} is {value!r}; JSON has finite numbers only")
-    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
-        raise ValueError(f"{path} is an integer of {value.bit_length()} bits; at most {LONGEST_INTEGER} are kept")
+    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
+        raise ValueError(f"{path} is an integer of {value.bit_length()} bits; at most {MAX_INTEGER_BITS} are kept")
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"{path} holds half a surrogate pair, which is not text")
     return value
 
 
 def manifest_bytes(written_at: str, arrays: dict[str, dict[str, Any]], contents: Any) -> bytes:
-    """Write the manifest, the same bytes for the same arguments and libraries."""
+    """Return the manifest as bytes, which depend only on the arguments and the versions of the libraries."""
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -89,34 +89,34 @@ def manifest_bytes(written_at: str, arrays: dict[str, dict[str, Any]], contents:
 
 
 def parse_manifest(folder: Path, raw: bytes) -> dict[str, Any]:
-    """Read a manifest, or refuse it with the reason."""
+    """Parse a manifest; raise DamagedArtifact if it is invalid."""
     try:
-        manifest = json.loads(raw.decode(), parse_constant=_no_constant)
+        manifest = json.loads(raw.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DamagedArtifact(folder, f"{MANIFEST} is not JSON, or cut short: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DamagedArtifact(folder, f"{MANIFEST} is not a {FORMAT}'s")
-    written = manifest.get("format_version")
-    if type(written) is not int or written < 1:
-        raise DamagedArtifact(folder, f"{MANIFEST} has format_version {written!r}; it must be a number from 1")
-    if written > FORMAT_VERSION:
-        told = f"written by a newer Flowcast (format {written}; this one reads up to {FORMAT_VERSION})"
-        raise NewerArtifact(folder, told)
+    format_version = manifest.get("format_version")
+    if type(format_version) is not int or format_version < 1:
+        raise DamagedArtifact(folder, f"{MANIFEST} has format_version {format_version!r}; it must be a number from 1")
+    if format_version > FORMAT_VERSION:
+        message = f"written by a newer Flowcast (format {format_version}; this one reads up to {FORMAT_VERSION})"
+        raise NewerArtifact(folder, message)
     for field, kind in {"written_at": str, "libraries": dict, "arrays": dict, "contents": dict}.items():
         if not isinstance(manifest.get(field), kind):
             raise DamagedArtifact(folder, f"{MANIFEST} has no {field}, or one of the wrong type")
     return manifest
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
 def check_entry(folder: Path, name: str, entry: Any) -> None:
-    """Refuse an array's line in the manifest that write_artifact cannot have written."""
+    """Raise DamagedArtifact if write_artifact cannot have written the entry of an array in the manifest."""
     fields = entry if isinstance(entry, dict) else {}
     shape = fields.get("shape")
-    sound = {
+    valid = {
         "name": bool(ARRAY_NAME.fullmatch(name)),
         "file": bool(FILE_NAME.fullmatch(str(fields.get("file")))),
         "dtype": fields.get("dtype") in DTYPES,
@@ -124,15 +124,15 @@ def check_entry(folder: Path, name: str, entry: Any) -> None:
         "bytes": type(fields.get("bytes")) is int,
         "sha256": bool(SHA256.fullmatch(str(fields.get("sha256")))),
     }
-    for field, is_sound in sound.items():
-        if not is_sound:
+    for field, is_valid in valid.items():
+        if not is_valid:
             value = name if field == "name" else fields.get(field)
-            told = f"{MANIFEST}: array {name!r} has the {field} {value!r}, which is not allowed"
-            raise DamagedArtifact(folder, told)
+            message = f"{MANIFEST}: array {name!r} has the {field} {value!r}, which is not allowed"
+            raise DamagedArtifact(folder, message)
 
 
 def rfc3339(moment: datetime) -> str:
-    """Write a moment as a date and time in UTC, to the second."""
+    """Format a time as RFC 3339 in UTC, to the second."""
     if moment.tzinfo is None:
         raise ValueError(f"written_at={moment!r} is refused; it must have a time zone")
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
@@ -144,6 +144,6 @@ def _libraries() -> dict[str, str]:
     for name in LIBRARIES:
         try:
             versions[name] = version(name)
-        except PackageNotFoundError:  # run from a checkout that was not installed
+        except PackageNotFoundError:  # in a checkout that is not installed
             versions[name] = "unknown"
     return versions

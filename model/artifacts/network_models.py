@@ -1,8 +1,8 @@
-"""The network model on disk: one artifact for what links share, a small one for each link.
+"""Network models on disk: one artifact for the network, and a small one for each link.
 
-A link's artifact names its network's by fingerprint. The network's lies in ``.networks``, beside the
-folder of the link's artifact or one level above, so that a training folder and the model store hold
-it alike.
+A link's artifact refers to its network's by fingerprint. The network's artifact is in ``.networks``,
+beside the folder of the link's artifact or one level above, because training folders and the model
+store differ in this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from model.artifacts.artifact import Artifact, DamagedArtifact, read_artifact, write_artifact
 from model.artifacts.folder import MANIFEST
-from model.artifacts.manifest import MISFITS, parse_manifest
+from model.artifacts.manifest import INVALID_PARTS, parse_manifest
 from model.estimators.fixed_point import FixedPoint
 from model.link_model.intervals import Bands
 from model.network_model.context import ContextParts
@@ -33,11 +33,10 @@ from model.network_model.profile import NetworkProfile
 NETWORK_KIND, LINK_KIND = "network", "network-link-model"
 NETWORKS = ".networks"
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-SMALL = 4096  # bytes; a small array is copied, for mapped it would take a whole page
 
 
 def save_network(folder: Path, network: Network, about: Mapping[str, Any]) -> str:
-    """Write what links share below ``folder``, in ``.networks``, by its fingerprint, which is returned."""
+    """Write a network's artifact to ``.networks`` in a folder, named by its fingerprint, which is returned."""
     home = folder / NETWORKS
     home.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Any] = {
@@ -64,7 +63,7 @@ def save_network(folder: Path, network: Network, about: Mapping[str, Any]) -> st
     new = home / f"new-{secrets.token_hex(4)}"
     fingerprint = write_artifact(new, contents, arrays)
     target = home / fingerprint
-    if target.exists():  # the very same network
+    if target.exists():  # the same network
         shutil.rmtree(new)
     else:
         new.rename(target)
@@ -72,9 +71,9 @@ def save_network(folder: Path, network: Network, about: Mapping[str, Any]) -> st
 
 
 def save_network_model(folder: Path, model: NetworkModel, network: str, about: Mapping[str, Any]) -> str:
-    """Write a link's own part, which refers to its network by fingerprint; return its own fingerprint."""
+    """Write a link's artifact, which refers to its network by fingerprint; return its fingerprint."""
     if model.bands is None:
-        raise ValueError("a model without bands is not ready to be saved")
+        raise ValueError("a model without bands cannot be saved; train it first")
     contents: dict[str, Any] = {
         "kind": LINK_KIND,
         "algorithm": ALGORITHM,
@@ -98,8 +97,8 @@ def save_network_model(folder: Path, model: NetworkModel, network: str, about: M
 
 
 def read_network_model(artifact: Artifact, folder: Path) -> NetworkModel:
-    """Put a link's model together from its artifact and its network's."""
-    contents, arrays = artifact.manifest["contents"], _plain(artifact)
+    """Build a link's model from its artifact and its network's."""
+    contents, arrays = artifact.manifest["contents"], artifact.plain_arrays()
     network = find_network(folder, str(contents["network"]))
     link = contents["link"]
     if not (isinstance(link, int) and 0 <= link < len(network.link_ids)):
@@ -109,110 +108,111 @@ def read_network_model(artifact: Artifact, folder: Path) -> NetworkModel:
     model = NetworkModel(network, link, arrays["own"], memory, arrays["shares"], bands)
     shape, horizons = network.base.weights.shape, network.horizons
     bins = bands.below.shape[-1]
-    _same("own", model.own.shape, shape)
-    _same("shares", model.shares.shape, (2,))
-    _same("memory", memory.places.steps.shape, (len(memory), network.rank))
-    _same("missed", memory.missed.steps.shape, (len(memory), horizons))
-    _same("band_below", bands.below.shape, (horizons, bins))
-    _same("band_above", bands.above.shape, (horizons, bins))
-    _same("band_edges", bands.edges.shape, (horizons, bins - 1))
+    check_shape("own", model.own.shape, shape)
+    check_shape("shares", model.shares.shape, (2,))
+    check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
+    check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
+    check_shape("band_below", bands.below.shape, (horizons, bins))
+    check_shape("band_above", bands.above.shape, (horizons, bins))
+    check_shape("band_edges", bands.edges.shape, (horizons, bins - 1))
     return model
 
 
-class _Seen(NamedTuple):
-    """The files of a network as they were when it was last read, and what was wrong with it then."""
+class _CheckedNetwork(NamedTuple):
+    """The state of a network's folder when it was last read, and the fault that was found, if any."""
 
     state: int
-    wrong: str | None
+    fault: str | None
 
 
-_kept: WeakValueDictionary[str, Network] = WeakValueDictionary()
-_seen: dict[str, _Seen] = {}
+_networks: WeakValueDictionary[str, Network] = WeakValueDictionary()
+_checked: dict[str, _CheckedNetwork] = {}
 _lock = threading.Lock()
 
 
 def find_network(folder: Path, fingerprint: str) -> Network:
-    """Return the network that an artifact refers to; processes keep one of each, for as long as a model uses it.
+    """Return the network that an artifact refers to.
 
-    Once one of its files is another, it is read and checked again.
+    A process holds one instance of each network while a model uses it. The network is read and
+    checked again after a change of its files.
     """
-    place = network_folder(folder, fingerprint)
+    path = network_folder(folder, fingerprint)
     with _lock:
-        known = _kept.get(str(place)) if _is_sound(folder, place) else None
-        return _read_again(folder, place, fingerprint) if known is None else known
+        network = _networks.get(str(path)) if _is_current(folder, path) else None
+        return _read_network(folder, path, fingerprint) if network is None else network
 
 
 def check_network(folder: Path, fingerprint: str) -> None:
-    """Refuse the network's artifact in ``folder`` if it is damaged; one that was read since it last changed is not."""
+    """Raise DamagedArtifact if the network's artifact in ``folder`` is damaged; read it only after a change."""
     with _lock:
-        if not _is_sound(folder, folder):
-            _read_again(folder, folder, fingerprint)
+        if not _is_current(folder, folder):
+            _read_network(folder, folder, fingerprint)
 
 
-def network_state(folder: Path) -> int | None:
-    """Return a number that differs once a file of a network is another, longer, shorter or newer; None without it."""
+def folder_state(folder: Path) -> int | None:
+    """Return a hash of names, inodes, sizes and times of the files in a folder; None if it is missing."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted((entry.name, entry.stat()) for entry in entries)
+            files = sorted((entry.name, entry.stat()) for entry in entries)
     except OSError:
         return None
-    return hash(tuple((name, file.st_ino, file.st_size, file.st_mtime_ns) for name, file in found))
+    return hash(tuple((name, file.st_ino, file.st_size, file.st_mtime_ns) for name, file in files))
 
 
 def network_of(folder: Path) -> str | None:
-    """Return the fingerprint of the network that a link's artifact refers to; None for one that needs none."""
+    """Return the fingerprint of the network that a link's artifact refers to, or None."""
     contents = parse_manifest(folder, (folder / MANIFEST).read_bytes())["contents"]
     named = contents.get("kind") == LINK_KIND if isinstance(contents, dict) else False
     return str(contents.get("network")) if named else None
 
 
-def _is_sound(folder: Path, place: Path) -> bool:
-    seen = _seen.get(str(place))
-    if seen is None or seen.state != network_state(place):
+def _is_current(folder: Path, path: Path) -> bool:
+    checked = _checked.get(str(path))
+    if checked is None or checked.state != folder_state(path):
         return False
-    if seen.wrong is not None:  # hundreds of links may ask, and each reading would take as long as a sound one's
-        raise DamagedArtifact(folder, seen.wrong)
+    if checked.fault is not None:  # not read again, because hundreds of links may refer to it
+        raise DamagedArtifact(folder, checked.fault)
     return True
 
 
-def _read_again(folder: Path, place: Path, fingerprint: str) -> Network:
-    state = network_state(place)  # before reading: what is changed meanwhile is seen next time
+def _read_network(folder: Path, path: Path, fingerprint: str) -> Network:
+    state = folder_state(path)  # before reading, so that a change during the read is noticed next time
     try:
-        network = load_network(place, fingerprint=fingerprint)
+        network = load_network(path, fingerprint=fingerprint)
     except DamagedArtifact as damage:
-        wrong = f"its network {fingerprint[:12]}… is damaged: {damage.reason}"
+        fault = f"its network {fingerprint[:12]}… is damaged: {damage.reason}"
         if state is not None:
-            _seen[str(place)] = _Seen(state, wrong)
-        raise DamagedArtifact(folder, wrong) from None
+            _checked[str(path)] = _CheckedNetwork(state, fault)
+        raise DamagedArtifact(folder, fault) from None
     if state is not None:
-        _seen[str(place)] = _Seen(state, None)
-    _kept[str(place)] = network
+        _checked[str(path)] = _CheckedNetwork(state, None)
+    _networks[str(path)] = network
     return network
 
 
 def network_folder(folder: Path, fingerprint: str) -> Path:
-    """Find the artifact of the network that a link's artifact in ``folder`` refers to."""
+    """Return the folder of the network that a link's artifact in ``folder`` refers to."""
     if not FINGERPRINT.fullmatch(fingerprint):
         raise DamagedArtifact(folder, "the fingerprint of its network is malformed")
     above = folder.absolute().parent
     for home in (above, above.parent):
-        place = home / NETWORKS / fingerprint
-        if place.is_dir():
-            return place
+        path = home / NETWORKS / fingerprint
+        if path.is_dir():
+            return path
     raise DamagedArtifact(folder, f"its network {fingerprint[:12]}… is missing")
 
 
 def load_network(folder: Path, *, fingerprint: str | None = None) -> Network:
-    """Read what links share, its arrays mapped into memory."""
+    """Read a network, its arrays mapped into memory."""
     artifact = read_artifact(folder, fingerprint=fingerprint)
     contents = artifact.manifest["contents"]
     if not isinstance(contents, dict) or contents.get("kind") != NETWORK_KIND:
         raise DamagedArtifact(folder, "it holds something other than a network")
     try:
-        return _network(_plain(artifact), contents)
+        return _network(artifact.plain_arrays(), contents)
     except KeyError as missing:
         raise DamagedArtifact(folder, f"{missing} is missing from it") from None
-    except MISFITS as problem:
+    except INVALID_PARTS as problem:
         raise DamagedArtifact(folder, f"its parts do not make a network: {problem}") from None
 
 
@@ -230,18 +230,18 @@ def _network(arrays: dict[str, NDArray[Any]], contents: dict[str, Any]) -> Netwo
     )
     links, columns = len(network.link_ids), len(network.parts.columns)
     horizons, week = network.horizons, network.profile.expected_counts.shape[1:]
-    _same("expected_counts", network.profile.expected_counts.shape, (links, 7, *week[1:]))
-    _same("by_day_type", network.profile.by_day_type.shape, (links, 7, *week[1:]))
-    _same("junction", network.junction.shape, (links,))
-    _same("upstream", (len(network.upstream),), (links,))
+    check_shape("expected_counts", network.profile.expected_counts.shape, (links, 7, *week[1:]))
+    check_shape("by_day_type", network.profile.by_day_type.shape, (links, 7, *week[1:]))
+    check_shape("junction", network.junction.shape, (links,))
+    check_shape("upstream", (len(network.upstream),), (links,))
     for name in ("mean", "scale", "weights"):
-        _same(f"base_{name}", getattr(network.base, name).shape, (horizons, columns))
-    _same("base_offset", network.base.offset.shape, (horizons,))
-    _same("components", network.components.shape, (network.rank, columns))
+        check_shape(f"base_{name}", getattr(network.base, name).shape, (horizons, columns))
+    check_shape("base_offset", network.base.offset.shape, (horizons,))
+    check_shape("components", network.components.shape, (network.rank, columns))
     memory = network.memory
-    _same("memory", memory.places.steps.shape, (len(memory), network.rank))
-    _same("missed", memory.missed.steps.shape, (len(memory), horizons))
-    _same("memory_links", memory.links.shape, (len(memory),))
+    check_shape("memory", memory.points.steps.shape, (len(memory), network.rank))
+    check_shape("missed", memory.missed.steps.shape, (len(memory), horizons))
+    check_shape("memory_links", memory.links.shape, (len(memory),))
     for others in network.upstream:
         if others and not (min(others) >= 0 and max(others) < links):
             raise ValueError(f"upstream names a link that is not one of its {links}")
@@ -250,8 +250,8 @@ def _network(arrays: dict[str, NDArray[Any]], contents: dict[str, Any]) -> Netwo
 
 def _memory_arrays(memory: LocalMemory) -> dict[str, NDArray[Any]]:
     return {
-        "memory": memory.places.steps,
-        "memory_unit": memory.places.unit,
+        "memory": memory.points.steps,
+        "memory_unit": memory.points.unit,
         "missed": memory.missed.steps,
         "missed_unit": memory.missed.unit,
         "memory_slots": memory.slots,
@@ -261,18 +261,12 @@ def _memory_arrays(memory: LocalMemory) -> dict[str, NDArray[Any]]:
 def _memory(arrays: dict[str, NDArray[Any]], n_neighbors: int, links: NDArray[np.int32]) -> LocalMemory:
     if not (isinstance(n_neighbors, int) and n_neighbors >= 1):
         raise ValueError(f"n_neighbors={n_neighbors!r} is refused; it must be a whole number of at least 1")
-    places = FixedPoint(arrays["memory"], arrays["memory_unit"])
+    points = FixedPoint(arrays["memory"], arrays["memory_unit"])
     missed = FixedPoint(arrays["missed"], arrays["missed_unit"])
-    return LocalMemory(places, missed, links, arrays["memory_slots"], n_neighbors)
+    return LocalMemory(points, missed, links, arrays["memory_slots"], n_neighbors)
 
 
-def _plain(artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """Return plain views of the mapped pages: every slice of a numpy.memmap would pay for its being one."""
-    return {
-        name: np.array(array) if array.nbytes < SMALL else np.asarray(array) for name, array in artifact.arrays.items()
-    }
-
-
-def _same(name: str, is_: tuple[int, ...], should_be: tuple[int, ...]) -> None:
-    if is_ != should_be:
-        raise ValueError(f"{name} has shape {is_}; it must be {should_be}")
+def check_shape(name: str, actual: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise ValueError if an array of an artifact has another shape than expected."""
+    if actual != expected:
+        raise ValueError(f"{name} has shape {actual}; it must be {expected}")

@@ -1,4 +1,4 @@
-"""Training examples in order of time, and the losses a metric is learnt and judged by."""
+"""Training examples in order of time, and the losses by which a metric is learnt and evaluated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.estimators.descent import Loss
-from model.estimators.kernel import Array, Barred, Memory, Neighborhood, Positions, estimate, leave_one_out_loss
+from model.estimators.kernel import Array, ExcludedRows, Memory, Neighborhood, Positions, estimate, leave_one_out_loss
 
 FARTHEST_POSITION = 2**60
 
 
 class TooFewRows(ValueError):
-    """There are too few rows to learn from, or none far enough away in time from some row."""
+    """Raised for too few rows to learn from, or when exclusion leaves a row without neighbours."""
 
 
 @dataclass(frozen=True)
@@ -32,46 +32,46 @@ class Examples:
         return len(self.targets)
 
     def take(self, rows: slice | NDArray[np.intp]) -> Examples:
-        """Take some of the rows."""
+        """Return the examples of some rows."""
         return Examples(self.inputs[rows], self.targets[rows], self.positions[rows])
 
-    def loss(self, like: Neighborhood, factor_two: bool = False) -> Loss:
-        """Return the leave-one-out loss; ``factor_two`` gives equation 19's own factor."""
-        barred = self._barred(self.positions, like)
-        times = 2.0 * like.bandwidth**2 if factor_two else 1.0
+    def loss(self, neighborhood: Neighborhood, factor_two: bool = False) -> Loss:
+        """Return the leave-one-out loss; ``factor_two`` scales the gradient as equation 19 does."""
+        excluded = self._excluded_rows(self.positions, neighborhood)
+        factor = 2.0 * neighborhood.bandwidth**2 if factor_two else 1.0
 
         def loss(components: Array) -> tuple[float, Array]:
-            value, gradient = leave_one_out_loss(components, self.inputs, self.targets, like, barred)
-            return value, times * gradient
+            value, gradient = leave_one_out_loss(components, self.inputs, self.targets, neighborhood, excluded)
+            return value, factor * gradient
 
         return loss
 
-    def error_on(self, held_out: Examples, like: Neighborhood) -> Callable[[Array], float]:
+    def error_on(self, held_out: Examples, neighborhood: Neighborhood) -> Callable[[Array], float]:
         """Return the mean squared error on other examples, estimated from these, as a function of A."""
-        barred = self._barred(held_out.positions, like)
+        excluded = self._excluded_rows(held_out.positions, neighborhood)
 
         def error(components: Array) -> float:
             memory = Memory(self.inputs @ components.T)
             queries = held_out.inputs @ components.T
-            estimates = estimate(memory, self.targets, queries, like, barred)
+            estimates = estimate(memory, self.targets, queries, neighborhood, excluded)
             return float(np.mean((estimates - held_out.targets) ** 2))
 
         return error
 
-    def _barred(self, queries: Positions, like: Neighborhood) -> Barred:
-        barred = Barred(queries, self.positions, like.exclusion)
-        alone = barred.leaves_none()
-        if alone.any():
-            position = int(queries[np.argmax(alone)])
+    def _excluded_rows(self, queries: Positions, neighborhood: Neighborhood) -> ExcludedRows:
+        excluded = ExcludedRows(queries, self.positions, neighborhood.exclusion)
+        isolated = excluded.without_neighbors()
+        if isolated.any():
+            position = int(queries[np.argmax(isolated)])
             raise TooFewRows(
-                f"exclusion={like.exclusion} is refused: with {len(self)} rows to learn from, the row at position "
-                f"{position} has none farther away than that; give more rows or a smaller exclusion"
+                f"exclusion={neighborhood.exclusion} is refused: with {len(self)} rows to learn from, the row at "
+                f"position {position} has no neighbour farther than that; use more rows or a smaller exclusion"
             )
-        return barred
+        return excluded
 
 
 def as_positions(positions: ArrayLike | None, n: int) -> Positions:
-    """Check the slot of each row: whole numbers; by default rows are consecutive."""
+    """Check the position of each row, a whole number; by default rows are consecutive."""
     if positions is None:
         return np.arange(n)
     given = np.asarray(positions)
@@ -84,5 +84,5 @@ def as_positions(positions: ArrayLike | None, n: int) -> Positions:
 
 
 def _is_position(value: Any) -> bool:
-    whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and abs(value) <= FARTHEST_POSITION
+    is_integer = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
+    return is_integer and not isinstance(value, bool) and abs(value) <= FARTHEST_POSITION

@@ -1,4 +1,4 @@
-"""Arrays of 16-bit fixed point: a column's values as whole multiples of its own small step."""
+"""Arrays in 16-bit fixed point: the values of a column are multiples of its own unit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MISSING = -32768
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Values rounded to 1/32767 of their column's largest, NaN kept.
+    """Values rounded to 1/32767 of the largest in their column; NaN is preserved.
 
-    Half the size of float32 and, for windows of standardised counts, a ten-thousandth of a
-    standard deviation exact. What is stored is what is computed with, so that a model forecasts
+    Half the size of float32. For windows of standardised counts the rounding error is about a
+    ten-thousandth of a standard deviation. A model computes with the rounded values, so it forecasts
     the same before it is saved and after it is loaded.
 
     Parameters
@@ -33,7 +33,7 @@ class FixedPoint:
 
     @classmethod
     def of(cls, values: Array) -> FixedPoint:
-        """Round values, (n, m); infinite ones are refused."""
+        """Round values, (n, m); raise ValueError for infinite ones."""
         if np.isinf(values).any():
             raise ValueError("infinite values cannot be stored in fixed point")
         known = ~np.isnan(values)

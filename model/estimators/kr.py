@@ -15,8 +15,8 @@ from model.estimators.parameters import LARGEST_VALUE, check_size, number, one_o
 SPREAD_FACTOR = 10.0
 
 
-class Prepared(NamedTuple):
-    """Checked and scaled training data, before anything is learnt from it."""
+class PreparedData(NamedTuple):
+    """Checked and scaled training data."""
 
     neighborhood: Neighborhood
     inputs: Array  # (n, d), scaled
@@ -30,23 +30,22 @@ class Prepared(NamedTuple):
 class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, BaseEstimator):
     """Kernel regression under the Euclidean metric (equations 5 and 6).
 
-    An input's estimate is the mean of its k nearest training targets, weighted by a Gaussian of
-    the distance. Of training rows at the same distance the one that came first is taken first
-    (under a learnt metric, rows that are equal but for the rounding of their projection count as
-    they are rounded); duplicates are rows like any other. With k or fewer training rows all of
-    them are neighbours.
+    The estimate for an input is the mean of its k nearest training targets, weighted by a Gaussian
+    of the distance. Of training rows at the same distance the earlier one is taken first (under a
+    learnt metric, the distance is that of the rounded projections); duplicates are not merged. With
+    k or fewer training rows all of them are neighbours.
 
     Parameters
     ----------
     n_neighbors : int, default=30
-        k, how many training rows an estimate is made of.
+        k, the number of training rows that an estimate is the mean of.
     bandwidth : float, default=1.0
         sigma of the Gaussian, in scaled inputs.
     standardize : bool or "auto", default="auto"
         Divide each input by its standard deviation. "auto" does so when the largest spread is more
-        than ten times the smallest (constant inputs left aside); ``standardized_`` shows whether.
+        than ten times the smallest, constant inputs excepted; see ``standardized_``.
     verbose : bool, default=False
-        Print what was decided and, for the learnt metrics, a line per step.
+        Print whether inputs are standardised and, for the learnt metrics, a line per step.
 
     Attributes
     ----------
@@ -87,7 +86,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Keep the training rows, scaled, as the memory estimates are made from.
+        """Store the scaled training rows.
 
         Parameters
         ----------
@@ -95,7 +94,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         y : (n,) array-like, finite
         """
         prepared = self._prepare(X, y)
-        return self._keep(self._learn(prepared.inputs), prepared)
+        return self._store_fit(self._learn_components(prepared.inputs), prepared)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Estimate the target of each row of X.
@@ -104,7 +103,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         ----------
         X : (m, d) array-like
         return_std : bool, default=False
-            Return as well the weighted spread of the neighbours' targets.
+            Whether to return the weighted standard deviation of the neighbours' targets as well.
 
         Returns
         -------
@@ -120,12 +119,12 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         return estimates + self._target_mean, spreads
 
     def kneighbors(self, X: ArrayLike) -> tuple[Rows, Array]:
-        """Return the training rows that an estimate is made of, nearest first.
+        """Return the training rows that each estimate is the mean of, nearest first.
 
         Returns
         -------
         rows : (m, k) array of training row numbers
-        weights : (m, k) array, each line summing to one
+        weights : (m, k) array, each row summing to one
         """
         rows, distances = self._nearest(X)
         order = np.lexsort((rows, distances), axis=1)
@@ -133,15 +132,15 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         return rows, gaussian_weights(distances, self._neighborhood.bandwidth)
 
     def transform(self, X: ArrayLike) -> Array:
-        """Reduce inputs to the coordinates in which the metric is Euclidean, (m, rank_)."""
+        """Project inputs to the coordinates in which the metric is Euclidean, (m, rank_)."""
         check_is_fitted(self, "metric_")
         return self._project(self._as_inputs(X))
 
-    def _learn(self, inputs: Array) -> Array:
+    def _learn_components(self, inputs: Array) -> Array:
         return np.eye(inputs.shape[1])
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike) -> Prepared:
-        """Check parameters and data and scale the inputs; nothing fitted before is touched."""
+    def _prepare(self, X: ArrayLike, y: ArrayLike) -> PreparedData:
+        """Check parameters and data and scale the inputs, without changing fitted attributes."""
         neighborhood = Neighborhood(
             whole_number(self, "n_neighbors", at_least=1), number(self, "bandwidth", positive=True)
         )
@@ -159,9 +158,9 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
             print(f"{type(self).__name__}: inputs are {'' if standardized else 'not '}standardised")
         target_mean = float(targets.mean())
         scaled = (inputs - mean) / scale
-        return Prepared(neighborhood, scaled, targets - target_mean, target_mean, mean, scale, standardized)
+        return PreparedData(neighborhood, scaled, targets - target_mean, target_mean, mean, scale, standardized)
 
-    def _keep(self, components: Array, prepared: Prepared) -> Self:
+    def _store_fit(self, components: Array, prepared: PreparedData) -> Self:
         self.components_ = components
         self.metric_ = components.T @ components
         self.rank_ = len(components)
@@ -177,8 +176,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         return self._memory.nearest(queries, self._neighborhood.n_neighbors)
 
     def _as_inputs(self, X: ArrayLike) -> Array:
-        # A plain finite float64 array of the right shape, the service's only kind, skips
-        # scikit-learn's checks: they would take longer than the estimate.
+        # A finite float64 array of the right shape skips scikit-learn's checks, which take longer than the estimate.
         if (
             type(X) is np.ndarray
             and X.dtype == np.float64
@@ -202,7 +200,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
 
 
 def _spreads(inputs: Array) -> Array:
-    """Compute standard deviations without squaring what is very small, (d,)."""
+    """Return standard deviations, (d,), scaled so that squares of tiny values do not underflow."""
     sizes = np.abs(inputs).max(axis=0)
     sizes = np.where(sizes > 0.0, sizes, 1.0)
     return np.asarray(sizes * (inputs / sizes).std(axis=0))

@@ -1,4 +1,4 @@
-"""KR_PCA: principal components first, then kernel regression on the leading ones."""
+"""KR_PCA: kernel regression on the leading principal components."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class KR_PCA(KR):
     Parameters
     ----------
     n_components : float or int, default=0.95
-        Below one, the share of the inputs' variance to keep; a whole number, how many components
-        (but one where the inputs do not vary at all).
+        A number below one is the share of the inputs' variance to keep, a whole number the number of
+        components. Constant inputs have one component.
     n_neighbors, bandwidth, standardize, verbose
         As for :class:`~model.KR`.
 
@@ -29,7 +29,7 @@ class KR_PCA(KR):
     explained_variance_ratio_ : (rank_,) array
         Share of the inputs' variance along each kept component.
     metric_, components_, rank_, mean_, scale_, standardized_
-        As for :class:`~model.KR`; ``components_`` are the principal directions, one a row.
+        As for :class:`~model.KR`; ``components_`` holds the principal directions in its rows.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class KR_PCA(KR):
         super().__init__(n_neighbors=n_neighbors, bandwidth=bandwidth, standardize=standardize, verbose=verbose)
         self.n_components = n_components
 
-    def _learn(self, inputs: Array) -> Array:
+    def _learn_components(self, inputs: Array) -> Array:
         most = min(inputs.shape)
         keep: float
         if isinstance(self.n_components, Integral):
@@ -61,7 +61,7 @@ class KR_PCA(KR):
                     f"KR_PCA: n_components={keep} is refused; a share of variance must be below 1, "
                     f"a number of components a whole number"
                 )
-        if len(inputs) == 1 or not inputs.any():  # no variance to share out
+        if len(inputs) == 1 or not inputs.any():  # without variance there are no shares of it
             self.explained_variance_ratio_ = np.zeros(1)
             return np.eye(1, inputs.shape[1])
         pca = PCA(n_components=keep, svd_solver="full").fit(inputs)

@@ -11,38 +11,38 @@ from model.estimators.learnt_metric import LearntMetric, Mu, RandomState, Solver
 
 
 class MLKR(LearntMetric):
-    """Kernel regression under the metric M = A.T @ A, A learnt by descent (equations 8 and 9).
+    """Kernel regression under the metric M = A.T @ A, where A is learnt by descent (equations 8 and 9).
 
     The objective is the mean squared leave-one-out error of the standardised targets.
 
     Parameters
     ----------
     n_neighbors, bandwidth, standardize, verbose
-        As for :class:`~model.KR`; verbose prints a line per step as well.
+        As for :class:`~model.KR`; verbose also prints a line per step.
     mu : float, sequence of floats or "auto", default=0.0
-        MLKR has no penalty; a mu above zero adds one on the trace of M, as in
+        MLKR has no penalty. A mu above zero adds one on the trace of M, as in
         :class:`~model.KR_SML`, for comparison.
     cv : int, default=5
-        How many folds choose among several mu.
+        Number of folds to choose from several mu.
     solver : "proximal" or "paper", default="proximal"
-        "proximal" backtracks until the objective falls (on A the proximal step is the gradient
+        "proximal" backtracks until the objective decreases (on A the proximal step is the gradient
         step); "paper" takes steps of constant ``alpha``.
     alpha : float, default=0.1
         Step length of the "paper" solver, for the mean over rows of standardised targets.
     max_iter : int, default=200
     tol : float, default=1e-3
-        "proximal" stops when five steps bring a decrease of less than ``tol`` each, relative to
+        "proximal" stops when five steps decrease the objective by less than ``tol`` each, relative to
         the objective or to a thousandth of the targets' variance if that is more; "paper" when
         the objective changes by at most ``tol``.
     exclusion : int, default=0
-        How many positions on either side of a row may not be its neighbours while learning; for
-        windows of a time series at least a day of slots. 0 for unordered rows.
+        Number of positions on either side of a row that are excluded from its neighbours while
+        learning; for windows of a time series at least a day of slots, 0 for unordered rows.
     early_stopping : int or None, default=None
         Hold out this many last rows and keep the earliest step whose squared error on them is
-        within two per cent of the least; the start, which is plain KR, is always a candidate. The
-        memory then holds all rows.
+        within two per cent of the least. The start, which is plain KR, is a candidate too. The
+        fitted model then uses all rows.
     random_state : int, RandomState or None, default=0
-        Shuffles the folds.
+        Seed for shuffling the folds.
 
     Attributes
     ----------
@@ -50,12 +50,12 @@ class MLKR(LearntMetric):
         As for :class:`~model.KR`, learnt.
     mu_ : float
     n_iter_ : int
-        How many steps lead to the metric.
+        Number of steps that lead to the metric.
     converged_ : bool
-        Whether the solver ended by itself or by held-out error, not by ``max_iter``.
+        Whether the solver converged or the held-out error ended it, and not ``max_iter``.
     objective_history_ : (n_iter_ + 1,) array
     held_out_history_ : array
-        Mean squared error on the held-out rows, a value a step; empty without ``early_stopping``.
+        Mean squared error on the held-out rows after each step; empty without ``early_stopping``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Choosing mu by cross-validation: a race of candidates over the folds, plain KR among them."""
+"""Choice of mu by cross-validation, with plain KR as one of the candidates."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from model.estimators.kernel import Array, Neighborhood
 if TYPE_CHECKING:
     from sklearn.model_selection import KFold
 
-RACE_MARGIN = 1.1  # a candidate this much worse than the best, after two folds, leaves the race
+DROP_RATIO = 1.1  # after two folds, candidates whose error exceeds the least by this factor are dropped
 
 
 class MuChoice(NamedTuple):
-    """The mu of least cross-validated error, and what the folds learnt with it."""
+    """The mu of least cross-validated error, and the metric learnt with it."""
 
     mu: float
-    mean_metric: Array  # (d, d), of the folds' metrics
+    mean_metric: Array  # (d, d), mean over the folds
     beats_plain_kr: bool
 
 
 def choose_mu(
     examples: Examples,
-    like: Neighborhood,
+    neighborhood: Neighborhood,
     candidates: Sequence[float],
     folds: KFold,
     learn: Callable[[Examples, float], Array],
     report: Callable[[str], None],
 ) -> MuChoice:
-    """Learn A on all folds but one with each candidate and compare the errors on the one left out.
+    """Choose the candidate with the least error in cross-validation.
 
     Parameters
     ----------
-    candidates : sequence of different numbers
+    candidates : sequence of distinct numbers
     learn : callable
-        From examples and a mu to A, (r, d).
+        Returns A, (r, d), learnt from examples with a mu.
     report : callable
-        Told a line of progress per candidate and fold.
+        Called with a line of progress per candidate and fold.
     """
     identity = np.eye(examples.inputs.shape[1])
-    plain = 0.0
+    plain_error = 0.0
     errors = dict.fromkeys(candidates, 0.0)
     metrics: dict[float, list[Array]] = {mu: [] for mu in candidates}
-    racing = list(candidates)
-    for done, (learnt_rows, judged_rows) in enumerate(folds.split(examples.inputs), start=1):
-        learnt_from, judged = examples.take(learnt_rows), examples.take(judged_rows)
-        error = learnt_from.error_on(judged, like)
-        plain += error(identity) * len(judged)
-        for mu in racing:
-            components = learn(learnt_from, mu)
-            here = error(components)
-            errors[mu] += here * len(judged)
+    remaining = list(candidates)
+    for fold, (training_rows, validation_rows) in enumerate(folds.split(examples.inputs), start=1):
+        training, validation = examples.take(training_rows), examples.take(validation_rows)
+        error = training.error_on(validation, neighborhood)
+        plain_error += error(identity) * len(validation)
+        for mu in remaining:
+            components = learn(training, mu)
+            fold_error = error(components)
+            errors[mu] += fold_error * len(validation)
             metrics[mu].append(components.T @ components)
-            report(f"fold {done} of {folds.n_splits}, mu {mu:g}: error {here:.6f}, rank {len(components)}")
-        if done > 1:
-            leader = min(errors[mu] for mu in racing)
-            racing = [mu for mu in racing if errors[mu] <= RACE_MARGIN * leader]
-    best = min(racing, key=errors.__getitem__)
-    return MuChoice(best, np.mean(metrics[best], axis=0), errors[best] < plain)
+            report(f"fold {fold} of {folds.n_splits}, mu {mu:g}: error {fold_error:.6f}, rank {len(components)}")
+        if fold > 1:
+            least = min(errors[mu] for mu in remaining)
+            remaining = [mu for mu in remaining if errors[mu] <= DROP_RATIO * least]
+    best = min(remaining, key=errors.__getitem__)
+    return MuChoice(best, np.mean(metrics[best], axis=0), errors[best] < plain_error)

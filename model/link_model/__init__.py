@@ -1,1 +1,1 @@
-"""The model of one link: lag windows, profile, detector health, training, forecasts."""
+"""The model of one link: lag windows, historical profile, detector health, training, forecasts."""

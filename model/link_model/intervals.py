@@ -1,7 +1,8 @@
-"""Intervals around forecasts: a conformal band that adapts to the level of flow."""
+"""Intervals around forecasts: conformal bands that depend on the expected count."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,22 +10,22 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-MOST_BINS = 8
-LEAST_A_BIN = 60  # errors; fewer say little about a 90 % interval
+MAX_BINS = 8
+MIN_BIN_SIZE = 60  # errors; fewer are too few to estimate a 90 % interval
 
 
 @dataclass(frozen=True)
 class Bands:
-    """For each horizon, bins of the expected count and how far counts strayed below and above.
+    """For each horizon, bins of the expected count, and in each bin how far counts lie below and above it.
 
     Parameters
     ----------
     level : float
-        The share of counts the interval is meant to hold.
+        The nominal share of counts inside the interval.
     edges : (n_horizons, n_bins - 1) array
         Inner edges of the bins of the expected count.
     below, above : (n_horizons, n_bins) arrays
-        What to add to an expected count for the lower and the upper end.
+        Offsets from an expected count to the lower and the upper end.
     """
 
     level: float
@@ -34,32 +35,32 @@ class Bands:
 
     @classmethod
     def learn(cls, expected: Array, counts: Array, level: float = 0.9) -> Bands:
-        """Learn from held-out forecasts, (n, n_horizons), and the counts that came, NaN where none.
+        """Learn bands from held-out forecasts, (n, n_horizons), and the observed counts, NaN where there is none.
 
         In each bin the ends are the conformal quantiles of count - expected: of n errors the
-        (n + 1) (1 - level) / 2 smallest and largest are left outside.
+        (n + 1) (1 - level) / 2 smallest and largest lie outside.
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level={level!r} is refused; it must be between 0 and 1")
         known = ~np.isnan(counts) & ~np.isnan(expected)
-        fewest = int(known.sum(axis=0).min())
-        if fewest < 2.0 / (1.0 - level):
-            raise ValueError(f"{fewest} held-out forecasts are too few for an interval of {level:.0%}")
-        bins = int(np.clip(fewest // LEAST_A_BIN, 1, MOST_BINS))
+        n_known = int(known.sum(axis=0).min())
+        if n_known < 2.0 / (1.0 - level):
+            raise ValueError(f"{n_known} held-out forecasts are too few for an interval of {level:.0%}")
+        n_bins = int(np.clip(n_known // MIN_BIN_SIZE, 1, MAX_BINS))
         n_horizons = expected.shape[1]
         edges, below, above = (
-            np.empty((n_horizons, bins - 1)),
-            np.empty((n_horizons, bins)),
-            np.empty((n_horizons, bins)),
+            np.empty((n_horizons, n_bins - 1)),
+            np.empty((n_horizons, n_bins)),
+            np.empty((n_horizons, n_bins)),
         )
         for h in range(n_horizons):
-            predicted, came = expected[:, h][known[:, h]], counts[:, h][known[:, h]]
-            strayed = came - predicted
-            edges[h] = np.quantile(predicted, np.arange(1, bins) / bins)
-            places = np.searchsorted(edges[h], predicted, side="right")
-            for b in range(bins):
-                errors = np.sort(strayed[places == b])
-                errors = errors if len(errors) else np.sort(strayed)
+            predicted, observed = expected[:, h][known[:, h]], counts[:, h][known[:, h]]
+            residuals = observed - predicted
+            edges[h] = np.quantile(predicted, np.arange(1, n_bins) / n_bins)
+            bins = np.searchsorted(edges[h], predicted, side="right")
+            for b in range(n_bins):
+                errors = np.sort(residuals[bins == b])
+                errors = errors if len(errors) else np.sort(residuals)
                 outside = int((len(errors) + 1) * (1.0 - level) / 2.0)
                 below[h, b] = errors[max(outside - 1, 0)]
                 above[h, b] = errors[len(errors) - max(outside, 1)]
@@ -67,7 +68,30 @@ class Bands:
 
     def around(self, expected: Array) -> tuple[Array, Array]:
         """Return lower and upper ends for expected counts, (m, n_horizons); never below zero."""
-        places = (expected[:, :, None] >= self.edges).sum(axis=2)  # of each horizon's bins, (m, n_horizons)
+        bins = (expected[:, :, None] >= self.edges).sum(axis=2)  # (m, n_horizons)
         horizons = np.arange(expected.shape[1])
-        lower, upper = expected + self.below[horizons, places], expected + self.above[horizons, places]
+        lower, upper = expected + self.below[horizons, bins], expected + self.above[horizons, bins]
         return np.maximum(np.minimum(lower, expected), 0.0), np.maximum(upper, expected)
+
+
+def intervals_of(bands: Sequence[Bands | None], expected: Array) -> tuple[Array, Array]:
+    """Return lower and upper ends for expected counts, (m, n_horizons), of as many models, each by its own bands.
+
+    The same as ``Bands.around`` row by row. Bands with the same number of bins are evaluated at once.
+    """
+    lower, upper = np.empty_like(expected), np.empty_like(expected)
+    groups: dict[tuple[int, ...], list[tuple[int, Bands]]] = {}
+    for row, of_row in enumerate(bands):
+        if of_row is None:
+            raise ValueError("the model has no bands yet; training adds them")
+        groups.setdefault(of_row.edges.shape, []).append((row, of_row))
+    for group in groups.values():
+        rows = [row for row, _ in group]
+        values = expected[rows]
+        edges = np.array([of_row.edges for _, of_row in group])  # (m, n_horizons, n_bins - 1)
+        bins = (values[:, :, None] >= edges).sum(axis=2)[:, :, None]
+        below = np.take_along_axis(np.array([of_row.below for _, of_row in group]), bins, axis=2)[:, :, 0]
+        above = np.take_along_axis(np.array([of_row.above for _, of_row in group]), bins, axis=2)[:, :, 0]
+        lower[rows] = np.maximum(np.minimum(values + below, values), 0.0)
+        upper[rows] = np.maximum(values + above, values)
+    return lower, upper

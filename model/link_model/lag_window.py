@@ -1,4 +1,4 @@
-"""The lag window: the past counts that a forecast looks at, built alike for training and serving."""
+"""The lag window: the past counts that a forecast is computed from, for training and serving alike."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ MOST_FILLED = 0.2  # share of a window's lags that may be filled when serving
 
 
 class TrainingSet(NamedTuple):
-    """Whole windows, the count that followed each, and that count's place in the series."""
+    """Windows without gaps, the count that follows each, and that count's position in the series."""
 
     X: Array  # (n, d)
     y: Array  # (n,)
     positions: NDArray[np.int64]  # (n,)
 
 
-class Latest(NamedTuple):
-    """The window at the end of a series, and how many of its lags were filled."""
+class LatestWindow(NamedTuple):
+    """The window at the end of a series, and the number of its lags that were filled."""
 
     window: Array  # (1, d)
     filled_lags: int
 
 
 class TooManyGaps(ValueError):
-    """A window has more gaps than may be filled."""
+    """Raised for a window with more gaps than may be filled."""
 
 
 class LagWindow:
-    """Which past slots a forecast looks at.
+    """The past slots that a forecast is computed from.
 
     Parameters
     ----------
     lags : int or sequence of int, default=45
-        A number means lags 1 to that number; a sequence names them, say ``(1, 2, 3, 96, 672)``.
+        A number means lags 1 to that number; a sequence lists them, such as ``(1, 2, 3, 96, 672)``.
 
     Notes
     -----
-    A series is one value per consecutive slot, NaN where there is no count: a gap is never a zero.
+    A series has one value per consecutive slot, NaN where there is no count. A gap is never 0.
     """
 
     def __init__(self, lags: int | Sequence[int] = 45) -> None:
@@ -52,7 +52,7 @@ class LagWindow:
         except (TypeError, ValueError):
             raise ValueError(f"lags={lags!r} is refused; it must be a whole number or several") from None
         if not self.lags or min(self.lags) < 1 or len(set(self.lags)) < len(self.lags):
-            raise ValueError(f"lags={lags!r} is refused; lags are different whole numbers of at least 1")
+            raise ValueError(f"lags={lags!r} is refused; lags must be distinct whole numbers of at least 1")
 
     def __len__(self) -> int:
         return len(self.lags)
@@ -62,26 +62,33 @@ class LagWindow:
         return f"LagWindow(lags={len(self.lags) if consecutive else self.lags})"
 
     def training_set(self, series: ArrayLike) -> TrainingSet:
-        """Return every window without a gap whose following count is known.
+        """Return every window without a gap that is followed by a count.
 
-        ``positions`` are slots, not rows: they jump where a gap left windows out.
+        ``positions`` are slots, not row numbers: they are not consecutive where there are gaps.
         """
         values = _as_series(series)
         positions = np.arange(min(max(self.lags), len(values)), len(values))
         windows = self._windows(values, positions)
-        whole = ~(np.isnan(windows).any(axis=1) | np.isnan(values[positions]))
-        return TrainingSet(windows[whole], values[positions[whole]], positions[whole])
+        complete = ~(np.isnan(windows).any(axis=1) | np.isnan(values[positions]))
+        return TrainingSet(windows[complete], values[positions[complete]], positions[complete])
 
-    def latest(self, series: ArrayLike, fill: ArrayLike | None = None, most_filled: float = MOST_FILLED) -> Latest:
+    def latest(
+        self, series: ArrayLike, fill: ArrayLike | None = None, most_filled: float = MOST_FILLED
+    ) -> LatestWindow:
         """Return the window for the slot after the end of the series.
 
         Parameters
         ----------
         series : (n,) array-like
         fill : (n,) array-like, optional
-            What to put into gaps, slot by slot, such as the link's profile.
+            Values for gaps, slot by slot, such as the link's profile.
         most_filled : float, default=0.2
-            Largest share of the lags that may be filled; more gaps are refused.
+            Largest share of the lags that may be filled.
+
+        Raises
+        ------
+        TooManyGaps
+            The series is too short, or more lags are missing than may be filled.
         """
         values = _as_series(series)
         if fill is not None:
@@ -102,7 +109,7 @@ class LagWindow:
             window = np.where(gaps, self._windows(filling, end), window)
             if np.isnan(window).any():
                 raise TooManyGaps(f"{int(np.isnan(window).sum())} of {len(self.lags)} lags have nothing to fill them")
-        return Latest(window, n_gaps)
+        return LatestWindow(window, n_gaps)
 
     def _windows(self, values: Array, positions: NDArray[np.int64]) -> Array:
         return np.asarray(values[positions[:, None] - np.array(self.lags)])  # (len(positions), d)

@@ -1,4 +1,4 @@
-"""The profile: what a link usually counts at a weekday and time of day."""
+"""The historical profile: the mean count of a link by weekday and time of day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 DAY_TYPES = [0, 0, 0, 0, 0, 1, 2]  # Monday to Friday alike, Saturday, Sunday
-ENOUGH_DAYS = 3  # a weekday with fewer days leans on its day type for the rest
+ENOUGH_DAYS = 3  # a cell with fewer days is averaged with its day type
 SMOOTHING = (0.25, 0.5, 0.25)  # over neighbouring slots, around midnight within the week
 
 
@@ -24,11 +24,11 @@ class Profile:
 
     @classmethod
     def learn(cls, series: ArrayLike, weekday: Slots, slot_of_day: Slots, slots_per_day: int) -> Profile:
-        """Average a gap-marked series over the days it covers.
+        """Learn a profile from a series with NaN for gaps.
 
-        A cell with fewer than three days leans on the mean of its day type (Monday to Friday,
-        Saturday, Sunday), one whose day type was never seen on the time of day, and one that was
-        never seen at all on the mean of everything. Then each week is smoothed 1-2-1.
+        A cell with fewer than three days is shrunk towards the mean of its day type (Monday to Friday,
+        Saturday, Sunday). Without days of that type the mean of the time of day is used instead, and
+        without any day the mean of all counts. The week is then smoothed with weights 1-2-1.
         """
         values = np.asarray(series, dtype=np.float64)
         if not values.shape == np.shape(weekday) == np.shape(slot_of_day):
@@ -44,10 +44,10 @@ class Profile:
         sums = np.bincount(cells, weights=values[known], minlength=7 * slots_per_day).reshape(shape)
         days = np.bincount(cells, minlength=7 * slots_per_day).reshape(shape).astype(np.float64)
         everything = sums.sum() / days.sum()
-        of_day = _mean(sums.sum(axis=0), days.sum(axis=0), everything)
-        common = _mean(_by_day_type(sums), _by_day_type(days), of_day)[DAY_TYPES]
-        lean = np.maximum(ENOUGH_DAYS - days, 0.0)
-        week = ((sums + lean * common) / (days + lean)).ravel()
+        of_day = _mean_or(sums.sum(axis=0), days.sum(axis=0), everything)
+        common = _mean_or(_by_day_type(sums), _by_day_type(days), of_day)[DAY_TYPES]
+        shrinkage = np.maximum(ENOUGH_DAYS - days, 0.0)
+        week = ((sums + shrinkage * common) / (days + shrinkage)).ravel()
         before, at, after = SMOOTHING
         return cls((before * np.roll(week, 1) + at * week + after * np.roll(week, -1)).reshape(shape))
 
@@ -60,5 +60,5 @@ def _by_day_type(cells: NDArray[Any]) -> Array:
     return np.stack([cells[:5].sum(axis=0), cells[5], cells[6]])
 
 
-def _mean(sums: Array, days: Array, otherwise: Array | float) -> Array:
-    return np.where(days > 0, sums / np.maximum(days, 1.0), otherwise)
+def _mean_or(sums: Array, days: Array, default: Array | float) -> Array:
+    return np.where(days > 0, sums / np.maximum(days, 1.0), default)

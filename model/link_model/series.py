@@ -1,4 +1,4 @@
-"""A link's counts on consecutive slots, with the calendar that belongs to them."""
+"""A link's counts on consecutive slots, with the local calendar of these slots."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class CountSeries:
         return len(self.counts)
 
     def head(self, n: int) -> CountSeries:
-        """Take the first n slots."""
+        """Return the first n slots."""
         return self.between(0, n)
 
     def between(self, first: int, end: int) -> CountSeries:
-        """Take the slots from ``first`` up to ``end``, which is excluded."""
+        """Return the slots from ``first`` up to ``end``, which is excluded."""
         part = slice(first, end)
         return replace(self, counts=self.counts[part], weekday=self.weekday[part], slot_of_day=self.slot_of_day[part])
 
     def last_week(self) -> Array:
         """Return the count of the same local slot a week before each slot, NaN where there is none.
 
-        By the local clock, so that the peaks stay in place across a clock change; of a local time
-        that comes twice, the first.
+        The local time is compared, so that peaks stay in place across a clock change. Of a local time
+        that occurs twice the first slot is used.
         """
         day = np.concatenate([[0], np.cumsum(self.weekday[1:] != self.weekday[:-1])])[: len(self)]
         local = day * self.slots_per_day + self.slot_of_day
         known, first = np.unique(local, return_index=True)
         place = np.minimum(np.searchsorted(known, local - 7 * self.slots_per_day), max(len(known) - 1, 0))
-        there = known[place] == local - 7 * self.slots_per_day if len(self) else np.zeros(0, dtype=bool)
-        return np.where(there, self.counts[first[place]], np.nan)
+        exists = known[place] == local - 7 * self.slots_per_day if len(self) else np.zeros(0, dtype=bool)
+        return np.where(exists, self.counts[first[place]], np.nan)
 
     def without(self, suspect: NDArray[np.bool_]) -> CountSeries:
-        """Turn some counts into gaps."""
+        """Return the series with suspect counts replaced by gaps."""
         return replace(self, counts=np.where(suspect, np.nan, self.counts))

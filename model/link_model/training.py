@@ -1,4 +1,4 @@
-"""Training one link: from a gap-marked series to a model, its intervals and its held-out accuracy."""
+"""Training of one link: from a series with gaps to a model, its intervals and its held-out accuracy."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from model.link_model.training_plan import TrainingPlan
 
 ESTIMATORS: dict[str, type[KR]] = {"KR": KR, "KR_PCA": KR_PCA, "MLKR": MLKR, "KR_SML": KR_SML}
 LEVEL_SHARES = (0.0, 0.25, 0.5)
-LEAST_DAYS = 2
+MIN_TRAINING_DAYS = 2
 
 
 class NotEnoughCounts(ValueError):
-    """A link has too few sound counts to learn from."""
+    """Raised for a link with too few counts to learn from."""
 
 
-class Rival(NamedTuple):
+class ReferenceModel(NamedTuple):
     """Another trained model, to be measured on the same held-out slots.
 
-    ``first`` is the slot its positions are counted from, itself counted from the start of the series;
-    where it has seen held-out days itself, what lies within a day of a slot is kept from it.
+    Its positions are counted from slot ``first`` of the series. Where its memory covers held-out days,
+    windows within a day of a slot are excluded from the slot's forecast.
     """
 
     model: TrainedModel
@@ -48,7 +48,7 @@ class Rival(NamedTuple):
 
 
 class TrainingResult(NamedTuple):
-    """A model, how it was arrived at, and its accuracy beside others' on the same held-out slots."""
+    """A model, what training chose, and its accuracy and that of others on the same held-out slots."""
 
     model: TrainedModel
     health: Health
@@ -62,45 +62,47 @@ def train(
     plan: TrainingPlan | None = None,
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
-    rivals: Mapping[str, Rival] | None = None,
+    references: Mapping[str, ReferenceModel] | None = None,
     others: Mapping[str, Array] | None = None,
     on_evaluation: OnEvaluation | None = None,
 ) -> TrainingResult:
     """Train one link.
 
-    Suspect counts are neither learnt nor chosen from; the held-out counts are scored whether
-    suspect or not, from the past as it was stored.
+    Suspect counts are not used for learning or choosing. All held-out counts are scored, suspect or
+    not, from windows of stored counts.
 
     Parameters
     ----------
     series : CountSeries
-        The whole training span; its last days are held out while choosing, then join the memory.
+        The whole training span. Its last days are held out for choosing, and are in the final memory.
     plan : TrainingPlan, optional
     capacity : float, optional
-        Vehicles a slot can pass, for detector health.
+        Vehicles per slot that the link is designed for, for detector health.
     suspect : (n,) array of bool, optional
-        Counts already known not to be believed; detector health finds others.
-    rivals : mapping of str to Rival, optional
-        Models to compare with on the held-out slots, by the name their figures get.
+        Counts known to be suspect; detector health finds others.
+    references : mapping of str to ReferenceModel, optional
+        Models to compare with on the held-out slots, by their name in ``held_out``.
     others : mapping of str to (n,) array, optional
-        What other methods say of the slots of the series, one slot ahead, NaN where they say nothing;
-        measured on the same held-out slots, by the name their figures get.
+        Other methods' forecasts of the slots of the series, one slot ahead, NaN where there is none,
+        by their name in ``held_out``; measured on the same held-out slots.
     on_evaluation : callable, optional
         Called before each evaluation of a descent's loss; an exception that it raises ends the training.
     """
     plan = plan or TrainingPlan()
-    span, health = _prepared(series, plan, capacity, suspect)
-    sound, rows, cut = span.sound, span.rows, span.cut
-    learnt = int((rows.positions < cut).sum())
-    shares = span.level_shares()
-    estimator = span.fit(shares[0], on_evaluation)
-    judged = span.model(estimator.components_, shares, until=cut)
-    expected = judged.expected_counts(rows.X[learnt:])
-    came = continuations(sound.counts, rows.positions[learnt:], plan.horizons)
-    bands = Bands.learn(expected, came, plan.level)
-    model = replace(span.model(estimator.components_, shares, until=len(series)), bands=bands)
-    held_out = span.compare(judged, rivals or {}, others or {})
-    held_out["candidate"]["coverage"] = cross_coverage(expected, came, rows.positions[learnt:], series, plan.level)
+    data, health = _prepare(series, plan, capacity, suspect)
+    clean, rows, held_out_start = data.clean, data.rows, data.held_out_start
+    n_training = int((rows.positions < held_out_start).sum())
+    shares = data.level_shares()
+    estimator = data.fit(shares[0], on_evaluation)
+    validation_model = data.model(estimator.components_, shares, until=held_out_start)
+    expected = validation_model.expected_counts(rows.X[n_training:])
+    observed = continuations(clean.counts, rows.positions[n_training:], plan.horizons)
+    bands = Bands.learn(expected, observed, plan.level)
+    model = replace(data.model(estimator.components_, shares, until=len(series)), bands=bands)
+    held_out = data.compare(validation_model, references or {}, others or {})
+    held_out["candidate"]["coverage"] = cross_coverage(
+        expected, observed, rows.positions[n_training:], series, plan.level
+    )
     return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
 
 
@@ -110,64 +112,64 @@ def compare(
     plan: TrainingPlan | None = None,
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
-    rivals: Mapping[str, Rival] | None = None,
+    references: Mapping[str, ReferenceModel] | None = None,
 ) -> dict[str, dict[str, Measure]]:
-    """Measure what others say of a link beside plain KR, profile and last week, and train nothing.
+    """Measure other methods' forecasts beside plain KR, profile and last week, without training.
 
-    Arguments are as for `train`, and so are the slots that are scored.
+    Arguments and scored slots are those of `train`.
     """
-    span, _ = _prepared(series, plan or TrainingPlan(), capacity, suspect)
-    return span.compare(None, rivals or {}, others)
+    data, _ = _prepare(series, plan or TrainingPlan(), capacity, suspect)
+    return data.compare(None, references or {}, others)
 
 
-def _prepared(
+def _prepare(
     series: CountSeries, plan: TrainingPlan, capacity: float | None, suspect: NDArray[np.bool_] | None
-) -> tuple[_Span, Health]:
-    """Prepare a span, or say why there is too little in it."""
+) -> tuple[_TrainingData, Health]:
+    """Return the prepared training data and its health; raise NotEnoughCounts if there is too little."""
     health = examine(series if suspect is None else series.without(suspect), capacity)
     if suspect is not None:
         health = health._replace(suspect=health.suspect | suspect)
-    sound = series.without(health.suspect)
+    clean = series.without(health.suspect)
     window = LagWindow(plan.lags)
-    rows = window.training_set(sound.counts)
-    cut = len(series) - plan.held_out_days * series.slots_per_day
-    learnt = int((rows.positions < cut).sum())
-    least = LEAST_DAYS * series.slots_per_day
+    rows = window.training_set(clean.counts)
+    held_out_start = len(series) - plan.held_out_days * series.slots_per_day
+    n_training = int((rows.positions < held_out_start).sum())
+    least = MIN_TRAINING_DAYS * series.slots_per_day
     if not health.enough:
         raise NotEnoughCounts(next(verdict.reason for verdict in health.verdicts if verdict.name == "too_few"))
-    if learnt < least or learnt == len(rows.y):
+    if n_training < least or n_training == len(rows.y):
         raise NotEnoughCounts(
-            f"{learnt} whole windows before the held-out days and {len(rows.y) - learnt} in them; "
+            f"{n_training} whole windows before the held-out days and {len(rows.y) - n_training} in them; "
             f"at least {least} and 1 are needed"
         )
-    return _Span(series, sound, window, rows, cut, plan), health
+    return _TrainingData(series, clean, window, rows, held_out_start, plan), health
 
 
 @dataclass(frozen=True)
-class _Span:
+class _TrainingData:
     """One link's training span, prepared."""
 
     series: CountSeries
-    sound: CountSeries
+    clean: CountSeries
     window: LagWindow
     rows: TrainingSet
-    cut: int  # the held-out days begin here
+    held_out_start: int  # the held-out days begin here
     plan: TrainingPlan
 
     def statistics(self, until: int) -> tuple[float, float]:
-        """Return mean and standard deviation of the sound counts before a slot."""
-        counts = self.sound.counts[:until]
+        """Return mean and standard deviation of the counts before a slot, without suspect ones."""
+        counts = self.clean.counts[:until]
         spread = float(np.nanstd(counts))
         return float(np.nanmean(counts)), spread if spread > 0.0 else 1.0
 
     def model(self, components: Array, shares: Array, until: int) -> TrainedModel:
-        """Remember the windows, and what followed them, of the slots before ``until``."""
+        """Return a model whose memory is the windows, and their continuations, of the slots before ``until``."""
         center, scale = self.statistics(until)
         kept = self.rows.positions < until
         scaled = (self.rows.X[kept] - center) / scale
-        counts = self.sound.head(until).counts
-        followed = (continuations(counts, self.rows.positions[kept], self.plan.horizons) - center) / scale
-        followed -= level_of(scaled, self.window)[:, None] * shares
+        counts = self.clean.head(until).counts
+        continued = (continuations(counts, self.rows.positions[kept], self.plan.horizons) - center) / scale
+        continued -= level_of(scaled, self.window)[:, None] * shares
         calendar = self.series.head(until)
         return TrainedModel(
             algorithm=self.plan.algorithm,
@@ -177,26 +179,26 @@ class _Span:
             scale=scale,
             components=components,
             memory=FixedPoint.of(scaled @ components.T),
-            continuations=FixedPoint.of(followed),
+            continuations=FixedPoint.of(continued),
             positions=self.rows.positions[kept].astype(np.int32),
             level_shares=shares,
             profile=Profile.learn(counts, calendar.weekday, calendar.slot_of_day, calendar.slots_per_day),
         )
 
     def level_shares(self) -> Array:
-        """Choose, horizon by horizon, how much of the level to keep: plain KR's best on the held-out days."""
-        held = self.rows.positions >= self.cut
-        came = continuations(self.sound.counts, self.rows.positions[held], self.plan.horizons)
+        """Choose the share of the level for each horizon, by plain KR's error on the held-out days."""
+        held = self.rows.positions >= self.held_out_start
+        observed = continuations(self.clean.counts, self.rows.positions[held], self.plan.horizons)
         errors = []
         for share in LEVEL_SHARES:
             shares = np.full(self.plan.horizons, share)
-            plain = self.model(np.eye(len(self.window)), shares, until=self.cut)
-            errors.append(np.nanmean((plain.expected_counts(self.rows.X[held]) - came) ** 2, axis=0))
+            plain_kr = self.model(np.eye(len(self.window)), shares, until=self.held_out_start)
+            errors.append(np.nanmean((plain_kr.expected_counts(self.rows.X[held]) - observed) ** 2, axis=0))
         return np.asarray(np.array(LEVEL_SHARES)[np.argmin(errors, axis=0)])
 
     def fit(self, share: float, on_evaluation: OnEvaluation | None) -> KR:
-        """Fit the estimator one slot ahead, choosing by the held-out days where it can."""
-        center, scale = self.statistics(self.cut)
+        """Fit the estimator one slot ahead; learnt metrics use the held-out days for early stopping."""
+        center, scale = self.statistics(self.held_out_start)
         X, y = (self.rows.X - center) / scale, (self.rows.y - center) / scale
         parameters: dict[str, Any] = {
             "n_neighbors": self.plan.n_neighbors,
@@ -205,62 +207,69 @@ class _Span:
         }
         estimator = ESTIMATORS[self.plan.algorithm]
         if not issubclass(estimator, (MLKR, KR_SML)):
-            before = self.rows.positions < self.cut
+            before = self.rows.positions < self.held_out_start
             return estimator(**parameters).fit(X[before], y[before])
         parameters |= {
             "exclusion": int(self.plan.exclusion_days * self.series.slots_per_day),
-            "early_stopping": int((self.rows.positions >= self.cut).sum()),
+            "early_stopping": int((self.rows.positions >= self.held_out_start).sum()),
             "max_iter": self.plan.max_iter,
         }
         if estimator is KR_SML:
             parameters["mu"] = tuple(self.plan.mu)
         target = y - share * level_of(X, self.window)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the plan bounds the steps on purpose
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the plan limits the steps on purpose
             return estimator(**parameters).fit(X, target, positions=self.rows.positions, on_evaluation=on_evaluation)
 
     def compare(
-        self, judged: TrainedModel | None, rivals: Mapping[str, Rival], forecasts: Mapping[str, Array]
+        self,
+        validation_model: TrainedModel | None,
+        references: Mapping[str, ReferenceModel],
+        forecasts: Mapping[str, Array],
     ) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, rivals, plain KR, profile, last week and others' forecasts on the same held-out slots.
+        """Measure candidate, references, plain KR, profile, last week and others' forecasts on the same held-out slots.
 
-        A slot is scored when it has a count and every method has a forecast for it; how many had
-        none is in the measures.
+        A slot is scored if it has a count and every method has a forecast for it. The measures count
+        the slots that were left out.
         """
-        slots = np.arange(self.cut, len(self.series))
-        stored = self.window.training_set(self.series.counts)  # the past as it was stored, suspect or not
-        held = stored.positions >= self.cut
-        plain = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.cut)
+        slots = np.arange(self.held_out_start, len(self.series))
+        unfiltered = self.window.training_set(self.series.counts)  # suspect counts included
+        held = unfiltered.positions >= self.held_out_start
+        plain_kr = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.held_out_start)
         others: dict[str, Array] = {}
-        for method, model in (("candidate", judged), ("KR", plain)):
+        for method, model in (("candidate", validation_model), ("KR", plain_kr)):
             if model is not None:
                 others[method] = np.full(len(slots), np.nan)
-                others[method][stored.positions[held] - self.cut] = model.expected_counts(stored.X[held])[:, 0]
+                others[method][unfiltered.positions[held] - self.held_out_start] = model.expected_counts(
+                    unfiltered.X[held]
+                )[:, 0]
         others |= {"profile": self._profile_at(slots), "last_week": self.series.last_week()[slots]}
-        for method, rival in rivals.items():
-            others[method] = self._rival_at(slots, rival)
+        for method, reference in references.items():
+            others[method] = self._reference_at(slots, reference)
         others |= {method: expected[slots] for method, expected in forecasts.items()}
-        return measured(self.series.counts[slots], others, 1440 / self.series.slots_per_day)
+        return measure_methods(self.series.counts[slots], others, 1440 / self.series.slots_per_day)
 
-    def _rival_at(self, slots: Slots, rival: Rival) -> Array:
-        """Return what another model expects of slots, NaN where its window has a gap."""
-        windows = rival.model.window.training_set(self.series.counts)
-        held = windows.positions >= self.cut
+    def _reference_at(self, slots: Slots, reference: ReferenceModel) -> Array:
+        """Return another model's expected counts of slots, NaN where its window has a gap."""
+        windows = reference.model.window.training_set(self.series.counts)
+        held = windows.positions >= self.held_out_start
         forecasts = np.full(len(slots), np.nan)
         if held.any():
             positions = windows.positions[held]
-            expected = rival.model.expected_without(windows.X[held], positions - rival.first, self.series.slots_per_day)
-            forecasts[positions - self.cut] = expected[:, 0]
+            expected = reference.model.expected_counts_excluding(
+                windows.X[held], positions - reference.first, self.series.slots_per_day
+            )
+            forecasts[positions - self.held_out_start] = expected[:, 0]
         return forecasts
 
     def _profile_at(self, positions: Slots) -> Array:
-        before = self.sound.head(self.cut)
+        before = self.clean.head(self.held_out_start)
         profile = Profile.learn(before.counts, before.weekday, before.slot_of_day, before.slots_per_day)
         return profile.at(self.series.weekday[positions], self.series.slot_of_day[positions])
 
 
-def measured(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
-    """Measure methods, profile among them, on the slots that every method with any forecast has one for."""
+def measure_methods(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
+    """Measure methods, one of them "profile", on the slots forecast by every method that has any forecast."""
     known = [~np.isnan(expected) for expected in forecasts.values() if not np.isnan(expected).all()]
     actual = np.where(np.all(known, axis=0), counts, np.nan)
     return {
@@ -275,19 +284,19 @@ def measured(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> d
     }
 
 
-def cross_coverage(expected: Array, came: Array, positions: Slots, series: CountSeries, level: float) -> Measure:
-    """Measure coverage one slot ahead, each day inside bands learnt from the other days' errors.
+def cross_coverage(expected: Array, observed: Array, positions: Slots, series: CountSeries, level: float) -> Measure:
+    """Measure coverage one slot ahead by cross-validation: odd days with bands learnt from even ones, and vice versa.
 
-    ``expected`` and ``came`` are (n, n_horizons), ``positions`` where in the series their first slots lie.
+    ``expected`` and ``observed`` are (n, n_horizons); ``positions`` are their first slots in the series.
     """
     odd = positions // series.slots_per_day % 2 == 1
     lower, upper = np.full(len(odd), np.nan), np.full(len(odd), np.nan)
     for fold in (odd, ~odd):
         if min(fold.sum(), (~fold).sum()) * (1.0 - level) < 2.0:
             continue  # too few errors on one side to learn from
-        ends = Bands.learn(expected[~fold, :1], came[~fold, :1], level).around(expected[fold, :1])
+        ends = Bands.learn(expected[~fold, :1], observed[~fold, :1], level).around(expected[fold, :1])
         lower[fold], upper[fold] = ends[0][:, 0], ends[1][:, 0]
-    return coverage(came[:, 0], lower, upper)
+    return coverage(observed[:, 0], lower, upper)
 
 
 def continuations(counts: Array, positions: Slots, horizons: int) -> Array:

@@ -1,4 +1,4 @@
-"""How to train: what a caller may choose, checked by name."""
+"""The parameters of training a link, with their checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model.link_model.trained_model import ALGORITHMS
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How to train: the same for every link, and kept with the model.
+    """Parameters of training, the same for every link and stored with the model.
 
     Parameters
     ----------
@@ -21,18 +21,18 @@ class TrainingPlan:
     n_neighbors, bandwidth
         As for the estimators.
     horizons : int
-        How many slots ahead to forecast; the neighbours' own continuations give them all.
+        Number of slots ahead to forecast.
     held_out_days : int
         The last days of the span, on which mu, the number of steps and the share of the level are
         chosen and the accuracy is measured.
     exclusion_days : float
-        Neighbours this close in time are barred while learning.
+        Rows this close in time are not neighbours while learning.
     mu : sequence of float
         Candidates for KR_SML.
     max_iter : int
-        Most steps of a learnt metric.
+        Largest number of steps of a learnt metric.
     level : float
-        Share of counts the interval is meant to hold.
+        The nominal share of counts inside the interval.
     """
 
     algorithm: str = "KR_SML"

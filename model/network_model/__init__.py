@@ -1,1 +1,1 @@
-"""The model of a network of links: context, memories, training."""
+"""The model of a network of links: context, linear base, memories, training."""

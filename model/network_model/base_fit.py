@@ -1,4 +1,4 @@
-"""Fit the linear base, and each link's own part, from sums that are gathered day by day."""
+"""Fitting of the linear base, and of each link's own weights, from sums that are accumulated day by day."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Array = NDArray[np.float64]
 
 
 class NormalEquations:
-    """Sums over rows, link by link, from which any ridge regression of theirs can be solved.
+    """Sums over rows, link by link, from which any ridge regression on these rows can be solved.
 
-    Memory: n_links * n_columns^2, however many rows there are.
+    Memory: n_links * n_columns^2, independent of the number of rows.
     """
 
     def __init__(self, n_links: int, n_columns: int) -> None:
@@ -27,15 +27,15 @@ class NormalEquations:
         self.with_targets = np.zeros((n_links, n_columns))
 
     def add(self, columns: Array, targets: Array) -> None:
-        """Add rows, (n_links, n_rows, n_columns), and what followed, NaN where nothing did."""
+        """Add rows, (n_links, n_rows, n_columns), and their targets, NaN where there is none."""
         known = ~(np.isnan(targets) | np.isnan(columns).any(axis=2))
-        rows, came = np.where(known[:, :, None], columns, 0.0), np.where(known, targets, 0.0)
+        rows, observed = np.where(known[:, :, None], columns, 0.0), np.where(known, targets, 0.0)
         self.n += known.sum(axis=1)
         self.sums += rows.sum(axis=1)
         self.products += np.matmul(rows.transpose(0, 2, 1), rows)
-        self.targets += came.sum(axis=1)
-        self.squared_targets += (came**2).sum(axis=1)
-        self.with_targets += np.matmul(came[:, None, :], rows)[:, 0]
+        self.targets += observed.sum(axis=1)
+        self.squared_targets += (observed**2).sum(axis=1)
+        self.with_targets += np.matmul(observed[:, None, :], rows)[:, 0]
 
     def plus(self, other: NormalEquations) -> NormalEquations:
         """Return the sums over the rows of both."""
@@ -69,14 +69,14 @@ class NormalEquations:
         return grams / np.outer(scale, scale), right / scale
 
 
-def fit_base(equations: Sequence[NormalEquations], ridge: Sequence[float], like: Base | None = None) -> Base:
-    """Solve for the weights of all links together, with a penalty for each horizon; infinity leaves the profile alone.
+def fit_base(equations: Sequence[NormalEquations], ridge: Sequence[float], scaling: Base | None = None) -> Base:
+    """Solve for the weights shared by all links, with a penalty for each horizon; infinity gives weights of 0.
 
-    Columns are standardised ``like`` another base's, where one is given.
+    Columns are standardised as those of the base ``scaling``, if it is given.
     """
     parts = []
     for h, (sums, penalty) in enumerate(zip(equations, ridge, strict=True)):
-        mean, scale = sums.standardisation() if like is None else (like.mean[h], like.scale[h])
+        mean, scale = sums.standardisation() if scaling is None else (scaling.mean[h], scaling.scale[h])
         if np.isinf(penalty):
             parts.append((mean, scale, np.zeros(len(mean)), 0.0))
             continue
@@ -88,22 +88,22 @@ def fit_base(equations: Sequence[NormalEquations], ridge: Sequence[float], like:
 
 
 def fit_own(equations: Sequence[NormalEquations], base: Base, ridge: Sequence[float]) -> Array:
-    """Solve for what each link adds to the base's weights, (n_links, n_horizons, n_columns); infinity adds nothing."""
+    """Solve for each link's additions to the base's weights, (n_links, n_horizons, n_columns); infinity gives 0."""
     own = []
     for h, (sums, penalty) in enumerate(zip(equations, ridge, strict=True)):
         grams, right = sums.standardised(base.mean[h], base.scale[h], float(base.offset[h]))
         if np.isinf(penalty):
             own.append(np.zeros(right.shape))
             continue
-        left = right - grams @ base.weights[h]
-        own.append(np.linalg.solve(grams + penalty * np.eye(grams.shape[1]), left[:, :, None])[:, :, 0])
+        residuals = right - grams @ base.weights[h]
+        own.append(np.linalg.solve(grams + penalty * np.eye(grams.shape[1]), residuals[:, :, None])[:, :, 0])
     return np.stack(own, axis=1)
 
 
 def fit_alone(equations: Sequence[NormalEquations], base: Base, ridge: Array) -> Array:
-    """Solve for the weights of each link by itself, (n_links, n_horizons, n_columns).
+    """Solve for the weights of each link without the base, (n_links, n_horizons, n_columns).
 
-    Penalties are (n_links, n_horizons); columns are standardised as the base's.
+    Penalties are (n_links, n_horizons). Columns are standardised as those of the base.
     """
     alone = []
     for h, sums in enumerate(equations):

@@ -1,4 +1,4 @@
-"""A memory of what the linear base left over, and a local, locally linear estimate from it."""
+"""A memory of the residuals of the linear base, and local linear regression on it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from model.estimators.fixed_point import FixedPoint
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
 
-SLOPE_PENALTY = 0.1  # of the local slopes, relative to the spread of the neighbours
-FALL_OFF = 3.0  # the farthest neighbour weighs exp(-3) of one at no distance
+SLOPE_PENALTY = 0.1  # on the local slopes, relative to the spread of the neighbours
+FALL_OFF = 3.0  # the weight of the farthest neighbour is exp(-3), that of one at distance 0 is 1
 BLOCK = 128  # queries at once
 
 
@@ -27,22 +27,22 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """Remembered moments under a metric, and what the base missed by, horizon by horizon.
+    """Remembered rows of context under a metric, and the base's residuals for each horizon.
 
     Parameters
     ----------
-    places : FixedPoint, (n, rank)
-        The moments, projected by the metric.
+    points : FixedPoint, (n, rank)
+        The rows, projected by the metric.
     missed : FixedPoint, (n, n_horizons)
-        Count less base, in units of the link's scale; NaN where no count came.
+        Residuals, count less base, in units of the link's scale; NaN where there is no count.
     links : (n,) array of int
-        Place of each row's link in the network.
+        Index of each row's link in the network.
     slots : (n,) array of int
-        Slot of the first count that followed each moment.
+        The slot of each row, which is that of the first count it forecasts.
     n_neighbors : int
     """
 
-    places: FixedPoint
+    points: FixedPoint
     missed: FixedPoint
     links: NDArray[np.int32]
     slots: NDArray[np.int64]
@@ -52,16 +52,16 @@ class LocalMemory:
         return len(self.slots)
 
     def until(self, slot: int) -> LocalMemory:
-        """Forget the moments from a slot on."""
+        """Return the memory without the rows from a slot on."""
         kept = np.flatnonzero(self.slots < slot)
-        places, missed = (FixedPoint(part.steps[kept], part.unit) for part in (self.places, self.missed))
-        return LocalMemory(places, missed, self.links[kept], self.slots[kept], self.n_neighbors)
+        points, missed = (FixedPoint(part.steps[kept], part.unit) for part in (self.points, self.missed))
+        return LocalMemory(points, missed, self.links[kept], self.slots[kept], self.n_neighbors)
 
     def estimate(self, queries: Array) -> Array:
-        """Estimate what the base misses at projected queries, (m, rank): (m, n_horizons).
+        """Estimate the base's residuals at projected queries, (m, rank): (m, n_horizons).
 
-        A weighted least-squares plane through the neighbours, read off at the query; its slopes are
-        penalised, so that few or flat neighbours give their weighted mean.
+        By local linear regression on the neighbours. Slopes are penalised, so that the estimate from few
+        neighbours, or from neighbours that lie close together, is near their weighted mean.
         """
         out = np.zeros((len(queries), self.missed.steps.shape[1]))
         if not len(self):
@@ -93,8 +93,8 @@ class LocalMemory:
         return Neighbours(rows[0][order], kept / max(float(kept.sum()), 1e-12))
 
     def _unpacked(self) -> tuple[Floats, Floats]:
-        """Return the moments in single precision, and their squared lengths; keeping them would double the memory."""
-        floats = self.places.steps.astype(np.float32) * self.places.unit.astype(np.float32)
+        """Return the rows in single precision and their squared lengths, which would double the size if stored."""
+        floats = self.points.steps.astype(np.float32) * self.points.unit.astype(np.float32)
         return floats, np.einsum("ij,ij->i", floats, floats)
 
 

@@ -1,4 +1,4 @@
-"""What the links of a network share, and what each has of its own: the network model as it is served."""
+"""The network model: what all links of a network share, and the model of each link."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Base:
     Parameters
     ----------
     mean, scale : (n_horizons, n_columns) arrays
-        Of the columns while learning.
+        Mean and standard deviation of the columns in training.
     weights : (n_horizons, n_columns) array
     offset : (n_horizons,) array
-        Mean deviation from the profile while learning.
+        Mean deviation from the profile in training.
     """
 
     mean: Array
@@ -41,8 +41,8 @@ class Base:
     weights: Array
     offset: Array
 
-    def taken(self, shares: Array | float) -> Base:
-        """Return the base of which so much is taken, horizon by horizon."""
+    def scaled(self, shares: Array | float) -> Base:
+        """Return the base with weights and offset multiplied by a share for each horizon."""
         part = np.broadcast_to(np.asarray(shares, dtype=np.float64), self.offset.shape)
         return Base(self.mean, self.scale, self.weights * part[:, None], self.offset * part)
 
@@ -53,7 +53,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Network:
-    """What all links of a network share.
+    """The parts of a network model that all links share.
 
     Parameters
     ----------
@@ -61,16 +61,17 @@ class Network:
     junction : (n_links,) array of int
         Links with the same number end at the same junction; -1 where it is unknown.
     upstream : tuple of tuple of int
+        For each link the indices of the links that flow into it.
     parts : ContextParts
     profile : NetworkProfile
-        As of the newest day that was learnt from.
+        As of the newest day in training.
     base : Base
     components : (rank, n_columns) array
         A of the metric, on columns standardised for horizon 1.
     memory : LocalMemory
-        Moments of all links.
+        Rows of all links.
     holidays : str
-        Whose public holidays its calendar counts as Sundays; the calendar is the caller's to make.
+        The region whose public holidays its calendar treats as Sundays; callers build the calendar.
     """
 
     link_ids: tuple[str, ...]
@@ -85,7 +86,7 @@ class Network:
 
     @property
     def horizons(self) -> int:
-        """How many slots ahead it forecasts."""
+        """Number of slots ahead that it forecasts."""
         return len(self.base.weights)
 
     @property
@@ -93,12 +94,9 @@ class Network:
         """Rank of the metric."""
         return len(self.components)
 
-    def others_at_junction(self) -> tuple[tuple[int, ...], ...]:
-        """Give, for each link, the other links at its junction."""
-        return self._others_at_junction
-
     @cached_property
-    def _others_at_junction(self) -> tuple[tuple[int, ...], ...]:
+    def others_at_junction(self) -> tuple[tuple[int, ...], ...]:
+        """For each link the other links at its junction."""
         return others_at_junction(self.junction)
 
     def projected(self, standardised: Array) -> Array:
@@ -107,13 +105,13 @@ class Network:
 
 
 def others_at_junction(junction: Slots) -> tuple[tuple[int, ...], ...]:
-    """Give, for each link, the places of the other links with the same junction."""
-    places: dict[int, list[int]] = {}
-    for place, number in enumerate(junction.tolist()):
-        places.setdefault(number, []).append(place)
+    """Return, for each link, the indices of the other links with the same junction."""
+    indices: dict[int, list[int]] = {}
+    for index, number in enumerate(junction.tolist()):
+        indices.setdefault(number, []).append(index)
     return tuple(
-        () if number < 0 else tuple(other for other in places[number] if other != place)
-        for place, number in enumerate(junction.tolist())
+        () if number < 0 else tuple(other for other in indices[number] if other != index)
+        for index, number in enumerate(junction.tolist())
     )
 
 
@@ -125,13 +123,13 @@ class NetworkModel:
     ----------
     network : Network
     link : int
-        Place of the link in the network.
+        Index of the link in the network.
     own : (n_horizons, n_columns) array
-        What the link adds to the base's weights; zero where its history does not support it.
+        The link's additions to the base's weights; zero where its history is too short for them.
     memory : LocalMemory
-        The link's own moments.
+        The link's own rows.
     shares : (2,) array
-        How much of what its own memory and the network's say is added to the base.
+        Weights of the estimates from its own memory and from the network's.
     bands : Bands, optional
     """
 
@@ -165,9 +163,9 @@ class NetworkModel:
         return float(scale_of(self.network.profile.expected_counts[self.link]))
 
     def deviations(self, columns: Sequence[Array], *, corrected: bool = True) -> Array:
-        """Return how far the counts to come deviate from the profile, in units of the scale, (m, n_horizons).
+        """Return the expected deviations from the profile, in units of the scale, (m, n_horizons).
 
-        ``columns`` are rows of context, (m, n_columns), one set for each horizon.
+        ``columns`` holds rows of context, (m, n_columns), for each horizon.
         """
         base = self.network.base
         standardised = [base.standardised(rows, horizon) for horizon, rows in enumerate(columns, start=1)]
@@ -180,7 +178,7 @@ class NetworkModel:
         return np.asarray(deviations)
 
     def correction(self, standardised: Array) -> Array:
-        """Return what the memories add to the base, (m, n_horizons)."""
+        """Return the memories' correction of the base, (m, n_horizons)."""
         queries = self.network.projected(standardised)
         out = np.zeros((len(queries), self.network.horizons))
         for share, memory in zip(self.shares.tolist(), (self.memory, self.network.memory), strict=True):
@@ -188,38 +186,45 @@ class NetworkModel:
                 out += share * memory.estimate(queries)
         return out
 
-    def expected_counts(self, columns: Sequence[Array], usual: Array, *, corrected: bool = True) -> Array:
+    def expected_counts(self, columns: Sequence[Array], profile: Array, *, corrected: bool = True) -> Array:
         """Return the expected count of each horizon, (m, n_horizons); never below zero.
 
-        ``usual`` is the profile of the slots to come in units of the scale, (m, n_horizons).
+        ``profile`` is the standardised profile of the slots that are forecast, (m, n_horizons).
         """
-        standardised = usual + self.deviations(columns, corrected=corrected)
+        standardised = profile + self.deviations(columns, corrected=corrected)
         return np.asarray(np.maximum(standardised * self.scale + self.center, 0.0))
 
-    def forecast(self, columns: Sequence[Array], usual: Array) -> Forecasts:
-        """Forecast all horizons from rows of context."""
+    def forecast(self, columns: Sequence[Array], profile: Array) -> Forecasts:
+        """Return forecasts of all horizons from rows of context."""
         if self.bands is None:
-            raise ValueError("the model has no bands yet; training gives them")
-        expected = self.expected_counts(columns, usual)
+            raise ValueError("the model has no bands yet; training adds them")
+        expected = self.expected_counts(columns, profile)
         return Forecasts(expected, *self.bands.around(expected))
 
 
-def source_of(
-    network: Network, counts: Array, calendar: NetworkCalendar, links: Slots, pulse: dict[int, float] | None
+def context_source(
+    network: Network,
+    counts: Array,
+    calendar: NetworkCalendar,
+    links: Slots,
+    network_deviations: dict[int, float] | None,
 ) -> ContextSource:
-    """Put together what rows of some of a network's links are made from.
+    """Return the data that rows of some of a network's links are computed from.
 
-    ``counts`` are of ``links``, places in the network, which must hold everyone related to whoever is asked for.
+    ``links`` are indices in the network, and ``counts`` theirs. They must include the links at the
+    junctions and upstream of those whose rows will be computed.
     """
-    place = {int(link): i for i, link in enumerate(links)}
+    index = {int(link): i for i, link in enumerate(links)}
     kept = [int(link) for link in links]
-    junction = network.others_at_junction()
+    junction = network.others_at_junction
 
     def here(related: Sequence[Sequence[int]]) -> list[list[int]]:
-        return [[place[other] for other in related[link] if other in place] for link in kept]
+        return [[index[other] for other in related[link] if other in index] for link in kept]
 
     profile = NetworkProfile(
         np.asarray(network.profile.expected_counts[links], dtype=np.float64),
         np.asarray(network.profile.by_day_type[links], dtype=np.float64),
     )
-    return ContextSource(counts, calendar, profile, here(junction), here(network.upstream), network.parts, pulse)
+    return ContextSource(
+        counts, calendar, profile, here(junction), here(network.upstream), network.parts, network_deviations
+    )

@@ -1,4 +1,4 @@
-"""How to train a network: what a caller may choose, checked by name."""
+"""The parameters of training a network, with their checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model.network_model.context import ContextParts
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """How to train a network.
+    """Parameters of training a network.
 
     Parameters
     ----------
@@ -20,20 +20,21 @@ class NetworkPlan:
     held_out_days : int
         The last days, on which penalties, metric and shares are chosen and accuracy is measured.
     memory_days : int
-        How much past profiles and memories keep; older days age out.
+        Number of latest days that profiles and memories are learnt from.
     level : float
-        Share of counts the interval is meant to hold.
+        The nominal share of counts inside the interval.
     ridge, own_ridge, alone_ridge : sequences of float
-        Candidates for the penalty of the base, of what a link adds to it, and of a link by itself.
+        Candidates for the penalty of the base, of a link's additions to it, and of a link without it.
     mu : sequence of float
         Candidates for the weight of the metric's trace.
     max_iter : int
-        Most steps of the metric.
+        Largest number of steps of the metric.
     most_rank : int
+        Largest rank of the metric.
     n_neighbors : int
-        Of the link's own moments; of the network's ten times as many.
+        Number of neighbours in a link's own memory; ten times as many in the network's.
     metric_rows, network_rows : int
-        Rows the metric is learnt from, and rows of the network's memory, at most.
+        Largest numbers of rows to learn the metric from, and in the network's memory.
     """
 
     parts: ContextParts = field(default_factory=ContextParts)

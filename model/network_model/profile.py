@@ -1,9 +1,9 @@
-"""Profiles learnt over the whole network: what one link has too few days for, others have seen.
+"""Historical profiles learnt over the whole network, because one link has few days of each weekday.
 
-The mean of three Saturdays is noisy. So each link's profile is made of parts that many counts speak
-for: the link's own mean by day type; how it lies in the space of shapes that the network's links
-have, which also completes days a young link has never seen; and by weekday what differs from the day
-type, which links largely share, as a smooth part of low rank and half of what that leaves.
+The mean of three Saturdays is noisy. So a link's profile is the sum of parts that are estimated from many
+counts. The first is the link's own mean by day type. It is averaged with a fit by the shapes of all links'
+profiles, which also covers day types that a link has no counts of. The last is the difference of weekdays
+from their day type: a smooth part of low rank that links share, and half of the remainder.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from model.network_model.series import DAY_TYPES
 
 Array = NDArray[np.float64]
 
-SHAPES = 8  # that a link's profile may be made of, beside the network's mean
-SHAPE_DAYS = 2.0  # what the shapes say weighs as much as so many days of the link's own
+SHAPES = 8  # number of shapes that a link's profile is fitted by, beside the network's mean
+SHAPE_DAYS = 2.0  # the weight of the fit, in days of the link's own
 NOISE = 0.05  # variance of one day's count about its profile, relative to the square of the link's level
-LEVEL_VARIANCE = 0.05  # of a link's level about what its few days say
+LEVEL_VARIANCE = 0.05  # of a link's level about the mean of its days
 SHARED_RANK, SHARED_WEIGHT, OWN_WEIGHT = 2, 0.9, 0.5
-# How far to smooth over the time of day, at 96 slots a day: weights of the slots beside, or reach of a triangle.
+# Smoothing over the time of day at 96 slots a day: weights of the adjacent slots, or half-width of a triangle.
 WEEKDAY_SIDE, SHAPE_SIDE = 0.15, 0.25
 WEEKEND_REACH, DIFFERENCE_REACH = 2, 3
-USUAL_SLOTS = 96
+REFERENCE_SLOTS = 96
 
 
 @dataclass(frozen=True)
 class NetworkProfile:
-    """What each link usually counts, by weekday and slot of the day, (n_links, 7, slots_per_day) each.
+    """Mean counts of each link by weekday and slot of the day, (n_links, 7, slots_per_day) each.
 
-    ``by_day_type`` knows three kinds of days, ``expected_counts`` all seven. A link with no count at all
-    has NaN.
+    ``by_day_type`` differs by three types of days, ``expected_counts`` by all seven weekdays. The profile
+    of a link without counts is NaN.
     """
 
     expected_counts: Array
@@ -44,14 +44,14 @@ class NetworkProfile:
         """Learn from counts by day, (n_links, days, slots_per_day), and each day's weekday."""
         sums, days = _sums(by_day, weekday)
         own = _day_type_means(sums, days)
-        shaped = _shaped(sums, days, own)
+        fitted = _fit_shapes(sums, days, own)
         seen = np.stack([days[:, kind == DAY_TYPES].sum(axis=1) for kind in range(3)], axis=1)[:, DAY_TYPES]
-        by_type = np.where(np.isnan(own), shaped, _smoothed(np.where(np.isnan(own), shaped, own)))
+        by_type = np.where(np.isnan(own), fitted, _smoothed(np.where(np.isnan(own), fitted, own)))
         weight = SHAPE_DAYS / (seen + SHAPE_DAYS)
-        by_type = (1.0 - weight) * by_type + weight * shaped
+        by_type = (1.0 - weight) * by_type + weight * fitted
         level = np.maximum(by_type.mean(axis=(1, 2)), 1e-9)
         means = np.where(days > 0, sums / np.maximum(days, 1.0), np.nan)
-        differences = np.nan_to_num((means - own) / level[:, None, None])  # nothing where nothing was seen
+        differences = np.nan_to_num((means - own) / level[:, None, None])  # 0 where there are no counts
         differences = _around_the_week(differences, _triangle(DIFFERENCE_REACH, by_day.shape[2]))
         shared = _of_rank(differences, SHARED_RANK)
         differences = SHARED_WEIGHT * shared + OWN_WEIGHT * (differences - shared)
@@ -59,20 +59,21 @@ class NetworkProfile:
 
     @property
     def center(self) -> Array:
-        """Mean of each link's week, (n_links,)."""
+        """Mean of each link's weekly profile, (n_links,)."""
         return np.asarray(self.expected_counts.mean(axis=(1, 2), dtype=np.float64))
 
     @property
     def scale(self) -> Array:
-        """The unit each link's counts are measured in, (n_links,)."""
+        """The unit of each link's standardised counts, (n_links,)."""
         return scale_of(self.expected_counts)
 
 
 def scale_of(expected_counts: Array) -> Array:
-    """Return the unit of links' counts from their weeks, (…, 7, slots_per_day): the spread; 1 for a link of nothing.
+    """Return the unit of links' counts, the standard deviation of their profiles, (…, 7, slots_per_day).
 
-    It is no less than chance alone would make it, the root of the mean: a link of one vehicle now and then, or of
-    the same count all day, would else deviate by dozens of units, and drown the others in what they share.
+    It is at least the square root of the mean, the standard deviation of Poisson counts. Otherwise links with
+    very few vehicles, or with a constant profile, would deviate by dozens of units and dominate shared weights.
+    For a link without traffic it is 1.
     """
     spread = expected_counts.std(axis=(-2, -1), dtype=np.float64)
     unit = np.maximum(spread, np.sqrt(expected_counts.mean(axis=(-2, -1), dtype=np.float64)))
@@ -91,7 +92,7 @@ def _sums(by_day: Array, weekday: NDArray[np.int64]) -> tuple[Array, Array]:
 
 
 def _day_type_means(sums: Array, days: Array) -> Array:
-    """Average over the days of a kind, (n_links, 7, slots_per_day); NaN where none was seen."""
+    """Return means by day type, (n_links, 7, slots_per_day); NaN where there is no count."""
     means = np.empty(sums.shape)
     for kind in range(3):
         alike = kind == DAY_TYPES
@@ -101,33 +102,33 @@ def _day_type_means(sums: Array, days: Array) -> Array:
     return means
 
 
-def _shaped(sums: Array, days: Array, own: Array) -> Array:
-    """Fit each link by the shapes of the network's links: a mean, and how links differ from it.
+def _fit_shapes(sums: Array, days: Array, own: Array) -> Array:
+    """Fit each link's profile by the mean shape of the network's links and their principal components.
 
-    The weights of the shapes are what counts and a Gaussian prior say together, so that a link with
-    one day leans on the mean shape and one with weeks on its own.
+    Weights have a Gaussian prior, so that the fit of a link with one day is near the mean shape, and that
+    of a link with weeks is near its own counts.
     """
     n, cells = len(sums), sums[0].size
     whole = ~np.isnan(own).any(axis=(1, 2))
-    if not whole.any():  # a young network: the days it has stand for those it has not
+    if not whole.any():  # a network with a short history
         return np.where(np.isnan(own), _time_of_day_means(sums, days), own)
     levels = own[whole].mean(axis=(1, 2))
     shapes = own[whole] / np.maximum(levels, 1e-9)[:, None, None]
-    shapes = _around_the_week(shapes, _beside(SHAPE_SIDE, sums.shape[2]))
+    shapes = _around_the_week(shapes, _side_weights(SHAPE_SIDE, sums.shape[2]))
     mean = shapes.mean(axis=0).ravel()
     _, spread, directions = np.linalg.svd(shapes.reshape(len(shapes), cells) - mean, full_matrices=False)
-    most = min(SHAPES, max(len(shapes) - 1, 0))
-    basis = np.concatenate([mean[None], directions[:most]])
-    variances = np.concatenate([[LEVEL_VARIANCE], np.maximum(spread[:most] ** 2 / len(shapes), 1e-9)])
+    n_shapes = min(SHAPES, max(len(shapes) - 1, 0))
+    basis = np.concatenate([mean[None], directions[:n_shapes]])
+    variances = np.concatenate([[LEVEL_VARIANCE], np.maximum(spread[:n_shapes] ** 2 / len(shapes), 1e-9)])
     seen = days.reshape(n, cells)
     level = sums.sum(axis=(1, 2)) / np.maximum(seen @ mean, 1e-9)
     level = np.where(seen.any(axis=1), level, np.nan)
-    strays = np.where(seen > 0, sums.reshape(n, cells) / np.maximum(seen, 1.0), 0.0)
-    strays = strays / np.maximum(level, 1e-9)[:, None] - mean
-    # Normal equations of all links at once: a Gram matrix of the shapes, each cell weighted by its days.
+    deviations = np.where(seen > 0, sums.reshape(n, cells) / np.maximum(seen, 1.0), 0.0)
+    deviations = deviations / np.maximum(level, 1e-9)[:, None] - mean
+    # Normal equations of all links at once; in the Gram matrices each cell is weighted by its number of days.
     products = (basis[:, None, :] * basis[None, :, :]).reshape(-1, cells)
     grams = (seen @ products.T).reshape(n, len(basis), len(basis)) / NOISE + np.diag(1.0 / variances)
-    right = np.nan_to_num(seen * strays) @ basis.T / NOISE
+    right = np.nan_to_num(seen * deviations) @ basis.T / NOISE
     weights = np.linalg.solve(grams, right[:, :, None])[:, :, 0]
     return np.asarray((level[:, None] * (mean + weights @ basis)).reshape(sums.shape))
 
@@ -141,22 +142,22 @@ def _time_of_day_means(sums: Array, days: Array) -> Array:
 
 
 def _smoothed(by_type: Array) -> Array:
-    """Smooth a little where there are many days, more on the few days of a weekend."""
+    """Smooth over the time of day; more on the weekend, which has fewer days."""
     slots_per_day = by_type.shape[2]
-    out = _around_the_week(by_type, _beside(WEEKDAY_SIDE, slots_per_day))
+    out = _around_the_week(by_type, _side_weights(WEEKDAY_SIDE, slots_per_day))
     out[:, 5:] = _around_the_week(by_type, _triangle(WEEKEND_REACH, slots_per_day))[:, 5:]
     return out
 
 
-def _beside(side: float, slots_per_day: int) -> tuple[float, ...]:
-    """Return weights of a slot and the two beside it, which weigh less where slots are long."""
-    side *= min(1.0, slots_per_day / USUAL_SLOTS)
+def _side_weights(side: float, slots_per_day: int) -> tuple[float, ...]:
+    """Return weights of a slot and the two adjacent ones; these are smaller for long slots."""
+    side *= min(1.0, slots_per_day / REFERENCE_SLOTS)
     return side, 1.0 - 2.0 * side, side
 
 
 def _triangle(reach: int, slots_per_day: int) -> tuple[float, ...]:
-    """Return weights that fall off over so many slots to either side, fewer where slots are long."""
-    half = round(reach * slots_per_day / USUAL_SLOTS)
+    """Return triangular weights over ``reach`` slots to either side, fewer for long slots."""
+    half = round(reach * slots_per_day / REFERENCE_SLOTS)
     weights = half + 1 - np.abs(np.arange(-half, half + 1))
     return tuple((weights / weights.sum()).tolist())
 

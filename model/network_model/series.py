@@ -1,4 +1,4 @@
-"""The counts of many links side by side, on one calendar."""
+"""The counts of many links on one calendar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NetworkCalendar:
     Parameters
     ----------
     weekday, slot_of_day : (n,) arrays
-        Local weekday, Monday is 0 and a public holiday a Sunday, and place in the day.
+        Local weekday (Monday is 0, a public holiday is a Sunday) and slot of the local day.
     day : (n,) array
         Number of the local day, rising by one at each local midnight.
     slots_per_day : int
@@ -37,10 +37,10 @@ class NetworkCalendar:
         return len(self.day)
 
     @cached_property
-    def places(self) -> Slots:
-        """Slot of each local day and place in it, (days, slots_per_day); -1 where there is none.
+    def slot_table(self) -> Slots:
+        """Index of the slot by local day and slot of the day, (days, slots_per_day); -1 where there is none.
 
-        Of a place that comes twice, when clocks are put back, the later slot is meant.
+        Of a local time that occurs twice, when clocks are put back, it is the later slot.
         """
         table = np.full((int(self.day[-1] - self.day[0]) + 1, self.slots_per_day), -1)
         table[self.day - self.day[0], self.slot_of_day] = np.arange(len(self))
@@ -49,28 +49,28 @@ class NetworkCalendar:
     def days_before(self, slots: Slots, days: int) -> Slots:
         """Return the slot at the same local time some days earlier; -1 where there is none."""
         days_ago = self.day[slots] - self.day[0] - days
-        found = self.places[np.maximum(days_ago, 0), self.slot_of_day[slots]]
+        found = self.slot_table[np.maximum(days_ago, 0), self.slot_of_day[slots]]
         return np.where(days_ago < 0, -1, found)
 
 
 @dataclass(frozen=True)
 class NetworkSeries:
-    """Counts of links, (n_links, n_slots), NaN where there is none, with how the links lie to each other.
+    """Counts of links, (n_links, n_slots), NaN where there is none, with the topology of the links.
 
     Parameters
     ----------
     link_ids : tuple of str
     counts : (n_links, n_slots) array
-        What may be learnt from: suspect counts are left out.
+        Counts to learn from, without suspect ones.
     calendar : NetworkCalendar
     junction : (n_links,) array of int
         Links with the same number end at the same junction; -1 for a link whose junction is unknown.
     upstream : tuple of tuple of int
-        For each link the places of the links that flow into it.
+        For each link the indices of the links that flow into it.
     first : int
-        Number of the first slot, by which memories name theirs.
+        Number of the first slot; slots in memories are counted from number 0.
     holidays : str
-        Whose public holidays the calendar counts as Sundays.
+        The region whose public holidays the calendar treats as Sundays.
     """
 
     link_ids: tuple[str, ...]
@@ -84,23 +84,26 @@ class NetworkSeries:
     def __post_init__(self) -> None:
         shape = (len(self.link_ids), len(self.calendar))
         if self.counts.shape != shape:
-            raise ValueError(f"counts have shape {self.counts.shape}; links and slots make it {shape}")
+            raise ValueError(f"counts have shape {self.counts.shape}; they must have {shape}, links by slots")
         if not len(self.junction) == len(self.upstream) == len(self.link_ids):
-            raise ValueError("junction and upstream must say something of every link")
+            raise ValueError(
+                f"junction and upstream have {len(self.junction)} and {len(self.upstream)} entries; "
+                f"they must have one for each of {len(self.link_ids)} links"
+            )
 
     @property
     def days(self) -> int:
-        """How many local days it spans."""
+        """Number of local days that it spans."""
         return int(self.calendar.day[-1] - self.calendar.day[0]) + 1
 
     @cached_property
     def by_day(self) -> Array:
-        """The counts by local day and place in the day, (n_links, days, slots_per_day)."""
-        places = self.calendar.places
+        """The counts by local day and slot of the day, (n_links, days, slots_per_day)."""
+        places = self.calendar.slot_table
         return np.where(places >= 0, self.counts[:, places], np.nan)
 
     def head(self, slots: int) -> NetworkSeries:
-        """Return the first slots of it."""
+        """Return the series of the first slots."""
         calendar = self.calendar
         cut = NetworkCalendar(
             calendar.weekday[:slots], calendar.slot_of_day[:slots], calendar.day[:slots], calendar.slots_per_day

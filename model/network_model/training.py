@@ -1,4 +1,4 @@
-"""Training a network: one base, one metric and one memory for all links, and each link's own part of them."""
+"""Training of a network: a base, a metric and a memory for all links, and weights and a memory of each link."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from numpy.typing import NDArray
 
 from model.link_model.intervals import Bands
 from model.network_model.base_fit import NormalEquations, fit_alone, fit_base, fit_own
-from model.network_model.days import HeldOutForecasts, NetworkDays, Report, counts_from
+from model.network_model.build_memory import MemoryRows, link_memory, network_memory
+from model.network_model.days import BaseForecasts, NetworkDays, Report, counts_from
 from model.network_model.metric import NetworkMetric
 from model.network_model.network import Base, Network, NetworkModel
 from model.network_model.plan import NetworkPlan
-from model.network_model.remembering import Remembered, network_memory, own_memory
 from model.network_model.series import NetworkSeries
 
 Array = NDArray[np.float64]
 
 BASE_SHARES = (0.5, 0.75, 1.0)
-LEAST_ALONE_GAIN = 0.001  # in RMSE over all links, for which links are also learnt by themselves
-LEAST_GAIN = 0.005  # in RMSE, for which a memory is asked
+MIN_ALONE_GAIN = 0.001  # relative gain in RMSE over all links from which weights without the base are used too
+MIN_GAIN = 0.005  # relative gain in RMSE from which a memory is used
 SHARES = ((0.5, 0.0), (0.0, 0.5), (0.25, 0.25), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0))
-MOST_QUERIES = 20_000  # on which shares are chosen
+MAX_QUERIES = 20_000  # rows by which shares are chosen
 
 
-class Judged(NamedTuple):
+class HeldOutForecasts(NamedTuple):
     """Forecasts of the held-out slots, (n_links, n_slots, n_horizons) each, from slot ``first`` on.
 
-    A row is the moment before its slot: its first horizon is that slot.
+    The first horizon of a slot is the slot itself.
     """
 
     first: int
     network: Array
     base: Array
-    usual: Array
+    profile: Array
 
 
 class NetworkResult(NamedTuple):
-    """A trained network, its links' models, and how it was arrived at."""
+    """A trained network, its links' models, and what training chose."""
 
     network: Network
     models: tuple[NetworkModel | None, ...]  # None for a link without counts
-    judged: Judged
+    held_out: HeldOutForecasts
     ridge: tuple[float | None, ...]  # by horizon; None where the profile alone was better
     own_ridge: tuple[float | None, ...]
     metric: NetworkMetric
@@ -55,23 +55,23 @@ def train_network(
 ) -> NetworkResult:
     """Train a network.
 
-    Everything is chosen on the last days, with profiles as they were before them, then learnt again
-    from all days; the metric that was judged is kept.
+    Penalties, metric and shares are chosen on the last days, with profiles learnt from the days before.
+    Weights and memories are then learnt again from all days; the metric is not.
     """
     plan = plan or NetworkPlan()
-    days = NetworkDays(series, plan, report or (lambda _what, _done, _of: None))
+    days = NetworkDays(series, plan, report) if report else NetworkDays(series, plan)
     before, held, after = days.equations()
     base, own, choice = _choose_base(before, held, plan)
     metric = days.metric(base)
-    past = days.remembered(base, own, metric.components, final=False)
-    judged = days.judged(base, own, metric.components)
-    shares, forecasts = _choose_shares(days, past, judged, plan)
-    everything = [one.plus(other) for one, other in zip(before, after, strict=True)]
-    whole = fit_base(everything, choice.ridge, like=base)
-    last_own = fit_own(everything, whole, choice.own_ridge) * (choice.kept * choice.shares)[:, :, None]
-    last_base = whole.taken(choice.shares)
-    last_own = choice.blended(everything, last_base, last_own)
-    network, memories = days.finished(last_base, last_own, metric.components)
+    past = days.memory_rows(base, own, metric.components, final=False)
+    base_forecasts = days.forecast_held_out(base, own, metric.components)
+    shares, forecasts = _choose_shares(days, past, base_forecasts, plan)
+    all_equations = [sums.plus(other) for sums, other in zip(before, after, strict=True)]
+    shared = fit_base(all_equations, choice.ridge, scaling=base)
+    last_own = fit_own(all_equations, shared, choice.own_ridge) * (choice.kept * choice.shares)[:, :, None]
+    last_base = shared.scaled(choice.shares)
+    last_own = choice.blended(all_equations, last_base, last_own)
+    network, memories = days.build_network(last_base, last_own, metric.components)
     bands = _bands(forecasts, days, plan)
     models = tuple(
         NetworkModel(network, link, last_own[link], memories[link], shares[link], bands[link])
@@ -85,39 +85,39 @@ def train_network(
 def refresh_network(
     series: NetworkSeries, network: Network, models: dict[str, NetworkModel], plan: NetworkPlan
 ) -> tuple[Network, dict[str, NetworkModel]]:
-    """Add newer counts to profiles and memories, and drop older ones, without training anew.
+    """Add newer counts to profiles and memories, and drop older ones, without training again.
 
-    A link that is new to the network is forecast by what is common to all, within the widest of the others' bands.
+    The model of a link that is new to the network is the base, with rather wide bands of another link.
     """
-    days = NetworkDays(series, replace(plan, parts=network.parts), lambda _what, _done, _of: None)
+    days = NetworkDays(series, replace(plan, parts=network.parts))
     own = np.zeros((len(series.link_ids), *network.base.weights.shape))
-    for place, link_id in enumerate(series.link_ids):
+    for index, link_id in enumerate(series.link_ids):
         if link_id in models:
-            own[place] = models[link_id].own
-    fresh, memories = days.finished(network.base, own, network.components)
+            own[index] = models[link_id].own
+    fresh, memories = days.build_network(network.base, own, network.components)
     known = [model for model in models.values() if model.bands is not None]
     out = {}
-    for place, link_id in enumerate(series.link_ids):
-        if not days.has_counts[place]:
+    for index, link_id in enumerate(series.link_ids):
+        if not days.has_counts[index]:
             continue
         if link_id in models:
             shares, bands = models[link_id].shares, models[link_id].bands
         else:
-            shares, bands = np.zeros(2), _borrowed(known, fresh, place)
-        out[link_id] = NetworkModel(fresh, place, own[place], memories[place], shares, bands)
+            shares, bands = np.zeros(2), _bands_for_new_link(known, fresh, index)
+        out[link_id] = NetworkModel(fresh, index, own[index], memories[index], shares, bands)
     return fresh, out
 
 
 class _Choice(NamedTuple):
     ridge: tuple[float, ...]  # by horizon
     own_ridge: tuple[float, ...]
-    shares: Array  # (n_horizons,), how much of the base's forecast is taken
-    kept: Array  # (n_links, n_horizons), 1 for a link that keeps weights of its own, else 0
-    alone_ridge: Array  # (n_links, n_horizons), penalty of a link by itself
-    alone_shares: Array  # (n_links, n_horizons), how much of the answer is left to the link by itself
+    shares: Array  # (n_horizons,), factors of the base's weights
+    kept: Array  # (n_links, n_horizons), 1 for a link with weights of its own, else 0
+    alone_ridge: Array  # (n_links, n_horizons), penalty of a link without the base
+    alone_shares: Array  # (n_links, n_horizons), weight of the fit without the base
 
     def blended(self, equations: list[NormalEquations], base: Base, own: Array) -> Array:
-        """Return what links add to the base's weights, some of it learnt by themselves."""
+        """Return the links' additions to the base's weights, averaged with fits without the base."""
         if not self.alone_shares.any():
             return own
         alone = fit_alone(equations, base, self.alone_ridge) - base.weights
@@ -128,28 +128,31 @@ class _Choice(NamedTuple):
 def _choose_base(
     before: list[NormalEquations], held: list[NormalEquations], plan: NetworkPlan
 ) -> tuple[Base, Array, _Choice]:
-    """Choose the penalties on the held-out days, horizon by horizon; the profile alone is among the candidates.
+    """Choose the penalties on the held-out days, horizon by horizon; the profile alone is one of the candidates.
 
-    Penalties, and how much of the base's forecast is taken, are chosen by all links together. Then each
-    link goes without a part of its own where that made it worse, or where nothing judges it.
+    Penalties and shares of the base are chosen by all links together. A link then has no weights of its own
+    where they increase its error, or where it has no held-out counts.
     """
-    judged = held[0].n > 0
+    has_held_out = held[0].n > 0
     horizons = range(len(before))
-    bases = {one: fit_base(before, [one] * len(before)) for one in (*plan.ridge, np.inf)}
+    bases = {penalty: fit_base(before, [penalty] * len(before)) for penalty in (*plan.ridge, np.inf)}
 
     def error(h: int, ridge: float, share: float) -> float:
-        return _geometric_mean(held[h].squared_errors(bases[ridge].taken(share), h)[judged])
+        return _geometric_mean(held[h].squared_errors(bases[ridge].scaled(share), h)[has_held_out])
 
     chosen = [min(product(bases, BASE_SHARES), key=lambda pair: error(h, *pair)) for h in horizons]
-    ridge, shares = [one for one, _ in chosen], np.array([share for _, share in chosen])
-    whole = fit_base(before, ridge)
-    base = whole.taken(shares)
-    owns = {one: fit_own(before, whole, [one] * len(before)) * shares[:, None] for one in (*plan.own_ridge, np.inf)}
-    squared = {one: [held[h].squared_errors(base, h, own[:, h]) for h in horizons] for one, own in owns.items()}
-    own_ridge = [min(owns, key=lambda one: _geometric_mean(squared[one][h][judged])) for h in horizons]
-    kept = np.zeros((len(judged), len(before)))
+    ridge, shares = [penalty for penalty, _ in chosen], np.array([share for _, share in chosen])
+    shared = fit_base(before, ridge)
+    base = shared.scaled(shares)
+    owns = {
+        penalty: fit_own(before, shared, [penalty] * len(before)) * shares[:, None]
+        for penalty in (*plan.own_ridge, np.inf)
+    }
+    squared = {penalty: [held[h].squared_errors(base, h, own[:, h]) for h in horizons] for penalty, own in owns.items()}
+    own_ridge = [min(owns, key=lambda penalty: _geometric_mean(squared[penalty][h][has_held_out])) for h in horizons]
+    kept = np.zeros((len(has_held_out), len(before)))
     for h in horizons:
-        kept[:, h] = judged & (squared[own_ridge[h]][h] <= squared[np.inf][h] * (1.0 + LEAST_GAIN) ** 2)
+        kept[:, h] = has_held_out & (squared[own_ridge[h]][h] <= squared[np.inf][h] * (1.0 + MIN_GAIN) ** 2)
     own = np.stack([owns[own_ridge[h]][:, h] for h in horizons], axis=1) * kept[:, :, None]
     alone_ridge, alone_shares = _choose_alone(before, held, base, own, plan)
     choice = _Choice(tuple(ridge), tuple(own_ridge), shares, kept, alone_ridge, alone_shares)
@@ -159,14 +162,16 @@ def _choose_base(
 def _choose_alone(
     before: list[NormalEquations], held: list[NormalEquations], base: Base, own: Array, plan: NetworkPlan
 ) -> tuple[Array, Array]:
-    """Choose a penalty for each link by itself, and at which horizons such weights are worth half of the answer.
+    """Choose a penalty for each link without the base, and the horizons at which such weights have a share of 1/2.
 
-    Where links differ in kind rather than by degree, weights drawn to nothing do better than weights drawn to
-    the network's; the mean of both does better than either.
+    If the links of a network are very different, weights shrunk towards zero are more accurate than weights
+    shrunk towards the network's, and the mean of both is more accurate than either.
     """
-    judged = held[0].n > 0
-    n_links, horizons = len(judged), range(len(before))
-    fits = [fit_alone(before, base, np.full((n_links, len(before)), one)) - base.weights for one in plan.alone_ridge]
+    has_held_out = held[0].n > 0
+    n_links, horizons = len(has_held_out), range(len(before))
+    fits = [
+        fit_alone(before, base, np.full((n_links, len(before)), penalty)) - base.weights for penalty in plan.alone_ridge
+    ]
     squared = np.array([[held[h].squared_errors(base, h, fit[:, h]) for h in horizons] for fit in fits])
     best = np.argmin(squared, axis=0).T  # (n_links, n_horizons)
     ridge = np.asarray(plan.alone_ridge)[best]
@@ -175,9 +180,9 @@ def _choose_alone(
     for h in horizons:
         both = held[h].squared_errors(base, h, 0.5 * (own[:, h] + alone[:, h]))
         without = held[h].squared_errors(base, h, own[:, h])
-        gain = 1.0 - np.sqrt(_geometric_mean(both[judged]) / _geometric_mean(without[judged]))
-        shares[h] = 0.5 if gain >= LEAST_ALONE_GAIN else 0.0
-    return ridge, shares * judged[:, None]
+        gain = 1.0 - np.sqrt(_geometric_mean(both[has_held_out]) / _geometric_mean(without[has_held_out]))
+        shares[h] = 0.5 if gain >= MIN_ALONE_GAIN else 0.0
+    return ridge, shares * has_held_out[:, None]
 
 
 def _finite(penalties: tuple[float, ...]) -> tuple[float | None, ...]:
@@ -189,66 +194,68 @@ def _geometric_mean(errors: Array) -> float:
 
 
 def _choose_shares(
-    days: NetworkDays, past: Remembered, forecasts: HeldOutForecasts, plan: NetworkPlan
-) -> tuple[Array, Judged]:
-    """Choose by the held-out days, link by link, how much of what the memories say is added, or nothing."""
+    days: NetworkDays, past: MemoryRows, forecasts: BaseForecasts, plan: NetworkPlan
+) -> tuple[Array, HeldOutForecasts]:
+    """Choose each link's shares of the memories on the held-out days, and return the forecasts with them."""
     n_links = len(days.series.link_ids)
-    step = max(1, -(-n_links * len(forecasts.slots) // MOST_QUERIES))
+    step = max(1, -(-n_links * len(forecasts.slots) // MAX_QUERIES))
     rows = np.arange(0, len(forecasts.slots), step)
     network = network_memory(past, plan)
-    memories = [own_memory(past, link, plan) for link in range(n_links)]
-    missed = (forecasts.came - forecasts.base)[:, rows, 0] / forecasts.scale[:, rows]
-    scored = ~np.isnan(missed) & ~np.isnan(forecasts.places[:, rows]).any(axis=2)
+    memories = [link_memory(past, link, plan) for link in range(n_links)]
+    missed = (forecasts.observed - forecasts.base)[:, rows, 0] / forecasts.scale[:, rows]
+    scored = ~np.isnan(missed) & ~np.isnan(forecasts.points[:, rows]).any(axis=2)
     corrections = np.zeros((2, n_links, len(rows)))
     for link in range(n_links):
         days.report("shares", link, n_links)
-        queries = forecasts.places[link, rows[scored[link]]].astype(np.float64)
+        queries = forecasts.points[link, rows[scored[link]]].astype(np.float64)
         for which, memory in enumerate((memories[link], network)):
             corrections[which, link, scored[link]] = memory.estimate(queries)[:, 0]
     missed = np.where(scored, missed, 0.0)
     n = np.maximum(scored.sum(axis=1), 1)
     alone = np.maximum((missed**2).sum(axis=1) / n, 1e-12)
-    tried = np.stack(
+    errors = np.stack(
         [((missed - own * corrections[0] - other * corrections[1]) ** 2).sum(axis=1) / n for own, other in SHARES]
     )
-    gains = 1.0 - np.sqrt(tried / alone)  # (n_candidates, n_links)
+    gains = 1.0 - np.sqrt(errors / alone)  # (n_candidates, n_links)
     means = gains[:, scored.any(axis=1)].mean(axis=1)
-    usual = int(np.argmax(means))
-    # What suits the links together has the benefit of the doubt; a link of its own must show more.
-    least = -LEAST_GAIN if means[usual] >= LEAST_GAIN else LEAST_GAIN
+    common = int(np.argmax(means))
+    # The shares that are best for all links are the default of each link; other shares need a larger gain.
+    least = -MIN_GAIN if means[common] >= MIN_GAIN else MIN_GAIN
     shares = np.zeros((n_links, 2))
     for link in np.flatnonzero(scored.any(axis=1)).tolist():
         best = int(np.argmax(gains[:, link]))
-        if gains[usual, link] >= least:
-            shares[link] = SHARES[usual]
-        elif gains[best, link] >= 2.0 * LEAST_GAIN:
+        if gains[common, link] >= least:
+            shares[link] = SHARES[common]
+        elif gains[best, link] >= 2.0 * MIN_GAIN:
             shares[link] = np.array(SHARES[best]) / 2.0
     network_forecasts = forecasts.base.copy()
     for link in np.flatnonzero(shares.any(axis=1)).tolist():
-        known = np.flatnonzero(~np.isnan(forecasts.places[link]).any(axis=1))
-        queries = forecasts.places[link, known].astype(np.float64)
+        known = np.flatnonzero(~np.isnan(forecasts.points[link]).any(axis=1))
+        queries = forecasts.points[link, known].astype(np.float64)
         for share, memory in zip(shares[link].tolist(), (memories[link], network), strict=True):
             if share:
                 network_forecasts[link, known] += share * memory.estimate(queries) * forecasts.scale[link, known, None]
-    return shares, Judged(int(forecasts.slots[0]), np.maximum(network_forecasts, 0.0), forecasts.base, forecasts.usual)
+    return shares, HeldOutForecasts(
+        int(forecasts.slots[0]), np.maximum(network_forecasts, 0.0), forecasts.base, forecasts.profile
+    )
 
 
-def _bands(judged: Judged, days: NetworkDays, plan: NetworkPlan) -> list[Bands | None]:
-    """Learn each link's bands from its held-out errors; of a link with too few, from all links', in its own units."""
-    came = counts_from(days.series, judged.first, plan.horizons)
+def _bands(held_out: HeldOutForecasts, days: NetworkDays, plan: NetworkPlan) -> list[Bands | None]:
+    """Learn each link's bands from its held-out errors, or from those of all links, rescaled, if it has too few."""
+    observed = counts_from(days.series, held_out.first, plan.horizons)
     scales = days.profile(days.series.days).scale
     bands: list[Bands | None] = []
     for link in range(len(days.series.link_ids)):
         try:
-            bands.append(Bands.learn(judged.network[link], came[link], plan.level))
+            bands.append(Bands.learn(held_out.network[link], observed[link], plan.level))
         except ValueError:
             bands.append(None)
     if all(band is not None for band in bands):
         return bands
     center = days.profile(days.series.days).center
-    forecasts = (judged.network - center[:, None, None]) / scales[:, None, None]
-    real = (came - center[:, None, None]) / scales[:, None, None]
-    common = Bands.learn(forecasts.reshape(-1, plan.horizons), real.reshape(-1, plan.horizons), plan.level)
+    forecasts = (held_out.network - center[:, None, None]) / scales[:, None, None]
+    standardised = (observed - center[:, None, None]) / scales[:, None, None]
+    common = Bands.learn(forecasts.reshape(-1, plan.horizons), standardised.reshape(-1, plan.horizons), plan.level)
     return [
         band
         or Bands(
@@ -261,13 +268,13 @@ def _bands(judged: Judged, days: NetworkDays, plan: NetworkPlan) -> list[Bands |
     ]
 
 
-def _borrowed(known: list[NetworkModel], network: Network, link: int) -> Bands | None:
-    """Return a new link the bands of a link of the network, in its own units."""
+def _bands_for_new_link(known: list[NetworkModel], network: Network, link: int) -> Bands | None:
+    """Return the bands of another link of the network, in the units of a new link."""
     if not known:
         return None
     scale, center = float(network.profile.scale[link]), float(network.profile.center[link])
     widths = [float(np.mean(model.bands.above - model.bands.below)) / model.scale for model in known if model.bands]
-    model = known[int(np.argsort(widths)[len(widths) * 3 // 4])]  # rather wide than narrow
+    model = known[int(np.argsort(widths)[len(widths) * 3 // 4])]  # of the upper quartile of widths
     assert model.bands is not None
     ratio = scale / model.scale
     edges = (model.bands.edges - model.center) * ratio + center

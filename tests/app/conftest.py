@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from app.demo.city import City
 from app.settings import Settings
-from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, small_city, train_city
+from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, register_models, rows, small_city, train_city
 from tests.support.city_databases import FilledDatabases
 from tests.support.services import ADMIN_KEY
 
@@ -21,14 +21,14 @@ gc.set_threshold(20_000)  # as in a process that serves
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was imported from garbage collection, during tests and when the process ends."""
+    """Exempt imported objects from garbage collection, during tests and at the end of the process."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
-    """Settings of a service whose now is the end of the newest slot seen."""
+    """Return settings of a service on the feed clock."""
     return Settings(
         database_url=database_url,
         model_store=tmp_path / "models",
@@ -56,14 +56,14 @@ def service(settings: Settings) -> FastAPI:
 
 @pytest.fixture
 def client(service: FastAPI) -> Iterator[TestClient]:
-    """A client with a key for everything."""
+    """Yield a client with an admin key."""
     with TestClient(service, headers={"X-API-Key": ADMIN_KEY}) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def shared_client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """A client of a service on SQLite for requests that are refused and leave nothing behind."""
+    """Yield a client of a service on SQLite for requests that are refused and store nothing."""
     from app.main import create_app
 
     folder = tmp_path_factory.mktemp("shared")
@@ -81,7 +81,7 @@ def shared_client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def put_link(client: TestClient) -> Callable[..., dict[str, Any]]:
-    """Store a link, in UTC unless told otherwise, and give it as the service does."""
+    """Store a link, in UTC by default, and return the service's representation of it."""
 
     def put(link_id: str = "A", **fields: Any) -> dict[str, Any]:
         answer = client.put(f"/v1/links/{link_id}", json={"zone": "UTC"} | fields)
@@ -93,7 +93,7 @@ def put_link(client: TestClient) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Path]:
-    """A small city, and a folder with a trained model of each link."""
+    """Return a small city, and a folder with a trained model of each link."""
     city, folder = small_city(), tmp_path_factory.mktemp("trained")
     train_city(city, folder)
     return city, folder
@@ -103,12 +103,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Path]:
 def city_databases(
     trained: tuple[City, Path], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> FilledDatabases:
-    """Databases with the city's links, fifteen days of counts, active models and forecasts."""
+    """Return databases with the city's links, fifteen days of counts, active models and forecasts."""
     city, models = trained
 
     def fill(client: TestClient) -> None:
         put_city(client, city)
-        shelve_models(client, models, list(city.counts))
+        register_models(client, models, list(city.counts))
         post(client, rows(city, 0, TRAINED_DAYS * SLOTS))
 
     return FilledDatabases(request, tmp_path_factory.mktemp("city"), fill)
@@ -116,13 +116,13 @@ def city_databases(
 
 @pytest.fixture
 def stored_city(trained: tuple[City, Path]) -> City:
-    """The city that is in the database when the service opens it."""
+    """Return the city that is in the database when the service opens it."""
     return trained[0]
 
 
 @pytest.fixture
 def database_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database, or of one with the city where a test asks for it."""
+    """Return the address of an empty database, or of one with the city if the test uses it."""
     if "stored_city" not in request.fixturenames:
         return database_url
     kind = database_url.partition(":")[0]
@@ -132,5 +132,5 @@ def database_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Pa
 
 @pytest.fixture
 def city(stored_city: City, client: TestClient) -> City:
-    """The city in the service, with fifteen days of counts and active models."""
+    """Return the city in the service, with fifteen days of counts and active models."""
     return stored_city

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.journey
 
 EXAMPLES = 4  # drawn for each operation, beside the examples of the document and every boundary of its schema
 WALKS, STEPS = 40, 8  # of calls that follow each other
-CITY = small_city()  # here, for what is drawn names its links
+CITY = small_city()  # at import, because strategies use its links
 LINK_IDS = sorted(CITY.counts)
 NEWEST = TRAINED_DAYS * SLOTS
 FILES = ("text/csv", "application/x-ndjson", "application/octet-stream", "application/gzip", "application/zip")
@@ -58,9 +58,9 @@ CHECKS = {
 # Rules that no schema can state, and where an answer may name them to refuse what the schema allows.
 SPAN = "must lie before to="
 BEYOND_SCHEMAS = {
-    # A schema knows neither the links of a city nor their grids, and JSON Schema has no "unique by these fields".
+    # A schema does not contain the links of a city or their grids, and JSON Schema has no "unique by these fields".
     "POST /v1/counts": f"{UNKNOWN_LINK}|{ONCE_RULE}|{YEAR_RULE}|must lie on the link's grid",
-    # A file may have any layout, whatever format= says of it.
+    # A file may have another layout than ``format``.
     "POST /v1/import": "must be a file of counts: |must be a form with the file|must be left out where the map",
     "GET /v1/links/{link_id}/forecast": "must lie on the link's grid",
     "GET /v1/links/{link_id}/forecasts": SPAN,
@@ -135,7 +135,7 @@ def _languages() -> None:
 
 
 def close_rings(value: Any) -> None:
-    """Let every ring of a polygon in a body end where it begins, which JSON Schema cannot ask for."""
+    """Close every ring of a polygon in a body, which JSON Schema cannot require."""
     if isinstance(value, list):
         for part in value:
             close_rings(part)
@@ -152,17 +152,17 @@ def close_rings(value: Any) -> None:
 
 
 def is_beyond_schemas(failure: Any, case: Any, response: Any) -> bool:
-    """Tell whether a refusal, or an acceptance, follows a rule that no schema can state."""
+    """Return whether a refusal, or an acceptance, follows from a rule that no schema can state."""
     label, status = case.operation.label, response.status_code
     if "positive_data_acceptance" in failure.checks and status == 422 and label in BEYOND_SCHEMAS:
         reasons = [error["reason"] for error in response.json()["errors"]]
         return bool(reasons) and all(re.match(BEYOND_SCHEMAS[label], reason) for reason in reasons)
-    # DELETE cancels a run, which stays where it was and says so.
+    # DELETE cancels a run, which can still be read.
     if label == "GET /v1/admin/retrain/{run_id}" and "use_after_free" in failure.checks:
         return bool(response.json()["state"] == "cancelled")
     if label != "POST /v1/counts" or "negative_data_rejection" not in failure.checks:
         return False
-    # With partial=true bad counts are refused one by one, and the answer says so; JSON lines may be none at all.
+    # With partial=true bad counts are refused one by one and listed in the response; JSON lines may be empty.
     return bool(response.json()["refused"]) or response.json()["received"] == 0
 
 
@@ -189,7 +189,7 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_tried_again(case: Any) -> bool:
-    """Tell whether a parameter has a value of a wrong type and is alone; it has the same value among all others."""
+    """Return whether a parameter has a value of a wrong type and is alone."""
     tried = case.meta.phase.data
     if getattr(tried, "scenario", None) != "incorrect_type":  # only boundaries have one
         return False
@@ -263,7 +263,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def city(service: FastAPI, stored_city: City, openapi_document: dict[str, Any]) -> Iterator[FastAPI]:
-    """A service with links, counts, active models and forecasts, past ones too."""
+    """Yield a service with links, counts, active models and forecasts, past ones too."""
     service.openapi_schema = copy.deepcopy(openapi_document)  # no setting changes it, and it takes a second to make
     with TestClient(service, headers={"X-API-Key": ADMIN_KEY}) as client:
         post(client, rows(CITY, NEWEST, NEWEST + 1))
@@ -275,7 +275,7 @@ def city(service: FastAPI, stored_city: City, openapi_document: dict[str, Any]) 
 
 
 def failures_of(event: events.ScenarioFinished) -> Iterator[str]:
-    """Say what went wrong in a scenario, with what was asked and what was answered."""
+    """Yield a description of each failure in a scenario, with its request and response."""
     for case_id, checks in event.recorder.checks.items():
         for check in checks:
             if check.status == Status.FAILURE:
@@ -287,7 +287,7 @@ def failures_of(event: events.ScenarioFinished) -> Iterator[str]:
 
 
 class Run:
-    """What came of running schemathesis: failures, what was tried, and which call led to which with a good answer."""
+    """The results of running schemathesis: failures, tried calls, and followed links."""
 
     def __init__(self, app: FastAPI, config: SchemathesisConfig, *, is_narrowed: bool = False) -> None:
         self.failures, self.phases, self.checks = list[str](), set[str](), set[str]()
@@ -336,7 +336,7 @@ class Run:
                         (recorder.cases[case.parent_id].value.operation.label, case.value.operation.label)
                     )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{len(self.failures)} failures; the first:\n\n" + "\n".join(self.failures[:10])
 
 
@@ -349,8 +349,8 @@ class Run:
 )
 def test_every_answer_is_as_documented(city: FastAPI, ways: set[str], share: float) -> None:
     run = Run(city, configuration(ways), is_narrowed=ways == BOUNDARIES)
-    assert not run.failures, run.told()
-    # That nothing failed says something only if much was tried.
+    assert not run.failures, run.summary()
+    # The absence of failures is meaningful only if many calls were tried.
     assert run.phases >= ways
     assert run.checks >= CHECKS
     # Boundaries name few links and runs that are there; what is drawn must find some for nearly every operation.
@@ -360,7 +360,7 @@ def test_every_answer_is_as_documented(city: FastAPI, ways: set[str], share: flo
 @on_sqlite  # what follows what is no matter of the database
 def test_calls_that_follow_each_other_are_as_documented(city: FastAPI) -> None:
     run = Run(city, configuration({"stateful"}, for_longer=True))
-    assert not run.failures, run.told()
+    assert not run.failures, run.summary()
     assert run.phases >= {"stateful"}
     # Which of them, is drawn; that each can be followed, is shown below.
     assert len({(follows.call, follows.then) for follows in RESPONSE_LINKS} & run.followed) >= len(RESPONSE_LINKS) // 2
@@ -389,7 +389,7 @@ def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
             return answer.json() if answer.content else None
 
         def new_run() -> int:
-            """A link is in one run at a time: the others are cancelled first."""
+            """Create a run after cancelling others, because a link can be in one run at a time."""
             for run in ask("GET", "/v1/admin/retrain", None)["runs"]:
                 if run["state"] == "queued":
                     ask("DELETE", f"/v1/admin/retrain/{run['run_id']}", None)
@@ -399,8 +399,8 @@ def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
             for answer in operation["responses"].values():
                 for link in answer.get("links", {}).values():
                     body = firsts.get(f"{method} {path}")
-                    told = ask(method, path.format(link_id="spare-1", run_id=new_run()), body)
-                    sources = {"$request.body": body, "$response.body": told}
+                    result = ask(method, path.format(link_id="spare-1", run_id=new_run()), body)
+                    sources = {"$request.body": body, "$response.body": result}
                     values = {name: looked_up(value, sources) for name, value in link.get("parameters", {}).items()}
                     then, where, _ = operations[link["operationId"]]
                     given = link.get("requestBody", firsts.get(f"{then} {where}"))
@@ -410,7 +410,7 @@ def test_every_link_of_the_document_leads_somewhere(city: FastAPI) -> None:
 
 
 def looked_up(value: Any, sources: dict[str, Any]) -> Any:
-    """Put what was asked and answered in the place of the expressions that point to it."""
+    """Replace runtime expressions by values of the request and the response."""
     if isinstance(value, dict):
         return {name: looked_up(inner, sources) for name, inner in value.items()}
     if isinstance(value, list):

@@ -21,7 +21,7 @@ PARAMETERS = {"horizon": "4", "corrections": "true", "by": "hour"}
 
 @pytest.fixture
 def statements() -> Iterator[dict[str, Any]]:
-    """The statements that are executed, each with some parameters."""
+    """Record the statements that are executed, each with some parameters."""
     found: dict[str, Any] = {}
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:

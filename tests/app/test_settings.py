@@ -71,7 +71,7 @@ class TestModelStore:
         assert rule in line
         assert "hidden" not in line
 
-    def test_a_bucket_without_its_packages_says_what_to_install(self, monkeypatch):
+    def test_a_bucket_without_its_packages_names_what_to_install(self, monkeypatch):
         monkeypatch.setattr("app.settings.find_spec", lambda _name: None)
         with pytest.raises(ValidationError, match=r"pip install 'flowcast\[s3\]'"):
             Settings(model_store="s3://models")
@@ -146,7 +146,7 @@ class TestSecretFiles:
         with pytest.raises(ValidationError, match="no placeholder"):
             Settings()
 
-    def test_a_file_that_cannot_be_read_is_said_in_one_line(self, folder, capsys):
+    def test_an_unreadable_file_is_reported_in_one_line(self, folder, capsys):
         (folder / "flowcast_admin_key").write_bytes(b"\xff\xfe not text")  # root may read whatever its mode
         settings_from_environment.cache_clear()
         with pytest.raises(Exit):
@@ -160,7 +160,7 @@ class TestSecretFiles:
 
 
 @pytest.mark.parametrize(("given", "kept"), [("auto", "auto"), ("off", "off"), ("AU", "AU"), ("au-vic", "AU-VIC")])
-def test_holidays_are_of_the_zone_of_nobody_or_of_a_country(given, kept):
+def test_holidays_are_those_of_the_zone_none_or_a_country(given, kept):
     assert Settings(holidays=given).holidays == kept
 
 

@@ -11,13 +11,13 @@ pytestmark = pytest.mark.journey
 def test_measures_every_method_on_the_same_slots_of_a_real_link(real_file, capsys):
     days = ["--train-days", "12"]
     assert main(["--data", str(real_file), "--links", "0970-1", *days, "--jobs", "1", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    (link,) = said["links"]
+    output = json.loads(capsys.readouterr().out)
+    (link,) = output["links"]
     assert link["methods"]["KR_SML"]["n_scored"] == 19 * 96 - 4  # the day the clocks went forward has 92 slots
     assert link["methods"]["KR_SML"]["rmse"] < link["methods"]["KR, pinned"]["rmse"]
     assert link["methods"]["KR_SML"]["rmse"] < link["methods"]["LightGBM"]["rmse"]
     assert 0.8 < link["methods"]["KR_SML"]["coverage"] < 0.98
-    assert said["summary"]["KR, pinned"]["to_pinned_kr"] == pytest.approx(1.0)
+    assert output["summary"]["KR, pinned"]["to_pinned_kr"] == pytest.approx(1.0)
 
 
 def test_a_link_that_is_not_there_is_named(tmp_path, capsys):
@@ -26,7 +26,7 @@ def test_a_link_that_is_not_there_is_named(tmp_path, capsys):
     assert "no link 9999-9" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path, capsys):
+def test_a_missing_file_is_reported(tmp_path, capsys):
     assert main(["--data", str(tmp_path / "nowhere.csv")]) == 2
     assert "nowhere.csv" in capsys.readouterr().err.replace("\n", "")
 

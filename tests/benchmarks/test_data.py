@@ -5,7 +5,7 @@ from benchmarks.data import load_set, paper_splits
 from tests.support.data import MissingData, data_directory, running_in_ci
 
 
-def test_absent_data_is_said_with_the_setting_that_names_it(tmp_path, monkeypatch):
+def test_missing_data_is_reported_with_its_setting(tmp_path, monkeypatch):
     monkeypatch.setenv("FLOWCAST_TEST_DATA", str(tmp_path))
     with pytest.raises(MissingData, match=r"no data at .*regression; set FLOWCAST_TEST_DATA"):
         data_directory("regression")
@@ -14,7 +14,7 @@ def test_absent_data_is_said_with_the_setting_that_names_it(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("value", "expected"), [("true", True), ("1", True), ("", False), ("false", False), ("0", False)]
 )
-def test_ci_is_told_by_its_variable(monkeypatch, value, expected):
+def test_ci_is_recognised_by_its_variable(monkeypatch, value, expected):
     monkeypatch.setenv("CI", value)
     assert running_in_ci() is expected
 

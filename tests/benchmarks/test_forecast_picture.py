@@ -33,6 +33,6 @@ def test_a_link_that_is_not_there_is_refused(tmp_path):
         draw(sample_city(links=1, days=16), "Zz", 15, tmp_path / "forecast.svg")
 
 
-def test_the_picture_in_the_tree_is_small_and_says_what_it_shows():
+def test_the_picture_in_the_tree_is_small_and_has_its_texts():
     assert IN_THE_TREE.stat().st_size < MOST_BYTES
     assert all(label in words(IN_THE_TREE) for label in ("90 % interval", "expected", "count that came"))

@@ -1,4 +1,4 @@
-"""What ``benchmarks.history`` measures: reads that do not depend on the length of history."""
+"""The reads of ``benchmarks.history``, which do not depend on the length of history."""
 
 import time
 
@@ -11,7 +11,7 @@ from app.forecasts.tables import Forecast
 from app.links.queries import all_links
 from app.settings import Settings
 from benchmarks.history import reads
-from benchmarks.query_plans import plan_of, questions_of
+from benchmarks.query_plans import explain_query, recorded_queries
 from tests.support.databases import on_postgresql
 from tests.support.stored import FORECAST, add_link, put_rows
 
@@ -41,10 +41,10 @@ def test_reads_look_into_few_of_many_months(database_url):
     looked: dict[tuple[str, str], int] = {}
     with reading(engine) as session:
         for name, read in reads(links, last, 12).items():
-            with questions_of(engine) as asked:
+            with recorded_queries(engine) as asked:
                 assert read(session, links[0]) is not None
             assert asked
-            plans = [plan_of(session.connection(), *question) for question in asked]
+            plans = [explain_query(session.connection(), *question) for question in asked]
             for table in ("counts", "forecasts"):
                 months = {month for plan in plans for month in plan.months if month.startswith(table)}
                 looked[name, table] = len(months)

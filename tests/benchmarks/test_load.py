@@ -1,48 +1,52 @@
-"""What the load benchmark makes of the answers it gets, and when it says that a bar holds."""
+"""The figures and verdicts of the load benchmark."""
 
 import math
 from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.load_clients import Answer, Ask, Told
+from benchmarks.load_clients import ClientResults, PlannedRequest, Response
 from benchmarks.load_figures import figures_of, mixed_figures, overload_figures, quantile
-from benchmarks.load_report import judge
+from benchmarks.load_report import check_limits
 from benchmarks.load_traffic import FORECAST, POST, Rates, Traffic
 
 
-def answer(at: float, took: float, status: int = 200, kind: str = FORECAST, sent: float | None = None) -> Answer:
-    return Answer(kind, at, at if sent is None else sent, at + took, status, -1, status == 503)
+def response(
+    due: float, latency: float, status: int = 200, kind: str = FORECAST, sent: float | None = None
+) -> Response:
+    return Response(kind, due, due if sent is None else sent, due + latency, status, -1, status == 503)
 
 
 def phase(
     workers: int = 1, p99: Sequence[float] = (0.004,), cpu: float = 0.5, weights: tuple[float, ...] = (100.0,) * 3
 ):
-    rounds = [told([answer(0.0, slow)] * 100, cpu_seconds=cpu) for slow in p99]
+    rounds = [results([response(0.0, slow)] * 100, cpu_seconds=cpu) for slow in p99]
     return mixed_figures(workers, rounds, [(60.0 * i, weight) for i, weight in enumerate(weights)])
 
 
-def told(answers: Sequence[Answer], seconds: float = 1.0, cpu_seconds: float = 1.0) -> Told:
-    return Told(list(answers), seconds, 0.1, [0.0], 0.0, cpu_seconds)
+def results(responses: Sequence[Response], seconds: float = 1.0, cpu_seconds: float = 1.0) -> ClientResults:
+    return ClientResults(list(responses), seconds, 0.1, [0.0], 0.0, cpu_seconds)
 
 
 def found(*phases, overload=None, lost: int = 0):
-    as_told = [vars(one) | {"kinds": [vars(kind) for kind in one.kinds]} for one in phases]
+    as_json = [vars(one) | {"kinds": [vars(kind) for kind in one.kinds]} for one in phases]
     about = {"steady": phases[-1].workers, "cores": 2, "overload": overload, "counts_acknowledged": 9}
-    return about | {"phases": as_told, "counts_lost": lost}
+    return about | {"phases": as_json, "counts_lost": lost}
 
 
 def holding(measured) -> list[bool | None]:
-    return [verdict.holds for verdict in judge(measured)]
+    return [verdict.holds for verdict in check_limits(measured)]
 
 
 class TestFigures:
     def test_an_answer_is_timed_from_when_its_question_was_meant_to_be_sent(self) -> None:
-        (_, forecasts, *_) = figures_of([answer(1.0, 0.5, sent=1.4)])
+        (_, forecasts, *_) = figures_of([response(1.0, 0.5, sent=1.4)])
         assert forecasts.p50 == pytest.approx(500.0)
 
     def test_refusals_and_failures_are_counted_and_not_timed(self) -> None:
-        (_, forecasts, *_) = figures_of([answer(0, 0.001), answer(0, 9.0, 503), answer(0, 9.0, 500), answer(0, 9.0, 0)])
+        (_, forecasts, *_) = figures_of(
+            [response(0, 0.001), response(0, 9.0, 503), response(0, 9.0, 500), response(0, 9.0, 0)]
+        )
         assert (forecasts.answered, forecasts.refused, forecasts.errors) == (1, 1, 2)
         assert forecasts.p99 == pytest.approx(1.0)
 
@@ -51,13 +55,13 @@ class TestFigures:
         assert math.isnan(quantile([], 0.5))
 
     def test_recovery_ends_with_the_last_slow_or_refusing_second(self) -> None:
-        calm = [answer(10 + i / 10, 0.004) for i in range(150)]
-        slow = [answer(12.5, 1.0)] * 20
-        overload = overload_figures(100.0, 10.0, told([*calm, *slow], 25.0), phase())
+        calm = [response(10 + i / 10, 0.004) for i in range(150)]
+        slow = [response(12.5, 1.0)] * 20
+        overload = overload_figures(100.0, 10.0, results([*calm, *slow], 25.0), phase())
         assert overload.recovered_after == 3.0
-        refused = [*calm, answer(24.5, 0.001, 503)]
-        refused.append(answer(25.5, 0.004))
-        assert overload_figures(100.0, 10.0, told(refused, 25.0), phase()).recovered_after is None
+        refused = [*calm, response(24.5, 0.001, 503)]
+        refused.append(response(25.5, 0.004))
+        assert overload_figures(100.0, 10.0, results(refused, 25.0), phase()).recovered_after is None
 
 
 class TestVerdicts:
@@ -74,7 +78,7 @@ class TestVerdicts:
     def test_one_worker_must_stay_below_a_core(self) -> None:
         assert holding(found(phase(1, cpu=1.1), phase(2)))[2] is False
 
-    def test_memory_is_judged_only_after_two_minutes(self) -> None:
+    def test_memory_is_checked_only_after_two_minutes(self) -> None:
         assert holding(found(phase(1), phase(2, weights=(100.0, 110.0))))[3] is None
         assert holding(found(phase(1), phase(2, weights=(90.0, 100.0, 105.1))))[3] is False
 
@@ -86,16 +90,16 @@ class TestTraffic:
     traffic = Traffic(["A", "B"], [b"0", b"1", b"2", b"3"], 2, Rates(50.0, 5.0, 1.0, slot_seconds=5.0))
 
     def test_every_batch_comes_once_and_each_slot_after_the_one_before(self) -> None:
-        posts = [ask for ask in self.traffic.mixed(10.0, 1) if ask.kind == POST]
-        assert sorted(ask.place for ask in posts) == [0, 1, 2, 3]
-        assert all(5.0 * (ask.place // 2) <= ask.at < 5.0 * (ask.place // 2) + 2.5 for ask in posts)
+        posts = [planned for planned in self.traffic.mixed(10.0, 1) if planned.kind == POST]
+        assert sorted(planned.batch for planned in posts) == [0, 1, 2, 3]
+        assert all(5.0 * (planned.batch // 2) <= planned.due < 5.0 * (planned.batch // 2) + 2.5 for planned in posts)
 
-    def test_readers_come_as_often_as_the_rates_say_and_in_order(self) -> None:
-        asks = self.traffic.mixed(100.0, 1)
-        assert [ask.at for ask in asks] == sorted(ask.at for ask in asks)
-        assert 4500 < sum(ask.kind == FORECAST for ask in asks) < 5500
+    def test_reads_are_as_frequent_as_the_rates_and_in_order(self) -> None:
+        planned_requests = self.traffic.mixed(100.0, 1)
+        assert [planned.due for planned in planned_requests] == sorted(planned.due for planned in planned_requests)
+        assert 4500 < sum(planned.kind == FORECAST for planned in planned_requests) < 5500
 
     def test_a_question_that_posts_counts_gets_its_body(self) -> None:
-        written = self.traffic.written(Ask(0.0, POST, b"", 2))
-        assert written.request.startswith(b"POST /v1/counts ")
-        assert written.request.endswith(b"\r\n\r\n2")
+        with_body = self.traffic.with_body(PlannedRequest(0.0, POST, b"", 2))
+        assert with_body.request.startswith(b"POST /v1/counts ")
+        assert with_body.request.endswith(b"\r\n\r\n2")

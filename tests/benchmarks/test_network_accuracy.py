@@ -5,18 +5,18 @@ import pytest
 
 from app.counts.importers.reader import CountReader
 from app.counts.series import series_of_files
-from benchmarks.accuracy import chosen
+from benchmarks.accuracy import select_links
 from benchmarks.network_accuracy import (
     BASE_ONLY,
     SETTINGS,
     Trial,
     align_counts,
-    asking_rows,
+    evaluation_rows,
+    forecast_test_slots,
     groups_of,
-    learning_rows,
     refreshed_nightly,
     ridge_per_link,
-    said_by,
+    training_rows,
     young_links,
 )
 from model.link_model.profile import Profile
@@ -31,34 +31,41 @@ def trial(real_file):
     with CountReader(real_file) as reader:
         links = series_of_files(reader)
     whole = align_counts(links)
-    places = tuple(whole.link_ids.index(link.link_id) for link in chosen(links, None))
+    places = tuple(whole.link_ids.index(link.link_id) for link in select_links(links, None))
     return Trial(whole, 22, places, replace(NetworkPlan(), horizons=1, **BASE_ONLY))
 
 
 @pytest.fixture(scope="module")
 def result(trial):
-    return train_network(trial.learnt, trial.plan)
+    return train_network(trial.training, trial.plan)
 
 
-def errors(trial, said):
-    return np.array([figure["rmse"] for figure in trial.figures(said)])
+def errors(trial, expected):
+    return np.array([figure["rmse"] for figure in trial.figures(expected)])
 
 
 def test_real_links_are_ahead_of_their_profiles_and_of_ridge(trial, result):
-    ours = errors(trial, said_by(trial, result, corrected=False)[:, :, 0])
-    calendar, cut = trial.whole.calendar, trial.cut
-    usual = np.full(trial.actual.shape, np.nan)
+    ours = errors(trial, forecast_test_slots(trial, result, corrected=False)[:, :, 0])
+    calendar, test_start = trial.whole.calendar, trial.test_start
+    profile_counts = np.full(trial.actual.shape, np.nan)
     for link in trial.scored:
-        learnt = trial.learnt.counts[link], calendar.weekday[:cut], calendar.slot_of_day[:cut], calendar.slots_per_day
-        usual[link] = Profile.learn(*learnt).at(calendar.weekday[cut:], calendar.slot_of_day[cut:])
-    assert (ours < errors(trial, usual)).mean() >= 0.95
-    ridge = errors(trial, ridge_per_link(learning_rows(trial), asking_rows(trial)))
+        training = (
+            trial.training.counts[link],
+            calendar.weekday[:test_start],
+            calendar.slot_of_day[:test_start],
+            calendar.slots_per_day,
+        )
+        profile_counts[link] = Profile.learn(*training).at(
+            calendar.weekday[test_start:], calendar.slot_of_day[test_start:]
+        )
+    assert (ours < errors(trial, profile_counts)).mean() >= 0.95
+    ridge = errors(trial, ridge_per_link(training_rows(trial), evaluation_rows(trial)))
     assert (ours < ridge).mean() > 2 / 3
     assert np.exp(np.mean(np.log(ours / ridge))) < 1.0
 
 
 def test_fresh_profiles_help(trial, result):
-    frozen = errors(trial, said_by(trial, result, corrected=False)[:, :, 0])
+    frozen = errors(trial, forecast_test_slots(trial, result, corrected=False)[:, :, 0])
     fresh = errors(trial, refreshed_nightly(trial, result))
     assert np.exp(np.mean(np.log(fresh / frozen))) < 1.0
 

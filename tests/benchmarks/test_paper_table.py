@@ -17,7 +17,7 @@ ARGUMENTS = ["--sets", "housing", "--quick", "--jobs", "1"]
 
 @pytest.fixture(scope="module")
 def housing(regression_data, tmp_path_factory) -> tuple[dict[str, Any], Path]:
-    """The row of the set housing, as printed for machines, and the folder of its figures."""
+    """Return the row of the set housing as JSON, and the folder of its figures."""
     folder = tmp_path_factory.mktemp("figures")
     with redirect_stdout(StringIO()) as out:
         assert main(["--data", str(regression_data), *ARGUMENTS, "--json", "--figures", str(folder)]) == 0
@@ -45,7 +45,7 @@ def test_prints_the_papers_row_beneath(housing, regression_data, monkeypatch, ca
     assert "KR_SML is at or below the paper's KR_SML on 1 of 1 sets" in out
 
 
-def test_missing_data_is_said_in_one_line(tmp_path, capsys):
+def test_missing_data_is_reported_in_one_line(tmp_path, capsys):
     assert main(["--data", str(tmp_path / "nowhere")]) == 2
     assert "no data at" in capsys.readouterr().err
 

@@ -31,7 +31,7 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
     first = {link_id: counts[:cut] for link_id, counts in city.counts.items()}
     write_csv(City(**{**city.__dict__, "counts": first}), history)
     with running_service(database_url, tmp_path) as service:
-        assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+        assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
         train = (
             "train",
             history,
@@ -50,7 +50,7 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
             # As processes of their own, these commands are run by the README's examples and by test_own_counts.
             done = CliRunner().invoke(cli, [*map(str, command)], env=environment(database_url, tmp_path))
             assert done.exit_code == 0, done.output
-        said = {link_id: [] for link_id in city.counts}
+        result = {link_id: [] for link_id in city.counts}
         for i in range(cut, cut + POSTED):
             start = city.grid.start(city.first_slot + i).strftime("%Y-%m-%dT%H:%M:%SZ")
             rows = [
@@ -59,33 +59,33 @@ def test_a_city_from_first_link_to_accuracy(database_url, tmp_path, city):
                 if not math.isnan(counts[i])
             ]
             for link_id in city.counts:
-                status, answer = service.ask("GET", f"/v1/links/{link_id}/forecast")
+                status, answer = service.request("GET", f"/v1/links/{link_id}/forecast")
                 assert status == 200
-                said[link_id].append(answer["forecasts"][0])
+                result[link_id].append(answer["forecasts"][0])
             if rows:
-                assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
+                assert service.request("POST", "/v1/counts", {"counts": rows})[0] == 200
         for link_id, counts in city.counts.items():
-            pairs = compare(city, said[link_id], counts)
+            pairs = compare(city, result[link_id], counts)
             assert len(pairs) > 0.8 * POSTED
             errors = np.array([expected - came for expected, came in pairs])
             actual = np.array([came for _, came in pairs])
-            _, accuracy = service.ask("GET", f"/v1/links/{link_id}/accuracy?window=24h")
+            _, accuracy = service.request("GET", f"/v1/links/{link_id}/accuracy?window=24h")
             assert accuracy["n_used"] == len(pairs)
             assert accuracy["rmse"] == pytest.approx(math.sqrt(np.mean(errors**2)), abs=1e-9)
             floor = actual >= 1
             assert accuracy["mare"] == pytest.approx(np.mean(np.abs(errors[floor]) / actual[floor]), abs=1e-9)
             assert accuracy["bias"] == pytest.approx(errors.mean(), abs=1e-9)
             assert list(accuracy)[:2] == ["rmse", "mare"]
-            assert {one["method"] for one in said[link_id]} >= {"KR_SML"}
-        _, network = service.ask("GET", "/v1/accuracy?window=24h")
+            assert {one["method"] for one in result[link_id]} >= {"KR_SML"}
+        _, network = service.request("GET", "/v1/accuracy?window=24h")
         assert len(network["links"]) == LINKS
         assert json.dumps(network).find("NaN") < 0
 
 
-def compare(city, said, counts):
-    """Join what was answered to what came, outside the service; a slot forecast anew after a gap counts once."""
+def compare(city, forecasts, counts):
+    """Compare forecasts with counts outside the service; a slot that is forecast again after a gap counts once."""
     latest = {}
-    for one in said:
+    for one in forecasts:
         latest[one["slot_start"]] = one["expected_count"]
     pairs = []
     for i in range(TRAINED_DAYS * SLOTS, TRAINED_DAYS * SLOTS + POSTED):

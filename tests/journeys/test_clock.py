@@ -40,20 +40,20 @@ def test_a_clock_set_back_loses_and_doubles_nothing(database_url, tmp_path):
 
             def post(slots: list[str]) -> tuple[int, dict]:
                 counts = [{"link_id": link, "slot_start": start, "count": 7} for start in slots]
-                return service.ask("POST", "/v1/counts", {"counts": counts})
+                return service.request("POST", "/v1/counts", {"counts": counts})
 
             def now() -> datetime:
-                said = service.ask("POST", "/v1/admin/keys", {"name": "what time is it", "scopes": ["read"]})[1]
-                return datetime.fromisoformat(said["created_at"])
+                body = service.request("POST", "/v1/admin/keys", {"name": "what time is it", "scopes": ["read"]})[1]
+                return datetime.fromisoformat(body["created_at"])
 
-            key = service.ask("POST", "/v1/admin/keys", {"name": "reader", "scopes": ["read"]})[1]["key"]
+            key = service.request("POST", "/v1/admin/keys", {"name": "reader", "scopes": ["read"]})[1]["key"]
             path = f"/v1/links/{link}/forecast"
-            assert service.ask_as(key, "GET", path)[0] == 200
+            assert service.request_as(key, "GET", path)[0] == 200
             assert post(newest[:2])[0] == 200
             workers.append(start_worker(database_url, tmp_path, program))
             queue_run(engine)
             wait_for(lambda: runs_are("succeeded"))
-            assert service.ask_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 1
+            assert service.request_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 1
             queue_run(engine, SLOW, "KR_SML")
             wait_for(lambda: bool(select_rows(engine, "SELECT 1 FROM retrain_links WHERE state = 'training'")))
             workers[0].send_signal(signal.SIGKILL)
@@ -65,23 +65,23 @@ def test_a_clock_set_back_loses_and_doubles_nothing(database_url, tmp_path):
             # What lies in the future now is refused, by name, and taken once the clock is right.
             status, problem = post(newest)
             assert (status, problem["errors"][0]["reason"]) == (422, "must not lie in the future")
-            status, said, _ = service.ask_as(key, "GET", path)
-            assert (status, said["stale"], said["forecasts"][0]["data_age_seconds"]) == (200, False, 0)
+            status, body, _ = service.request_as(key, "GET", path)
+            assert (status, body["stale"], body["forecasts"][0]["data_age_seconds"]) == (200, False, 0)
 
             # The heartbeat of the dead worker lies an hour ahead; its run is taken up nevertheless.
             workers.append(start_worker(database_url, tmp_path, program))
             wait_for(lambda: runs_are("succeeded"))
             assert select_rows(engine, "SELECT version FROM retrain_links ORDER BY run_id") == [(1,), (2,)]
-            history = service.ask("GET", f"/v1/admin/links/{link}/activations")[1]["activations"]
+            history = service.request("GET", f"/v1/admin/links/{link}/activations")[1]["activations"]
             assert [one["version"] for one in history] == [2, 1]
             assert history[0]["activated_at"] > history[1]["activated_at"]
-            assert service.ask_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 2
+            assert service.request_as(key, "GET", path)[1]["forecasts"][0]["model_version"] == 2
 
             offset.write_text("0")
             wait_for(lambda: now() > datetime.now(UTC) - timedelta(seconds=HOUR / 2))
             status, report = post(newest)
             assert (status, report["stored"], report["unchanged"]) == (200, 1, 2)
-            assert service.ask_as(key, "GET", path)[0] == 200
+            assert service.request_as(key, "GET", path)[0] == 200
         assert select_rows(engine, "SELECT count(*) FROM count_corrections") == [(0,)]
         halves = """SELECT count(*) FROM forecasts GROUP BY model_version, slot_start - horizon * 900
                     HAVING count(*) <> 4 OR count(DISTINCT issued_at) <> 1"""

@@ -41,19 +41,21 @@ pytestmark = on_sqlite
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
-    """A cluster of which nothing has been started."""
+    """Yield a cluster without started processes."""
     (tmp_path / "dask").mkdir()
     with DaskCluster(tmp_path / "dask", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(FAILURES)) as found:
         yield found
 
 
 class Runs:
-    """A database with the sample city, in which runs are asked for and looked at."""
+    """A database with the sample city and retrain runs."""
 
     def __init__(self, engine: Engine, folder: Path, link_ids: list[str]) -> None:
         self.engine, self.folder, self.link_ids = engine, folder, link_ids
 
-    def ask(self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never") -> int:
+    def request(
+        self, algorithm: str, parameters: dict[str, Any], *, links: int = LINKS, activate: Any = "never"
+    ) -> int:
         with writing(self.engine) as session:
             asked = list(links_by_id(session, self.link_ids[:links]).values())
             return request_run(session, asked, algorithm, parameters, activate=activate, requested_by="a test")[0].id
@@ -88,7 +90,7 @@ class Runs:
         return [line for line in lines if line["message"] == message]
 
     def arrays(self, link_id: str, version: int) -> dict[str, str]:
-        """Fingerprints of what a version is made of; its own differs, for it holds when it was written."""
+        """Return the fingerprints of a version's arrays; its own depends on the time of writing."""
         with reading(self.engine) as session:
             row = find_version(session, links_by_id(session, [link_id])[link_id].link_key, version)
         assert row is not None
@@ -112,7 +114,7 @@ def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
 
 
 class Inside:
-    """What the cluster is about, asked by a client of its own."""
+    """The state of the cluster, read by another client."""
 
     def __init__(self, address: str) -> None:
         from distributed import Client
@@ -129,7 +131,7 @@ class Inside:
         return len(self._client.nthreads())
 
     def executing(self) -> dict[str, int]:
-        """Calls that have a thread, wanted or not, with the process of each."""
+        """Return the calls that occupy a thread, with the process of each."""
 
         def asked(dask_worker: Any) -> tuple[list[str], int]:
             import os
@@ -141,7 +143,7 @@ class Inside:
 
 @contextmanager
 def working(runs: Runs, **settings: Any) -> Iterator[None]:
-    """Carry out in a thread what is asked for, and no more than that."""
+    """Execute queued runs in a thread during a block."""
     given = {"database_url": runs.engine.url.render_as_string(), "model_store": runs.folder / "models"}
     worker, over = Worker(runs.engine, Settings(**given, retrain_jobs=1, **settings)), threading.Event()
     went_wrong: list[BaseException] = []
@@ -166,9 +168,9 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
 
 
 def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
-    """One after another on one cluster, because each of its processes takes seconds to start."""
+    """Use one cluster for several runs, because each of its processes takes seconds to start."""
     # A scheduler that is away is waited for.
-    run_id = runs.ask("KR_SML", MINUTES)
+    run_id = runs.request("KR_SML", MINUTES)
     with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
         waits = runs.when(run_id, lambda run: run.detail is not None)
         assert waits.state == "running"
@@ -194,7 +196,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
 
     # A scheduler that is lost in the middle is done without.
     with working(runs, dask_scheduler=cluster.address):
-        run_id = runs.ask("KR_SML", SLOW)
+        run_id = runs.request("KR_SML", SLOW)
         runs.when(run_id, lambda run: run.progress.training > 0)
         cluster.scheduler.kill()
         ended = runs.ended(run_id)
@@ -207,7 +209,7 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
     """Kill the only Dask worker while it trains a link: another one trains it."""
     executing: dict[str, int] = {}
     while not executing:  # on a busy machine a run may be over before anything was seen of it
-        run_id = runs.ask("KR_SML", SLOW, links=1)
+        run_id = runs.request("KR_SML", SLOW, links=1)
         wait_until(
             lambda run_id=run_id: executing.update(inside.executing()) or executing or runs.is_over(run_id),
             seconds=TRAINING_SECONDS,
@@ -220,8 +222,8 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
 
 
 def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
-    """Let one Dask worker after another die of the same link: it is that link's failure."""
-    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    """Kill one Dask worker after another during the same link, which makes the link fail."""
+    run_id = runs.request("KR_SML", MINUTES, links=1)
     keys = set()
     for _ in range(FAILURES + 1):
         [(key, process)] = wait_until(inside.executing).items()
@@ -236,8 +238,8 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
 
 
 def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
-    """Cancel a run: the Dask worker is free again, and alive."""
-    run_id = runs.ask("KR_SML", MINUTES, links=1)
+    """Cancel a run and assert that the Dask worker is idle and running."""
+    run_id = runs.request("KR_SML", MINUTES, links=1)
     wait_until(inside.executing)
     runs.cancel(run_id)
     assert runs.ended(run_id).state == "cancelled"
@@ -251,13 +253,13 @@ def train_the_same_on_the_cluster_as_here(runs: Runs, cluster: DaskCluster) -> N
     given: dict[str, Any] = {"database_url": runs.engine.url.render_as_string(), "model_store": models}
     here = Worker(runs.engine, Settings(**given, retrain_jobs=1))
     there = Worker(runs.engine, Settings(**given, retrain_jobs=1, dask_scheduler=cluster.address, dask_away="wait"))
-    active = runs.ask("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
+    active = runs.request("KR", QUICK | {"lags": 12}, activate="always")  # which the others are compared with
     assert here.work_once()
     assert runs.shown(active).state == "succeeded"
     for algorithm, parameters in (("KR_SML", QUICK | {"lags": 12}), ("NETWORK", QUICK)):
         found = []
         for worker in (here, there):
-            run_id = runs.ask(algorithm, parameters)
+            run_id = runs.request(algorithm, parameters)
             assert worker.work_once()
             found.append(runs.shown(run_id))
         ours, theirs = found

@@ -14,17 +14,17 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
 
         def post(first: int) -> int:
             counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(first, first + 96)]
-            status, said, headers = service.ask_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
+            status, body, headers = service.request_as(ADMIN_KEY, "POST", "/v1/counts", {"counts": counts})
             if status == 200:
                 acknowledged.update({slot_start(i): i for i in range(first, first + 96)})
             else:
-                assert (status, said["type"]) == (503, "/problems/unavailable")
+                assert (status, body["type"]) == (503, "/problems/unavailable")
                 assert headers["Retry-After"]
             return status
 
-        service.ask("PUT", "/v1/links/A", {"zone": "UTC"})
+        service.request("PUT", "/v1/links/A", {"zone": "UTC"})
         assert post(0) == 200
-        assert service.ask("GET", "/v1/links/A/forecast")[1]["stale"] is False
+        assert service.request("GET", "/v1/links/A/forecast")[1]["stale"] is False
         # As large as a file may be from now on: what a process without privileges can have for a full disk.
         _, most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
         room = max(path.stat().st_size for path in tmp_path.glob("flowcast.db*")) + 20_000
@@ -33,9 +33,9 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
         assert 503 in answers
 
         def is_fresh_or_stale() -> bool:  # up to date, or marked as stale where the newer one could not be stored
-            status, said = service.ask("GET", "/v1/links/A/forecast")
+            status, body = service.request("GET", "/v1/links/A/forecast")
             assert status == 200
-            return bool(said["stale"] or said["forecasts"][0]["as_of_slot"] == max(acknowledged))
+            return bool(body["stale"] or body["forecasts"][0]["as_of_slot"] == max(acknowledged))
 
         wait_until(is_fresh_or_stale)
         assert service.counts("A") == acknowledged
@@ -43,4 +43,4 @@ def test_counts_that_find_no_room_are_refused_and_those_acknowledged_stay(databa
         assert [post(96 * day) for day in range(10)] == [200] * 10
         assert service.counts("A") == acknowledged
         assert len(acknowledged) == 960
-        assert service.ask("GET", "/v1/links/A/forecast")[1]["stale"] is False
+        assert service.request("GET", "/v1/links/A/forecast")[1]["stale"] is False

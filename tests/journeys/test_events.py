@@ -11,7 +11,7 @@ pytestmark = pytest.mark.journey
 
 def post(service, slot, *link_ids):
     counts = [{"link_id": link_id, "slot_start": slot_start(slot), "count": 10 + slot} for link_id in link_ids]
-    assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+    assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
 
 
 def first_events(service, **headers):
@@ -26,7 +26,7 @@ def test_a_client_resumes_after_a_restart_sees_a_gap_and_reads_it_back(database_
     short = {"FLOWCAST_STREAM_SECONDS": "0.1"}
     with running_service(database_url, tmp_path, **short) as service:
         for link_id in ("A", "B"):
-            assert service.ask("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
+            assert service.request("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
         [ready] = first_events(service)
         post(service, 0, "A", "B")
         before = {event.data["link_id"]: event for event in first_events(service, **{"Last-Event-ID": ready.id})[1:]}
@@ -39,7 +39,7 @@ def test_a_client_resumes_after_a_restart_sees_a_gap_and_reads_it_back(database_
         after = {event.data["link_id"]: event for event in first_events(service, **{"Last-Event-ID": last})[1:]}
         seen, now = before["A"].data["sequence"], after["A"].data["sequence"]
         assert now == seen + 3
-        [link] = service.ask("GET", "/v1/forecasts?horizon=4&links=A")[1]["links"]
+        [link] = service.request("GET", "/v1/forecasts?horizon=4&links=A")[1]["links"]
         assert {**link, "sequence": now} == after["A"].data
-        history = service.ask("GET", f"/v1/links/A/forecasts?horizon=1&from={slot_start(2)}&to={slot_start(4)}")[1]
+        history = service.request("GET", f"/v1/links/A/forecasts?horizon=1&from={slot_start(2)}&to={slot_start(4)}")[1]
         assert [past["as_of_slot"] for past in history["forecasts"]] == [slot_start(1), slot_start(2)]

@@ -1,4 +1,4 @@
-"""A feed that repeats itself, comes out of order or a week late, and artifacts that came to harm."""
+"""Feeds that repeat counts, send them out of order or a week late, and damaged artifacts."""
 
 import json
 import random
@@ -34,9 +34,9 @@ def batch(city: City, link_id: str, slots) -> dict:
 
 
 def post(service: Service, city: City, link_id: str, slots) -> dict:
-    status, said = service.ask("POST", "/v1/counts", batch(city, link_id, slots))
-    assert status == 200, said
-    return said
+    status, body = service.request("POST", "/v1/counts", batch(city, link_id, slots))
+    assert status == 200, body
+    return body
 
 
 @on_sqlite
@@ -45,7 +45,7 @@ def test_a_day_sent_twice_or_late_is_stored_and_forecast_once(database_url, tmp_
     twice, shuffled, late = sorted(city.counts)
     engine = open_database(database_url)
     with running_service(database_url, tmp_path, "--no-worker") as service:
-        assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+        assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
 
         first = post(service, city, twice, range(DAY))
         again = post(service, city, twice, range(DAY))
@@ -57,13 +57,13 @@ def test_a_day_sent_twice_or_late_is_stored_and_forecast_once(database_url, tmp_
         parts = [slots[i : i + 4] for i in range(0, DAY, 4)]
         moved = {max(slots[: i + 4]) for i in range(0, DAY, 4)}
         issued = [post(service, city, shuffled, part)["forecasts_issued"] for part in parts]
-        assert sum(issued) == len(moved)  # one for every step forward, none for what came behind
+        assert sum(issued) == len(moved)  # one for each step forward, none for late counts
 
         post(service, city, late, range(WEEK, WEEK + DAY))
-        said = service.ask("GET", f"/v1/links/{late}/forecast?horizon=4")[1]
+        body = service.request("GET", f"/v1/links/{late}/forecast?horizon=4")[1]
         report = post(service, city, late, range(DAY))
         assert (report["stored"], report["forecasts_issued"]) == (DAY, 0)
-        assert service.ask("GET", f"/v1/links/{late}/forecast?horizon=4")[1] == said  # as it was said, bit for bit
+        assert service.request("GET", f"/v1/links/{late}/forecast?horizon=4")[1] == body  # identical bit by bit
         assert post(service, city, late, range(WEEK, WEEK + DAY))["unchanged"] == DAY
 
     stored = select_rows(
@@ -101,7 +101,7 @@ def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database
     harm = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
     engine, store = open_database(database_url), ModelStore(tmp_path / "models")
     with running_service(database_url, tmp_path, "--no-worker") as service:
-        assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+        assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
         for link_id, counts in city.counts.items():
             post(service, city, link_id, range(len(counts)))
             zone, nothing = zone_named(city.zone), np.zeros(len(counts), dtype=np.bool_)
@@ -115,23 +115,25 @@ def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database
                     version = register_model(session, store, link, tmp_path / "trained" / folder_name(link_id)).version
                     activate(session, store, link, version)
                 shutil.rmtree(tmp_path / "trained")
-            said = service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]
-            assert (said["model_version"], said["degraded_reason"]) == (2, None)  # loaded, and mapped from disk
+            body = service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]
+            assert (body["model_version"], body["degraded_reason"]) == (2, None)  # loaded, and mapped from disk
 
         for link_id, do_harm in harm.items():
             do_harm(store.path(f"{folder_name(link_id)}/2"))
             report = post(service, city, link_id, [len(city.counts[link_id])])
             assert report["stored"] == 1
-            said = service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]
-            assert (said["method"], said["model_version"]) == ("KR", 1)
-            assert "the artifact of version 2 is damaged" in said["degraded_reason"]
-            status, problem = service.ask("POST", f"/v1/admin/links/{link_id}/models/2/activate", {"reason": "again"})
+            body = service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]
+            assert (body["method"], body["model_version"]) == ("KR", 1)
+            assert "the artifact of version 2 is damaged" in body["degraded_reason"]
+            status, problem = service.request(
+                "POST", f"/v1/admin/links/{link_id}/models/2/activate", {"reason": "again"}
+            )
             assert (status, "its artifact is damaged" in problem["detail"]) == (409, True)
-        assert {one["status"] for one in service.ask("GET", "/v1/forecasts")[1]["links"]} == {"degraded"}
+        assert {one["status"] for one in service.request("GET", "/v1/forecasts")[1]["links"]} == {"degraded"}
 
         def is_degraded() -> bool:  # an answer about readiness is kept for a while
-            told = service.ask("GET", "/readyz")[1]
-            return bool(told["status"] == "degraded" and told["models"]["n_damaged"] == 3)
+            readiness = service.request("GET", "/readyz")[1]
+            return bool(readiness["status"] == "degraded" and readiness["models"]["n_damaged"] == 3)
 
         wait_until(is_degraded)
         assert service.process.poll() is None

@@ -28,7 +28,7 @@ def blocks() -> list[str]:
 
 
 def commands() -> list[str]:
-    """The commands of the page, each on one line."""
+    """Return the commands of the page, each on one line."""
     lines = "\n".join(blocks()).replace("\\\n", "").splitlines()
     return [line for line in lines if line and "=$(" not in line]
 

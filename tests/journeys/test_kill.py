@@ -1,4 +1,4 @@
-"""What is acknowledged stays: real processes, killed."""
+"""Acknowledged counts and runs are not lost when real processes are killed."""
 
 import shutil
 import signal
@@ -12,14 +12,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.databases import SPENT, create_database
+from tests.support.databases import UNUSED_DATABASES, create_database
 from tests.support.postgresql import WAITING_SESSIONS
 from tests.support.services import Service, listens, running_service, slot_start
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
 
 class Kept:
-    """A service that is started again when it is asked for after its end; every test has links of its own."""
+    """A service that is started again on its next use after its end; every test has its own links."""
 
     def __init__(self, database_url: str, folder: Path) -> None:
         self.database_url, self.folder, self.stack = database_url, folder, ExitStack()
@@ -44,7 +44,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with kept.stack:
         yield kept
     if request.param == "postgresql":
-        SPENT.append(name)
+        UNUSED_DATABASES.append(name)
 
 
 def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):
@@ -52,13 +52,13 @@ def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):
     acknowledged = []
     service, others = kept.running(), [f"B{i}" for i in range(10)]
     for link_id in ("A", *others):
-        assert service.ask("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
+        assert service.request("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
 
     def send() -> None:
         for link_id, i in product(others, range(0, 960, 12)):  # more than there is time for
             counts = [{"link_id": link_id, "slot_start": slot_start(j), "count": j} for j in range(i, i + 12)]
             try:
-                status, _ = service.ask("POST", "/v1/counts", {"counts": counts})
+                status, _ = service.request("POST", "/v1/counts", {"counts": counts})
             except OSError:
                 return
             if status == 200:
@@ -68,7 +68,7 @@ def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):
     sender.start()
     wait_until(lambda: len(acknowledged) >= 5)
     counts = [{"link_id": "A", "slot_start": slot_start(i), "count": i} for i in range(500)]
-    status, report = service.ask("POST", "/v1/counts", {"counts": counts})
+    status, report = service.request("POST", "/v1/counts", {"counts": counts})
     service.kill()
     sender.join()
     assert (status, report["stored"]) == (200, 500)
@@ -85,10 +85,10 @@ def test_a_kill_loses_nothing_acknowledged_and_leaves_no_half_batch(kept):
 @pytest.mark.parametrize("kept", ["postgresql"], indirect=True)
 def test_sigterm_finishes_what_is_under_way(kept):
     service = kept.running()
-    assert service.ask("PUT", "/v1/links/C", {"zone": "UTC"})[0] == 201
+    assert service.request("PUT", "/v1/links/C", {"zone": "UTC"})[0] == 201
     counts = [{"link_id": "C", "slot_start": slot_start(i), "count": i} for i in range(96)]
     answers = []
-    sender = threading.Thread(target=lambda: answers.append(service.ask("POST", "/v1/counts", {"counts": counts})))
+    sender = threading.Thread(target=lambda: answers.append(service.request("POST", "/v1/counts", {"counts": counts})))
     with psycopg.connect(kept.database_url) as busy, psycopg.connect(kept.database_url, autocommit=True) as looking:
         busy.execute("LOCK TABLE counts IN EXCLUSIVE MODE")
         sender.start()

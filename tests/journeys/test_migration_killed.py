@@ -11,7 +11,7 @@ import pytest
 from app.core.database import open_database
 from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
 from app.settings import Settings
-from tests.support.postgresql import NEWEST_VERSION, VERSION, WAITING_SESSIONS, asked, own_postgresql
+from tests.support.postgresql import NEWEST_VERSION, VERSION, WAITING_SESSIONS, own_postgresql, query_rows
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
 
@@ -22,14 +22,14 @@ def upgrading(url: str) -> subprocess.Popen[bytes]:
 
 
 def held_up(url: str) -> tuple[psycopg.Connection, subprocess.Popen[bytes]]:
-    """Begin an upgrade that is stopped in its middle: it waits for a table that somebody looks at."""
+    """Start an upgrade that waits in its middle for a lock on a table."""
     reader = psycopg.connect(url)
     reader.execute("SELECT count(*) FROM trained_models")
     process = upgrading(url)
 
     def waits() -> bool:
         assert process.poll() is None, process.stdout and process.stdout.read()
-        return bool(asked(url, WAITING_SESSIONS) != [(0,)])
+        return bool(query_rows(url, WAITING_SESSIONS) != [(0,)])
 
     wait_until(waits)
     return reader, process
@@ -39,8 +39,8 @@ def state(url: str) -> tuple[str | None, list[tuple[object, ...]], bool]:
     engine = open_database(Settings(database_url=url).database_url)
     step = schema_step(engine)
     engine.dispose()
-    half = asked(url, "SELECT to_regclass('retrain_runs') IS NOT NULL")[0][0]
-    return step, asked(url, "SELECT slot_start, count FROM counts"), half
+    half = query_rows(url, "SELECT to_regclass('retrain_runs') IS NOT NULL")[0][0]
+    return step, query_rows(url, "SELECT slot_start, count FROM counts"), half
 
 
 @pytest.mark.parametrize("version", [VERSION, NEWEST_VERSION])
@@ -66,9 +66,9 @@ def test_a_killed_migration_changed_nothing_and_the_next_succeeds(version):
 
         reader, process = held_up(url)
         database.kill()
-        said, _ = process.communicate(timeout=WAIT_SECONDS)
+        output, _ = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 1
-        assert len(said.decode().strip().splitlines()) == 1  # in words, not in a traceback
+        assert len(output.decode().strip().splitlines()) == 1  # in words, not in a traceback
         reader.close()
         database.start()
         assert state(url) == whole

@@ -1,4 +1,4 @@
-"""A service that is asked for more than it can do refuses the rest at once, and comes back by itself."""
+"""A service under overload refuses excess requests at once and recovers."""
 
 import json
 import shutil
@@ -47,21 +47,21 @@ def test_an_overloaded_service_refuses_loses_nothing_and_recovers(sqlite_templat
     file = tmp_path / "flowcast.db"
     shutil.copy(sqlite_template, file)
     with running_service(f"sqlite:///{file}", tmp_path, "--no-worker", FLOWCAST_MAX_WAITING="1") as service:
-        assert service.ask("PUT", "/v1/links/A", {"name": "A", "zone": "Europe/Berlin"})[0] == 201
-        assert service.ask("POST", "/v1/counts", {"counts": [count(0)]})[0] == 200
-        forecast = service.ask("GET", "/v1/links/A/forecast")
+        assert service.request("PUT", "/v1/links/A", {"name": "A", "zone": "Europe/Berlin"})[0] == 201
+        assert service.request("POST", "/v1/counts", {"counts": [count(0)]})[0] == 200
+        forecast = service.request("GET", "/v1/links/A/forecast")
         assert forecast[0] == 200
 
         busy, refused = sqlite3.connect(file, isolation_level=None), threading.Event()
-        busy.execute("BEGIN IMMEDIATE")  # nobody else writes: every batch takes as long as this does
+        busy.execute("BEGIN IMMEDIATE")  # blocks other writers, so that batches wait for its end
         posts = [Post(service.port, i, refused) for i in range(1, N)]
         for post in posts:
             post.start()
         assert refused.wait(WAIT_SECONDS)
-        status, problem = service.ask("GET", "/v1/links/A/accuracy")
+        status, problem = service.request("GET", "/v1/links/A/accuracy")
         assert (status, problem["type"]) == (503, "/problems/overloaded")
-        assert service.ask("GET", "/v1/links/A/forecast") == forecast  # it lies ready, and is given
-        assert [service.ask("GET", path)[0] for path in ("/livez", "/readyz")] == [200, 200]
+        assert service.request("GET", "/v1/links/A/forecast") == forecast  # it lies ready, and is given
+        assert [service.request("GET", path)[0] for path in ("/livez", "/readyz")] == [200, 200]
         assert 'flowcast_requests_shed_total{what="write"}' in service.metrics()
         busy.execute("ROLLBACK")
         busy.close()
@@ -77,9 +77,9 @@ def test_an_overloaded_service_refuses_loses_nothing_and_recovers(sqlite_templat
         assert _stored(file) == taken
 
         for post in shed:
-            assert service.ask("POST", "/v1/counts", {"counts": [count(post.i)]})[0] == 200
+            assert service.request("POST", "/v1/counts", {"counts": [count(post.i)]})[0] == 200
         assert _stored(file) == set(range(N))
-        assert service.ask("GET", "/v1/links/A/accuracy")[0] == 200
+        assert service.request("GET", "/v1/links/A/accuracy")[0] == 200
 
 
 def _stored(file: Path) -> set[int]:

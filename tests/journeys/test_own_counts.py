@@ -18,7 +18,7 @@ OPTIONS = {"map": "link_id=Detector,slot_start=Time,count=Vol", "zone": "Europe/
 
 
 def five_minute_file(*detectors: str, hours: int) -> str:
-    """Rows every five minutes of local time between semicolons: 6 + 7 + 9 = 22 vehicles a quarter of an hour."""
+    """Return rows every five minutes of local time, separated by semicolons: 22 vehicles a quarter of an hour."""
     times = [BERLIN_MIDNIGHT + timedelta(minutes=5 * i) for i in range(12 * hours)]
     rows = [f"{at:%Y-%m-%d %H:%M};{name};4;{(6, 7, 9)[i % 3]}.0" for name in detectors for i, at in enumerate(times)]
     return "\n".join(["TIME;Detector;Lane;VOL", *rows, ""])
@@ -39,7 +39,7 @@ def test_shell_and_rest_sum_the_same_file_alike(database_url: str, tmp_path: Pat
         assert done.returncode == 0, done.stderr
         assert "rows of 5 minutes are summed into 96 slots of 15 minutes" in done.stdout
 
-        assert service.ask("PUT", "/v1/links/south", {"name": "South", "zone": "Europe/Berlin"})[0] == 201
+        assert service.request("PUT", "/v1/links/south", {"name": "South", "zone": "Europe/Berlin"})[0] == 201
         for bad, message in ((hourly, "counts cannot be split"), (off, "is off the grid of 5-minute slots")):
             refused = CliRunner().invoke(cli, ["import", str(bad), *shell], env=where)
             assert refused.exit_code == 2
@@ -55,9 +55,9 @@ def test_shell_and_rest_sum_the_same_file_alike(database_url: str, tmp_path: Pat
         assert set(service.counts("south").values()) == {22}
         assert service.counts("south") == service.counts("north")
         assert max(service.counts("south")) == "2025-09-01T21:45:00Z"
-        status, link = service.ask("GET", "/v1/links/north")
+        status, link = service.request("GET", "/v1/links/north")
         assert (status, link["zone"]) == (200, "Europe/Berlin")
-        status, forecast = service.ask("GET", "/v1/links/south/forecast")
+        status, forecast = service.request("GET", "/v1/links/south/forecast")
         assert (status, forecast["forecasts"][0]["as_of_slot"]) == (200, "2025-09-01T21:45:00Z")
 
 

@@ -40,8 +40,8 @@ class Town:
         self.service, self.city, self.next = service, city, POSTED * SLOTS
         self.ids = sorted(city.counts)
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        status, answer = self.service.ask(method, path, body)
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.service.request(method, path, body)
         assert status < 300, (path, answer)
         return answer
 
@@ -52,7 +52,7 @@ class Town:
             for i in range(first, last)
             if self.city.counts[link_id][i] == self.city.counts[link_id][i]
         ]
-        self.ask("POST", "/v1/counts", {"counts": rows})
+        self.request("POST", "/v1/counts", {"counts": rows})
 
     def start(self, i: int) -> str:
         return (self.city.grid.start(self.city.first_slot) + i * timedelta(minutes=15)).isoformat()
@@ -64,17 +64,17 @@ class Town:
             self.next += 1
 
     def retrain(self, **body: Any) -> None:
-        run = self.ask("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
+        run = self.request("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
 
         def is_over() -> bool:
-            shown = self.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
+            shown = self.request("GET", f"/v1/admin/retrain/{run['run_id']}")
             assert shown["state"] not in ("failed", "cancelled"), shown
             return bool(shown["state"] == "succeeded")
 
         wait_until(is_over, seconds=TRAINING_SECONDS)
 
     def version(self, link_id: str) -> int | None:
-        return self.ask("GET", f"/v1/links/{link_id}/forecast")["forecasts"][0]["model_version"]
+        return self.request("GET", f"/v1/links/{link_id}/forecast")["forecasts"][0]["model_version"]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]
     url = f"sqlite:///{folder}/flowcast.db"
     with running_service(url, folder, worker=True, FLOWCAST_RETRAIN_JOBS="1") as service:
         town = Town(service, city)
-        town.ask("POST", "/v1/links", links_geojson(city))
+        town.request("POST", "/v1/links", links_geojson(city))
         town.post(0, town.next)
         town.retrain(algorithm="KR", parameters=WORSE, activate="always")
         town.move_on(12)
@@ -92,7 +92,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]
 
 @pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Any]:
-    """One window for all visitors: Chromium takes longer to open one than the page does to load.
+    """Share one window, because Chromium takes longer to open one than the page takes to load.
 
     A session belongs to a tab, so that visitors know nothing of each other.
     """
@@ -115,12 +115,12 @@ class Visit:
         self.page = window.new_page()
         if key is not None:
             self.page.add_init_script(f"sessionStorage.setItem({json.dumps(STORED)}, {json.dumps(key)})")
-        self.page.on("console", self.hear)
+        self.page.on("console", self.record_error)
         self.page.on("pageerror", lambda problem: self.errors.append(str(problem)))
         self.page.on("dialog", lambda dialog: (self.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
 
-    def hear(self, message: Any) -> None:
+    def record_error(self, message: Any) -> None:
         if message.type == "error" and MACHINE not in message.text:
             self.errors.append(message.text)
 
@@ -134,7 +134,7 @@ class Visit:
 
 @pytest.fixture
 def visit(window: Any, town: Town) -> Iterator[Callable[..., Visit]]:
-    """Open the page; at the end nothing may have gone wrong in it, and nobody else been asked."""
+    """Open the page; assert at the end that it had no error and sent no request elsewhere."""
     visits = []
 
     def open_page(key: str | None = ADMIN_KEY) -> Visit:
@@ -149,7 +149,7 @@ def visit(window: Any, town: Town) -> Iterator[Callable[..., Visit]]:
 
 
 def make_key(town: Town, *scopes: str) -> str:
-    return str(town.ask("POST", "/v1/admin/keys", {"name": "-".join(scopes), "scopes": scopes})["key"])
+    return str(town.request("POST", "/v1/admin/keys", {"name": "-".join(scopes), "scopes": scopes})["key"])
 
 
 def heading(page: Any, text: str) -> None:
@@ -180,14 +180,14 @@ class TestSignIn:
         row(page, town.ids[0]).wait_for()  # the session goes on
         other = page.context.new_page()
         other.goto(visitor.address)
-        other.get_by_label("API key").wait_for()  # another tab knows nothing
+        other.get_by_label("API key").wait_for()  # another tab has no key
         other.close()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
         assert page.evaluate("sessionStorage.length") == 0
 
     def test_a_read_key_sees_what_it_may_do_until_it_is_revoked(self, town, visit):
-        made = town.ask("POST", "/v1/admin/keys", {"name": "passing", "scopes": ["read"]})
+        made = town.request("POST", "/v1/admin/keys", {"name": "passing", "scopes": ["read"]})
         visitor = visit(made["key"])
         page = visitor.go("#/network")
         row(page, town.ids[0]).wait_for()
@@ -205,7 +205,7 @@ class TestSignIn:
         page.evaluate("location.hash = '#/network'")
         row(page, town.ids[0]).wait_for()
         assert visitor.errors == []
-        town.service.ask("DELETE", f"/v1/admin/keys/{made['key_id']}")
+        town.service.request("DELETE", f"/v1/admin/keys/{made['key_id']}")
         town.move_on()
         page.get_by_text("Signed out:").wait_for()
         visitor.errors[:] = [error for error in visitor.errors if "401" not in error]
@@ -227,7 +227,7 @@ class TestNetwork:
         assert page.locator("svg.map path.road").count() == len(town.ids)
         names = [name.strip("▲▼ \n") for name in page.locator("thead th").all_inner_texts()]
         assert names == COLUMNS
-        first = town.ask("GET", f"/v1/links/{town.ids[0]}/forecast")["forecasts"][0]
+        first = town.request("GET", f"/v1/links/{town.ids[0]}/forecast")["forecasts"][0]
         cells = row(page, town.ids[0]).locator("td").all_inner_texts()
         assert cells[1] == f"{first['expected_count']:.0f}"
         assert cells[-1] == "KR v1"
@@ -238,7 +238,7 @@ class TestNetwork:
         page.get_by_text("1 of 3 links").wait_for()
         assert page.locator("tbody tr").count() == 1
         assert re.search(rf"#/network\?q={town.ids[1]}&colour=accuracy$", page.url)
-        page.reload()  # the address says it all
+        page.reload()  # the address contains the whole state
         page.get_by_text("1 of 3 links").wait_for()
         assert page.get_by_label("Colour by").input_value() == "accuracy"
         page.get_by_label("Search").fill("nobody")
@@ -263,7 +263,7 @@ class TestNetwork:
         town.move_on()
         page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
         assert page.evaluate("window.sameDocument")
-        # A tab that nobody sees gives its stream back, and catches up when it is seen again.
+        # A hidden tab closes its stream, and catches up when it is shown again.
         show = """isHidden => {
           Object.defineProperty(document, 'hidden', { configurable: true, get: () => isHidden });
           document.dispatchEvent(new Event('visibilitychange'));
@@ -294,7 +294,7 @@ class TestNetwork:
         page.get_by_role("button", name="0 dead feed").wait_for()
 
     def test_a_hostile_name_is_text(self, town, visit):
-        town.ask("PUT", "/v1/links/hostile", {"name": HOSTILE, "zone": "Europe/Berlin"})
+        town.request("PUT", "/v1/links/hostile", {"name": HOSTILE, "zone": "Europe/Berlin"})
         try:
             visitor = visit()
             page = visitor.go("#/network")
@@ -308,7 +308,7 @@ class TestNetwork:
             assert page.locator(".run-form").get_by_text(HOSTILE).count() == 1
             assert page.evaluate("document.querySelectorAll('img, main script').length") == 0
         finally:
-            town.ask("DELETE", "/v1/links/hostile?force=true")
+            town.request("DELETE", "/v1/links/hostile?force=true")
 
 
 class TestLink:
@@ -326,7 +326,7 @@ class TestLink:
         page.get_by_label("Horizon", exact=True).select_option("3")
         page.get_by_text("horizon 3,").wait_for()
         assert page.url.endswith("?horizon=3")
-        explained = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")["explanation"]
+        explained = town.request("GET", f"/v1/links/{link_id}/forecast?explain=true")["explanation"]
         neighbours = page.get_by_role("table", name="Neighbours by weight").locator("tbody tr")
         assert neighbours.count() == len(explained["neighbours"])
         page.get_by_text(f"rank {explained['rank']}, 1 lag, KR version 1").wait_for()
@@ -347,7 +347,7 @@ class TestRetrain:
         page = visitor.go(f"#/retrain?links={link_id}")
         page.get_by_label("Algorithm").wait_for()
         offered = page.get_by_label("Algorithm").locator("option").all_inner_texts()
-        schema = town.ask("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
+        schema = town.request("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
         assert offered == schema["algorithm"]["enum"]
         assert page.get_by_label("Algorithm").input_value() == "best"
         page.get_by_label("Algorithm").select_option("KR_SML")
@@ -405,9 +405,9 @@ class TestRetrain:
         page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
 
         page.goto(f"{visitor.address}#/links/{link_id}")
-        answer = town.ask("GET", f"/v1/links/{link_id}/forecast?explain=true")
+        answer = town.request("GET", f"/v1/links/{link_id}/forecast?explain=true")
         version, explained = answer["forecasts"][0]["model_version"], answer["explanation"]
-        detail = town.ask("GET", f"/v1/links/{link_id}/models/{version}")
+        detail = town.request("GET", f"/v1/links/{link_id}/models/{version}")
         columns = len(detail["context_weights"])
         page.get_by_text(f"rank {explained['rank']}, {columns} columns, NETWORK version {version}").wait_for()
         parts = {one["part"]: one["vehicles"] for one in explained["context"]}
@@ -441,7 +441,7 @@ class TestRetrain:
         # A network: with one job a link is trained in the worker itself, and goes on to its end.
         slow = {"max_iter": 500, "mu": [10.0**-power for power in range(10)]}
         how = {"links": "all", "algorithm": "NETWORK", "parameters": slow, "activate": "never"}
-        run = town.ask("POST", "/v1/admin/retrain", how)
+        run = town.request("POST", "/v1/admin/retrain", how)
         page = visit().go(f"#/retrain/{run['run_id']}")
         page.get_by_role("button", name="Cancel the run").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
@@ -463,8 +463,8 @@ class TestRetrain:
         assert town.version(link_id) == version
 
     def test_the_learning_of_a_network_is_watched(self, town, visit):
-        run = town.ask("GET", "/v1/admin/retrain")["runs"][0]
-        shown = town.ask("GET", f"/v1/admin/retrain/{run['run_id']}")
+        run = town.request("GET", "/v1/admin/retrain")["runs"][0]
+        shown = town.request("GET", f"/v1/admin/retrain/{run['run_id']}")
         links = [one | {"state": "waiting", "outcome": None} for one in shown["links"]]
         stage = {"name": "network", "share": 0.35, "estimated_seconds_left": 80}
         shown |= {"state": "running", "stage": stage, "links": links}
@@ -487,11 +487,11 @@ class TestData:
         page.get_by_text("3 links:").wait_for()
         row(page, link_id).get_by_role("link").click()
         page.get_by_role("table", name="Completeness by local day").wait_for()
-        health = town.ask("GET", f"/v1/links/{link_id}/health?days=28")
+        health = town.request("GET", f"/v1/links/{link_id}/health?days=28")
         days = page.locator(".calendar .day .visually-hidden").all_inner_texts()
-        told = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
+        result = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
         assert len(days) == len(health["days"])
-        assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == told
+        assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == result
         assert page.locator(".verdicts li").count() == len(health["verdicts"])
 
     def test_a_file_is_reported_on_and_then_imported(self, town, visit, tmp_path):
@@ -508,11 +508,11 @@ class TestData:
         page.locator(".drop").dispatch_event("drop", {"dataTransfer": dropped})
         page.get_by_text("counts.csv: what an import would do").wait_for()
         assert page.get_by_text("1 link does not exist: nobody.").count() == 1
-        newest = town.ask("GET", f"/v1/links/{link_id}/health")["newest_slot"]
+        newest = town.request("GET", f"/v1/links/{link_id}/health")["newest_slot"]
         assert newest != slot.replace("+00:00", "Z")  # nothing was stored yet
         page.get_by_role("button", name="Import 1 count").click()
         page.get_by_text("counts.csv is imported").wait_for()
-        counts = town.ask("GET", f"/v1/links/{link_id}/counts")["counts"]
+        counts = town.request("GET", f"/v1/links/{link_id}/counts")["counts"]
         assert (counts[-1]["slot_start"], counts[-1]["count"]) == (slot.replace("+00:00", "Z"), 77)
         page.locator("summary", has_text="Options").click()
         page.get_by_label("Columns").fill("slot_start=Time,count=Vol")
@@ -648,15 +648,15 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         page.get_by_text("link 'nobody' does not exist").wait_for()
         page.goto(visitor.address + "#/nowhere")
         page.get_by_text("There is no such view").wait_for()
-        visitor.errors.clear()  # the browser's own word for what is not there
-        service.ask("PUT", "/v1/links/new", {"name": "New road", "zone": "UTC"})
+        visitor.errors.clear()  # the browser's own message for a missing resource
+        service.request("PUT", "/v1/links/new", {"name": "New road", "zone": "UTC"})
         page.goto(visitor.address + "#/network")
         row(page, "new").get_by_text("New road").wait_for()
         page.get_by_role("button", name="1 dead feed").wait_for()
         page.goto(visitor.address + "#/links/new")
         page.get_by_text("No count has come yet").wait_for()
         counts = [{"link_id": "new", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}]
-        assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+        assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
         page.get_by_text("No slot of the span is scored yet").wait_for()
         page.get_by_text("last_count says so, from counts up to Mon 15 Sept 06:00.").wait_for()
         assert not page.get_by_text("What makes up the expected count").is_visible()
@@ -664,11 +664,11 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         page.goto(visitor.address + "#/network")
         row(page, "new").wait_for()
     page.get_by_role("alert").get_by_text("The service has not answered since").wait_for()
-    assert row(page, "new").is_visible()  # what was known stays, and is said to be old
+    assert row(page, "new").is_visible()  # known forecasts stay, marked as stale
     with running_service(url, tmp_path, port=service.port, **settings) as service:
         page.locator(".stale-bar").wait_for(state="hidden")
         page.locator(".live", has_text="Live").wait_for()
-        service.ask("PUT", "/v1/links/newer", {"name": "Newer road", "zone": "UTC"})
+        service.request("PUT", "/v1/links/newer", {"name": "Newer road", "zone": "UTC"})
         row(page, "newer").wait_for()
     assert [error for error in visitor.errors if "ERR_" not in error] == []
     assert visitor.hosts == {"127.0.0.1"}

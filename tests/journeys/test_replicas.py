@@ -27,8 +27,8 @@ class Town:
         self.services, self.city, self.database, self.next = services, city, database, 0
         self.ids = sorted(city.counts)
 
-    def ask(self, of: int, method: str, path: str, body: Any = None) -> Any:
-        status, answer = self.services[of].ask(method, path, body)
+    def request(self, of: int, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.services[of].request(method, path, body)
         assert status < 300, (path, answer)
         return answer
 
@@ -39,20 +39,20 @@ class Town:
             for i in range(self.next, self.next + slots)
             if self.city.counts[link_id][i] == self.city.counts[link_id][i]
         ]
-        self.ask(to, "POST", "/v1/counts", {"counts": rows})
+        self.request(to, "POST", "/v1/counts", {"counts": rows})
         self.next += slots
 
     def start(self, i: int) -> str:
         return self.city.grid.start(self.city.first_slot + i).isoformat()
 
     def of_both(self, path: str) -> tuple[Any, Any]:
-        """Ask both services the same at the same time."""
+        """Send the same request to both services at once."""
         with ThreadPoolExecutor(2) as pool:
-            one, other = pool.map(lambda of: self.ask(of, "GET", path), (0, 1))
+            one, other = pool.map(lambda of: self.request(of, "GET", path), (0, 1))
         return one, other
 
     def retrain(self, of: int, **body: Any) -> dict[str, Any]:
-        run = self.ask(
+        run = self.request(
             of, "POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", "activate": "always", **body}
         )
         shown = self.services[1 - of].run_when(
@@ -62,13 +62,13 @@ class Town:
         return shown
 
     def agreed(self, link_id: str, version: int) -> tuple[Any, Any] | None:
-        """Give what both services say of a link, once both say the same and speak of a version."""
+        """Return the forecast of a link once both services return the same one, of a version."""
         one, other = self.of_both(f"/v1/links/{link_id}/forecast?horizon=4")
-        versions = {said["model_version"] for said in one["forecasts"]}
+        versions = {result["model_version"] for result in one["forecasts"]}
         return (one, other) if one == other and versions == {version} else None
 
     def versions(self, of: int) -> list[int | None]:
-        answers = [self.ask(of, "GET", f"/v1/links/{link_id}/forecast") for link_id in self.ids]
+        answers = [self.request(of, "GET", f"/v1/links/{link_id}/forecast") for link_id in self.ids]
         return [answer["forecasts"][0]["model_version"] for answer in answers]
 
     def rows(self, question: str) -> list[tuple[Any, ...]]:
@@ -95,9 +95,11 @@ class Reader:
         while not self.over.is_set():
             for link_id in self.town.ids:
                 try:
-                    status, answer = self.town.services[self.of].ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
-                    said = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
-                    if status != 200 or said != {("KR", None)}:
+                    status, answer = self.town.services[self.of].request(
+                        "GET", f"/v1/links/{link_id}/forecast?horizon=4"
+                    )
+                    forecasts = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
+                    if status != 200 or forecasts != {("KR", None)}:
                         self.wrong.append((status, answer))
                 except OSError as problem:
                     self.wrong.append(problem)
@@ -135,7 +137,7 @@ def test_replicas_are_one_service(new_database, tmp_path):
             services = list(pool.map(start, (0, 1)))
         town = Town(services, city, empty_database)
         assert len(town.rows("SELECT * FROM alembic_version")) == 1
-        town.ask(0, "POST", "/v1/links", links_geojson(city))
+        town.request(0, "POST", "/v1/links", links_geojson(city))
         town.post(0, DAYS * SLOTS)
 
         # A model trained on the second machine is served by both, and so is the one before it, at once.
@@ -152,15 +154,15 @@ def test_replicas_are_one_service(new_database, tmp_path):
             wait_for(lambda: reader.answers > 5)
             for version in (1, 2, 1):
                 for link_id in town.ids:
-                    town.ask(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
-                for link_id in town.ids:  # at first nobody has issued this version's forecasts
+                    town.request(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
+                for link_id in town.ids:  # at first no forecasts of this version are issued
                     wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
                 town.post(version % 2)
                 seen = reader.answers
                 wait_for(lambda seen=seen: reader.answers > seen + 5)
         assert reader.wrong == []
 
-        # Every forecast was issued once, whoever was asked, and whole.
+        # Every forecast was issued once and completely by one of the services.
         issued = (
             "SELECT count(*), count(DISTINCT horizon), count(DISTINCT issued_at) FROM forecasts "
             "GROUP BY link_key, slot_start - 900 * horizon, model_version"
@@ -189,7 +191,7 @@ def test_replicas_are_one_service(new_database, tmp_path):
         [(name,)] = town.rows(holder)
         assert f":{leader.pid}:" not in name
 
-        # What is in memory is served on while the store is away; nothing unseen is activated.
+        # What is in memory is still served while the store is unreachable; only known artifacts are activated.
         served = town.versions(0)
         assert town.versions(1) == served
         server.process.kill()
@@ -197,8 +199,8 @@ def test_replicas_are_one_service(new_database, tmp_path):
         town.post(0)
         for link_id, version in zip(town.ids, served, strict=True):
             one, _ = wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
-            assert {(said["method"], said["degraded_reason"]) for said in one["forecasts"]} == {("KR", None)}
-        status, refused = services[1].ask("POST", f"/v1/admin/links/{town.ids[0]}/models/2/activate")
+            assert {(result["method"], result["degraded_reason"]) for result in one["forecasts"]} == {("KR", None)}
+        status, refused = services[1].request("POST", f"/v1/admin/links/{town.ids[0]}/models/2/activate")
         assert status == 409
         assert f"the model store {store} is out of reach" in refused["detail"]
     copies = [{path.name for path in tmp_path.glob(f"{name}/cache/*/{town.ids[0]}/*")} for name in ("one", "two")]

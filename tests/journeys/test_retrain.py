@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
-from tests.support.databases import SPENT, create_database
+from tests.support.databases import UNUSED_DATABASES, create_database
 from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
 from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def city() -> City:
-    """Three roads so restless that their last hours say more than the calendar."""
+    """Return a city whose recent counts are more informative than the profile."""
     quiet, rng = sample_city(links=3, days=DAYS, seed=3), np.random.default_rng(3)
     n = len(next(iter(quiet.counts.values())))
     day = 100 + 40 * np.sin(np.arange(n) / SLOTS * 2 * np.pi)
@@ -65,23 +65,23 @@ def place(postgresql: Callable[[str], str], tmp_path_factory: pytest.TempPathFac
     with running_service(url, folder) as service:
         put_city(service, city)
         yield Place(service, url, folder)
-    SPENT.append(name)
+    UNUSED_DATABASES.append(name)
 
 
 def put_city(service: Service, city: City) -> None:
-    assert service.ask("POST", "/v1/links", links_geojson(city))[0] == 200
+    assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
     rows = [
         {"link_id": link_id, "slot_start": city.grid.start(city.first_slot + i).isoformat(), "count": int(count)}
         for link_id, counts in city.counts.items()
         for i, count in enumerate(counts)
         if count == count
     ]
-    assert service.ask("POST", "/v1/counts", {"counts": rows})[0] == 200
+    assert service.request("POST", "/v1/counts", {"counts": rows})[0] == 200
 
 
 def queue(service: Service, **body: object) -> str:
     """Queue a run and return its path."""
-    status, run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
+    status, run = service.request("POST", "/v1/admin/retrain", {"links": "all", "algorithm": "KR_SML", **body})
     assert status == 202, run
     return f"/v1/admin/retrain/{run['run_id']}"
 
@@ -105,19 +105,19 @@ class Asking:
     def __init__(self, service: Service, link_ids: list[str]) -> None:
         self.service, self.link_ids = service, link_ids
         self.answers, self.wrong, self.over = 0, [], threading.Event()
-        self.thread = threading.Thread(target=self.ask)
+        self.thread = threading.Thread(target=self.read_forecasts)
 
-    def ask(self) -> None:
+    def read_forecasts(self) -> None:
         while not self.over.is_set():
             for link_id in self.link_ids:
                 try:
-                    status, said = self.service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")
+                    status, answer = self.service.request("GET", f"/v1/links/{link_id}/forecast?horizon=4")
                 except Exception as problem:
                     self.wrong.append(repr(problem))
                     continue
                 self.answers += 1
-                if status != 200 or len({(f["model_version"], f["issued_at"]) for f in said["forecasts"]}) != 1:
-                    self.wrong.append((status, said))
+                if status != 200 or len({(f["model_version"], f["issued_at"]) for f in answer["forecasts"]}) != 1:
+                    self.wrong.append((status, answer))
                 self.over.wait(0.03)  # a stream, not a flood: what trains needs the cores, too
 
     def __enter__(self) -> "Asking":
@@ -130,14 +130,14 @@ class Asking:
 
 
 def version(service: Service, link_id: str) -> int | None:
-    return service.ask("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
+    return service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
 
 
 class Listening:
     """Keeps the events of a service until the first activation."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.heard, self.ready = service, [], threading.Event()
+        self.service, self.received, self.ready = service, [], threading.Event()
         self.thread = threading.Thread(target=self.listen, daemon=True)
         self.thread.start()
         assert self.ready.wait(WAIT_SECONDS)
@@ -150,14 +150,14 @@ class Listening:
                 if line.startswith("event: "):
                     name = line[7:]
                 elif line.startswith("data: "):
-                    self.heard.append((name, json.loads(line[6:])))
+                    self.received.append((name, json.loads(line[6:])))
                     self.ready.set()
                     if name == "activation":
                         return
 
     def events(self) -> list[tuple[str, dict]]:
         self.thread.join(timeout=WAIT_SECONDS)
-        return self.heard
+        return self.received
 
 
 def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, city):
@@ -166,20 +166,20 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, ci
         # Events and progress come as they happen.
         listening = Listening(service)
         start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
-        service.ask("POST", "/v1/counts", {"counts": [{"link_id": ids[0], "slot_start": start, "count": 9}]})
+        service.request("POST", "/v1/counts", {"counts": [{"link_id": ids[0], "slot_start": start, "count": 9}]})
         path = queue(service, links=ids, algorithm="KR", parameters=WORSE, activate="always")
         with service.stream(path, Accept="text/event-stream") as answer:  # ends by itself when the run does
             lines = answer.read().decode().splitlines()
         states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
         assert states[-1] == "succeeded"
         assert "running" in states
-        heard = listening.events()
-        assert heard[0][0] == "ready"
-        assert ("forecast", ids[0]) in [(name, data.get("link_id")) for name, data in heard]
-        assert heard[-1][0] == "activation"
-        assert heard[-1][1]["link_id"] in ids
+        events = listening.events()
+        assert events[0][0] == "ready"
+        assert ("forecast", ids[0]) in [(name, data.get("link_id")) for name, data in events]
+        assert events[-1][0] == "activation"
+        assert events[-1][1]["link_id"] in ids
 
-        first = service.ask("GET", path)[1]
+        first = service.request("GET", path)[1]
         assert {link["outcome"] for link in first["links"]} == {"activated"}
         better = retrain(service, links=ids, parameters=GOOD, activate="if_better")
         assert better["state"] == "succeeded"
@@ -193,9 +193,9 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, ci
         link = activated[0]
         old = next(one["version"] for one in first["links"] if one["link_id"] == link["link_id"])
         path = f"/v1/admin/links/{link['link_id']}/models/{old}/activate"
-        assert service.ask("POST", path, {"reason": "rolled back"})[0] == 200
+        assert service.request("POST", path, {"reason": "rolled back"})[0] == 200
         wait_until(lambda: {version(service, link["link_id"]) for _ in range(10)} == {old})
-        history = service.ask("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"][:3]
+        history = service.request("GET", f"/v1/admin/links/{link['link_id']}/activations")[1]["activations"][:3]
         assert [one["version"] for one in history] == [old, link["version"], old]
         assert history[1]["figures"]["candidate"]["rmse"] < history[1]["figures"]["active"]["rmse"]
         wait_until(lambda: asking.answers > 50)
@@ -251,7 +251,7 @@ def command_of(process: int) -> bytes:
 
 
 def kill_while_it_trains(service: Service, how: signal.Signals) -> None:
-    """End a service with a worker once processes train, and wait until nothing of it is left."""
+    """Stop a service with a worker while it trains, and wait until all its processes have ended."""
     with service.stream("/v1/events"):  # which must not hold the service up
         left = wait_for(lambda: training_processes(service.process.pid))
         service.process.send_signal(how)
@@ -271,7 +271,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
         # A run under way can be cancelled: it would take minutes, and is not waited for. The worker goes on.
         path = queue(service, parameters=MINUTES)
         service.run_when(path, lambda run: run["progress"]["training"])
-        assert service.ask("DELETE", path)[1]["cancel_requested"]
+        assert service.request("DELETE", path)[1]["cancel_requested"]
         assert ended(service, path)["state"] == "cancelled"
         quick = retrain(service, links=ids[:1], parameters=GOOD, activate="never")
         assert quick["state"] == "succeeded"
@@ -282,7 +282,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
         kill_while_it_trains(other, signal.SIGTERM)
     with service_with_worker() as other:
         kill_while_it_trains(other, signal.SIGKILL)
-    service.ask("DELETE", path)
+    service.request("DELETE", path)
 
     # A worker killed in the middle costs time and no link.
     runs = [quick]
@@ -293,7 +293,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
             service.run_when(path, lambda run: run["progress"]["done"])
             worker.send_signal(signal.SIGKILL)
             worker.wait()
-        before = service.ask("GET", path)[1]
+        before = service.request("GET", path)[1]
         if before["progress"]["done"] < len(ids):
             break
         runs.append(before)  # a busy machine was too late: all links were done
@@ -312,7 +312,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     for link in ended_run["links"]:
         assert link["state"] == "done"
         assert link["finished_at"] == done.get(link["link_id"], link["finished_at"])
-    assert service.ask("GET", network)[1]["progress"]["done"] == 0
+    assert service.request("GET", network)[1]["progress"]["done"] == 0
     wait_until(lambda: not any(is_alive(child) for child in children))
 
     with place.worker():
@@ -320,8 +320,8 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     assert after["state"] == "succeeded"
     assert {link["outcome"] for link in after["links"]} == {"activated"}
     for link_id in ids:
-        said = service.ask("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
-        assert {one["method"] for one in said} == {"NETWORK"}
+        answer = service.request("GET", f"/v1/links/{link_id}/forecast?horizon=4")[1]["forecasts"]
+        assert {one["method"] for one in answer} == {"NETWORK"}
     assert len(list((models / ".networks").iterdir())) == 1
     # None was trained and registered twice.
     new = {path.relative_to(models).as_posix() for path in models.glob("[!.]*/*")} - kept

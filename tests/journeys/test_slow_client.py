@@ -50,7 +50,7 @@ def rest(client: socket.socket) -> bytes:
 
 
 def dribble(client: socket.socket, text: bytes, pause: float = 0.2) -> bytes:
-    """Send a byte at a time, for as long as the other side takes them, then read what it said."""
+    """Send a byte at a time while the service accepts them, then read its response."""
     client.settimeout(pause)
     answer = b""
     with contextlib.suppress(ConnectionError), client:
@@ -84,12 +84,12 @@ def test_a_silent_client_is_let_go(service):
 def test_a_head_that_stops_half_way_is_answered_and_closed(service):
     begun = [b"GET /livez HTTP/1.1\r\nHo", b"\r\n\r\n", b"POST"]
     clients = [connect(service) for _ in begun]
-    for client, said in zip(clients, begun, strict=True):  # all at once: each waits as long as it may
-        client.sendall(said)
+    for client, result in zip(clients, begun, strict=True):  # all at once: each waits as long as it may
+        client.sendall(result)
     for client in clients:
-        told = problem_in(rest(client))
-        assert (told["status"], told["type"]) == (408, "/problems/too-slow")
-        assert told["detail"] == f"no whole request came within {HEAD_SECONDS} s"
+        body = problem_in(rest(client))
+        assert (body["status"], body["type"]) == (408, "/problems/too-slow")
+        assert body["detail"] == f"no whole request came within {HEAD_SECONDS} s"
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(service):
@@ -110,8 +110,8 @@ def test_a_body_that_stops_or_comes_byte_by_byte_is_cut_off(service):
     silent.sendall(POST + b'{"counts"')
     slow.sendall(POST)
     assert problem_in(dribble(slow, b" " * 1000))["status"] == 408
-    told = problem_in(rest(silent))
-    assert (told["status"], told["instance"]) == (408, "/v1/counts")
+    body = problem_in(rest(silent))
+    assert (body["status"], body["instance"]) == (408, "/v1/counts")
 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for(service):
@@ -120,12 +120,12 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(service):
     assert dribble(client, b" " * 1000).startswith(b"HTTP/1.1 401")
 
 
-def test_a_stream_of_events_that_nobody_reads_is_given_up(service):
+def test_a_stream_of_events_that_is_not_read_is_closed(service):
     """What its reader leaves fills the machine's buffer of 4 MB, then the service's; then it is cut off.
 
     Lists of links fill most of it, for each takes less work than as much in events.
     """
-    service.ask("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
+    service.request("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
     with connect(service, buffer=4096) as reader:
         for path in (*[b"/v1/links?limit=1000"] * 12, b"/v1/events"):
             reader.sendall(b"GET " + path + b" HTTP/1.1\r\n" + CREDENTIALS + b"\r\n")
@@ -137,11 +137,11 @@ def test_a_stream_of_events_that_nobody_reads_is_given_up(service):
             slot, wait = divmod(next(looks), 8)
             if not wait:
                 counts = [{"link_id": link_id, "slot_start": slot_start(slot), "count": 5} for link_id in LINKS]
-                assert service.ask("POST", "/v1/counts", {"counts": counts})[0] == 200
+                assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
             return bool(logged(service, "an answer that is not read"))
 
         wait_until(is_cut_off, seconds=2 * WAIT_SECONDS)
-    assert service.ask("GET", "/livez")[0] == 200
+    assert service.request("GET", "/livez")[0] == 200
 
 
 class TestHeads:
@@ -161,7 +161,7 @@ class TestHeads:
         assert not answer or problem_in(answer)["type"] == "/problems/head-too-large"  # a reset may overtake it
         assert b"200 OK" not in answer
 
-    def test_one_that_is_merely_long_is_read_and_so_is_what_follows_a_large_body(self, service):
+    def test_a_long_head_and_what_follows_a_large_body_are_read(self, service):
         client = connect(service)
         client.sendall(b"GET /livez HTTP/1.1\r\nHost: flowcast\r\nX: " + b"a" * 60_000 + b"\r\n\r\n")
         assert client.recv(65_536).startswith(b"HTTP/1.1 200")
@@ -209,13 +209,13 @@ class TestHeads:
 
     @pytest.mark.parametrize("path", ["/v1/links/..%2fadmin%2fkeys", "/v1/links/%2e%2e/admin/keys", "/v1//admin/keys"])
     def test_no_way_of_writing_a_path_leads_elsewhere(self, service, path):
-        assert service.ask("GET", path)[0] == 404
+        assert service.request("GET", path)[0] == 404
 
     @pytest.mark.parametrize(
         "path", ["/v1/links/A%0d%0aSet-Cookie:%20a", "/v1/links/%zz", "/v1/links/a%0a", "/v1/links/%ff"]
     )
     def test_paths_that_are_no_ids_are_refused(self, service, path):
-        assert service.ask("GET", path)[0] == 422
+        assert service.request("GET", path)[0] == 422
 
     def test_an_upgrade_is_not_made(self, service):
         client = connect(service)
@@ -241,7 +241,7 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
 
     def all_are_cut_off() -> bool:
         nonlocal served
-        assert service.ask("GET", "/v1/links?limit=1")[0] == 200
+        assert service.request("GET", "/v1/links?limit=1")[0] == 200
         served += 1
         for client in list(waiting):
             client.setblocking(False)

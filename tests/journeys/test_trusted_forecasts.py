@@ -22,7 +22,7 @@ def slot_of(moment: datetime) -> datetime:
 
 def post_days(service: Service, link_id: str, last: datetime, days: int) -> None:
     """Create a link and post counts up to a slot that nothing but the time of day explains."""
-    assert service.ask("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
+    assert service.request("PUT", f"/v1/links/{link_id}", {"zone": "UTC"})[0] == 201
     rng = np.random.default_rng(7)
     starts = [last - i * SLOT for i in reversed(range(96 * days))]
     usual = [100 + 60 * np.sin((at.hour * 4 + at.minute // 15) / 96 * 2 * np.pi) for at in starts]
@@ -30,7 +30,7 @@ def post_days(service: Service, link_id: str, last: datetime, days: int) -> None
         {"link_id": link_id, "slot_start": at.isoformat(), "count": int(rng.poisson(mean))}
         for at, mean in zip(starts, usual, strict=True)
     ]
-    status, answer = service.ask("POST", "/v1/counts", {"counts": rows})
+    status, answer = service.request("POST", "/v1/counts", {"counts": rows})
     assert status == 200, answer
 
 
@@ -41,19 +41,19 @@ def test_a_feed_that_fell_silent_weeks_ago_is_forecast_from_now_on(database_url,
         post_days(service, "A", newest, 14)
         before = slot_of(datetime.now(UTC))
         answers = [
-            service.ask("GET", "/v1/links/A/forecast?horizon=4")[1]["forecasts"],
-            service.ask("GET", "/v1/forecasts?horizon=4")[1]["links"][0]["forecasts"],
-            service.ask("GET", "/v1/links/A/forecast?horizon=4&explain=true")[1]["forecasts"],
+            service.request("GET", "/v1/links/A/forecast?horizon=4")[1]["forecasts"],
+            service.request("GET", "/v1/forecasts?horizon=4")[1]["links"][0]["forecasts"],
+            service.request("GET", "/v1/links/A/forecast?horizon=4&explain=true")[1]["forecasts"],
         ]
         after = slot_of(datetime.now(UTC))
-        for said in answers:
-            first = datetime.fromisoformat(said[0]["slot_start"])
+        for result in answers:
+            first = datetime.fromisoformat(result[0]["slot_start"])
             assert before <= first <= after
-            assert [datetime.fromisoformat(one["slot_start"]) for one in said] == [first + h * SLOT for h in range(4)]
-            assert {one["method"] for one in said} == {"profile"}
-            assert {one["degraded_reason"] for one in said} == {"no count has come for more than 90 minutes"}
-            assert {datetime.fromisoformat(one["as_of_slot"]) for one in said} == {newest}
-        stored = service.ask("GET", "/v1/links/A/forecasts")[1]["forecasts"]
+            assert [datetime.fromisoformat(one["slot_start"]) for one in result] == [first + h * SLOT for h in range(4)]
+            assert {one["method"] for one in result} == {"profile"}
+            assert {one["degraded_reason"] for one in result} == {"no count has come for more than 90 minutes"}
+            assert {datetime.fromisoformat(one["as_of_slot"]) for one in result} == {newest}
+        stored = service.request("GET", "/v1/links/A/forecasts")[1]["forecasts"]
         assert max(datetime.fromisoformat(one["slot_start"]) for one in stored) == newest + 4 * SLOT
 
 
@@ -64,26 +64,26 @@ def test_a_profile_that_wins_is_chosen_and_a_bad_model_is_withdrawn(database_url
         post_days(service, "A", datetime(2026, 3, 1, tzinfo=UTC), 16)
 
         def forecast() -> dict:
-            return service.ask("GET", "/v1/links/A/forecast")[1]["forecasts"][0]
+            return service.request("GET", "/v1/links/A/forecast")[1]["forecasts"][0]
 
         assert forecast()["degraded_reason"] == "the link has no trained model"
-        run = service.ask("POST", "/v1/admin/retrain", {"links": "all", "parameters": QUICK})[1]
+        run = service.request("POST", "/v1/admin/retrain", {"links": "all", "parameters": QUICK})[1]
         assert run["algorithm"] == "best"
         path = f"/v1/admin/retrain/{run['run_id']}"
         (link,) = service.run_when(path, lambda run: run["state"] in ("succeeded", "failed"))["links"]
         assert link["outcome"] == "profile", link
         wait_until(lambda: forecast()["degraded_reason"] is None)
         assert forecast()["method"] == "profile"
-        assert service.ask("GET", "/v1/forecasts")[1]["links"][0]["status"] == "ok"
+        assert service.request("GET", "/v1/forecasts")[1]["links"][0]["status"] == "ok"
 
-        assert service.ask("POST", f"/v1/admin/links/A/models/{link['version']}/activate", {})[0] == 200
+        assert service.request("POST", f"/v1/admin/links/A/models/{link['version']}/activate", {})[0] == 200
         wait_until(lambda: forecast()["model_version"] == link["version"])
         done = run_flowcast("models", "deactivate", "A", "--reason", "worse", **environment(database_url, tmp_path))
         assert done.returncode == 0, done.stderr
         wait_until(lambda: forecast()["degraded_reason"] == "the link's trained model was withdrawn")
-        history = service.ask("GET", "/v1/admin/links/A/activations")[1]["activations"]
+        history = service.request("GET", "/v1/admin/links/A/activations")[1]["activations"]
         assert [(one["version"], one["reason"]) for one in history] == [(None, "worse"), (link["version"], None)]
 
     with running_service(database_url, tmp_path) as service:  # what was decided survives a restart
-        one = service.ask("GET", "/v1/links/A/forecast")[1]["forecasts"][0]
+        one = service.request("GET", "/v1/links/A/forecast")[1]["forecasts"][0]
         assert one["degraded_reason"] == "the link's trained model was withdrawn"

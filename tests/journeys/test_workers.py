@@ -44,7 +44,7 @@ def test_two_workers_train_each_link_of_a_run_once(database_url, tmp_path):
         assert versions() == [1, 1, 1]
         assert artifacts() == [f"{link_id}/1" for link_id in sorted(city.counts)]
 
-        # One that is not heard of loses its run, and finds out when it wakes.
+        # A worker without a heartbeat loses its run, and notices that when it resumes.
         second = queue_run(engine, SLOW, "KR_SML")
         training = "SELECT worker FROM retrain_runs r JOIN retrain_links l ON run_id = id WHERE l.state = 'training'"
         wait_for(lambda: bool(select_rows(engine, training)))

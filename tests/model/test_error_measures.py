@@ -29,7 +29,7 @@ def test_mare_leaves_out_and_counts_what_is_below_the_floor():
     assert mare(ACTUAL, EXPECTED, floor=5) == Measure(pytest.approx(0.3), 1, 2, 2)
 
 
-def test_mare_of_other_targets_divides_by_their_size_and_leaves_out_only_zero():
+def test_mare_of_other_targets_leaves_out_only_zero():
     assert mare([-2.0, 0.5, 0.0], [-1.0, 1.0, 3.0], floor=0) == Measure(pytest.approx(0.75), 2, 1, 0)
 
 

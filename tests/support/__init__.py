@@ -1,4 +1,4 @@
-"""What tests share: waiting, services and workers as processes, databases, buckets, a browser, and sample data.
+"""Helpers of tests: waiting, services and workers as processes, databases, buckets, a browser, and sample data.
 
-Benchmarks use the same parts. Nothing here imports from a test module or from ``benchmarks``.
+Benchmarks use them too. Nothing here imports from a test module or from ``benchmarks``.
 """

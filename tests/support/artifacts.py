@@ -1,4 +1,4 @@
-"""Artifacts to shelve: trained quickly, on the sample city."""
+"""Artifacts of models that are trained quickly on the sample city."""
 
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,16 @@ def city_series(links: int = 2, days: int = 14) -> list[LinkSeries]:
 
 
 def trained(folder: Path, series: LinkSeries, plan: TrainingPlan = QUICK) -> Path:
-    """Train one link below a folder, and give its artifact."""
+    """Train one link and return its artifact, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     outcome = train_link(LinkTraining(series, plan), folder)
     assert outcome.state == "trained", outcome.reason
     return folder / folder_name(series.link_id)
 
 
-def retold(artifact: Path, target: Path, **about: Any) -> Path:
-    """Copy an artifact, with something else said about it."""
-    model, told = load_model(artifact)
+def copy_with_about(artifact: Path, target: Path, **about: Any) -> Path:
+    """Copy an artifact with changed metadata."""
+    model, stored = load_model(artifact)
     assert isinstance(model, TrainedModel)
-    save_model(target, model, told | about)
+    save_model(target, model, stored | about)
     return target

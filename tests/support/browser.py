@@ -1,4 +1,4 @@
-"""The system's Chromium, driven by Playwright."""
+"""The system's Chromium, controlled by Playwright."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 class NoBrowser(Exception):
-    """None of the browsers that would do is installed."""
+    """Raised if no supported browser is installed."""
 
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Start the browser for the length of a block."""
+    """Start the browser for a block."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         raise NoBrowser(f"no browser: none of {', '.join(NAMES)} is installed")
     from playwright.sync_api import sync_playwright
 
-    # Root, as in a container, may not have Chromium's sandbox.
+    # Chromium's sandbox is not available to root, which containers run as.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=arguments, timeout=START_MILLISECONDS)
@@ -35,7 +35,7 @@ def chromium() -> Iterator[Any]:
 
 
 def signed_in(browser: Any, key: str, width: int = 1280, height: int = 800, scheme: str = "light") -> Any:
-    """Open a tab whose session has a key already."""
+    """Open a tab whose session has a key."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )

@@ -1,4 +1,4 @@
-"""A server that speaks S3, as a real process: what it holds is gone when it ends."""
+"""An S3 server as a real process, with its objects in memory."""
 
 import os
 import re
@@ -26,7 +26,7 @@ class BucketServer:
         }
 
     def files(self) -> Any:
-        """The server's objects, seen by somebody else than the service."""
+        """Return a file system of the server's objects, independent of the service."""
         import fsspec
 
         return fsspec.filesystem(
@@ -39,19 +39,19 @@ class BucketServer:
         )
 
     def make_bucket(self, name: str) -> str:
-        question = urllib.request.Request(
+        request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/{name}",
             method="PUT",
             headers={"Authorization": "AWS4-HMAC-SHA256 Credential=tests/20250101/us-east-1/s3/aws4_request"},
         )
-        with urllib.request.urlopen(question, timeout=WAIT_SECONDS) as answer:
-            assert answer.status == 200
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:
+            assert response.status == 200
         return f"s3://{name}"
 
 
 @contextmanager
 def bucket_server(folder: Path) -> Iterator[BucketServer]:
-    """Start the server on a port that is free, and end it."""
+    """Start the server on a free port, and stop it at the end."""
     log = folder / "bucket-server.log"
     command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", "0"]
     with log.open("wb") as out:

@@ -43,8 +43,8 @@ def train_city(city: City, output: Path, plan: TrainingPlan = PLAN, days: int = 
 
 def put_city(client: TestClient, city: City) -> None:
     """Store the city's links."""
-    answer = client.post("/v1/links", json=links_geojson(city))
-    assert answer.status_code in (200, 201), answer.text
+    response = client.post("/v1/links", json=links_geojson(city))
+    assert response.status_code in (200, 201), response.text
 
 
 def slot_start(city: City, i: int) -> str:
@@ -63,13 +63,13 @@ def rows(city: City, first: int, last: int, link_ids: list[str] | None = None) -
 
 
 def post(client: TestClient, counts: list[dict[str, Any]]) -> dict[str, Any]:
-    answer = client.post("/v1/counts", json={"counts": counts})
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = client.post("/v1/counts", json={"counts": counts})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
-def shelve_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
-    """Register artifacts, and perhaps activate them; return their versions."""
+def register_models(client: TestClient, folder: Path, link_ids: list[str], *, active: bool = True) -> list[int]:
+    """Register artifacts, activate them if ``active``, and return their versions."""
     runtime = client.app.state  # type: ignore[attr-defined]
     store = ModelStore(runtime.settings.model_store)
     versions = []

@@ -1,4 +1,4 @@
-"""Databases that a service has filled once, to be copied for each test: that takes a tenth of the time."""
+"""Databases that are filled once by a service and copied for each test, which takes a tenth of the time."""
 
 import shutil
 import uuid
@@ -15,14 +15,14 @@ from tests.support.services import ADMIN_KEY
 
 
 class FilledDatabases:
-    """One database of each kind, filled through a client when it is first asked for."""
+    """One database of each kind, filled by a client on first use."""
 
     def __init__(self, request: pytest.FixtureRequest, folder: Path, fill: Callable[[TestClient], None]) -> None:
         self._request, self._folder, self._fill = request, folder, fill
         self._made: dict[str, str] = {}
 
     def copied(self, kind: str, models: Path) -> str:
-        """Copy the trained models into a folder; return the database's file, or its name, to be copied as well."""
+        """Copy the trained models into a folder; return the database's file or name, to copy it from."""
         if kind not in self._made:
             self._made[kind] = self._filled(kind)
         shutil.copytree(self._folder / kind, models)

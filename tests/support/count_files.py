@@ -1,4 +1,4 @@
-"""Made-up files, and one way to read them that checks the account of every value."""
+"""Synthetic count files, and functions that read them and check that every value is accounted for."""
 
 import io
 import zipfile
@@ -75,7 +75,7 @@ def webtris_row(day: str, end: str, count: Any, site: str = "M25/4490A") -> str:
 
 
 def webtris_ends() -> list[str]:
-    """The 96 end labels of a day."""
+    """Return the 96 end labels of a day."""
     return [f"{minute // 60:02}:{minute % 60:02}:00" for minute in range(14, 1440, 15)]
 
 

@@ -1,4 +1,4 @@
-"""A Dask scheduler and its workers as real processes of this machine."""
+"""A Dask scheduler and its workers as real local processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class DaskCluster:
-    """Start a scheduler and workers on request; end them all on exit."""
+    """A context manager that starts a scheduler and workers on request, and stops them on exit."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self._folder, self._port = folder, free_port()
@@ -34,7 +34,7 @@ class DaskCluster:
             end(process)
 
     def start_scheduler(self) -> None:
-        """Start the scheduler, and return when it listens."""
+        """Start the scheduler and wait until it listens."""
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self._port))
         log = self._folder / "dask.log"
 
@@ -49,7 +49,7 @@ class DaskCluster:
         wait_until(listens, explain=log.read_text)
 
     def start_workers(self, n: int) -> None:
-        """Start so many workers of one thread each; they come when they are ready."""
+        """Start ``n`` workers of one thread each, without waiting for them."""
         given = ("--nthreads", "1", "--no-nanny", "--local-directory", str(self._folder))
         self.workers += [self._start("worker", self.address, *given) for _ in range(n)]
 
@@ -62,9 +62,9 @@ class DaskCluster:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, kindly at first."""
+    """Terminate a process; kill it if it does not end."""
     if process.poll() is None:
-        process.send_signal(signal.SIGCONT)  # a test may have stopped it in its tracks
+        process.send_signal(signal.SIGCONT)  # a test may have suspended it
         process.terminate()
         try:
             process.wait(timeout=WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Data that is no part of the project: where it is, and what happens where something is absent."""
+"""The folder of test data that is not part of the project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEFAULT = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 
 class MissingData(Exception):
-    """The data is not where it was looked for."""
+    """Raised if data is not found."""
 
 
 def running_in_ci() -> bool:
@@ -18,7 +18,7 @@ def running_in_ci() -> bool:
 
 
 def data_directory(name: str, given: Path | None = None) -> Path:
-    """Return a folder of data: as given, or below ``FLOWCAST_TEST_DATA``, or beside the project."""
+    """Return a folder of data: the given one, or one below ``FLOWCAST_TEST_DATA`` or beside the project."""
     folder = given or Path(os.environ.get("FLOWCAST_TEST_DATA") or DEFAULT).resolve() / name
     if not folder.is_dir():
         raise MissingData(f"no data at {folder}; set FLOWCAST_TEST_DATA to the folder that holds {name}/")

@@ -19,21 +19,21 @@ from app.settings import Settings
 from tests.support.postgresql import PostgreSQL, sockets
 from tests.support.waiting import wait_until
 
-RUN = "PYTEST_RUN_ID"  # in the environment: what all processes of one test run have in common
+RUN = "PYTEST_RUN_ID"  # environment variable that identifies a test run in all its processes
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
-MEMORY_BYTES = 2 << 30  # free there, or it is not used; the server of a test run has less than 0.5 GB
-SPENT: list[str] = []  # databases of tests that are over
-STARTED: list[PostgreSQL] = []  # by this process; the others' tests may still need it when this one's are over
+MEMORY_BYTES = 2 << 30  # that must be free there; the server of a test run needs less than 0.5 GB
+UNUSED_DATABASES: list[str] = []  # databases of tests that have ended
+STARTED: list[PostgreSQL] = []  # by this process; not stopped with it, because other processes of the run may need it
 
-# For tests of what one database decides: a second one would add time and nothing else.
+# For tests whose subject is one kind of database, or does not depend on it.
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
 
 def server_folder() -> Path:
-    """Return where this run's PostgreSQL has its data: in memory, where there is room for it.
+    """Return the folder of this run's PostgreSQL: in memory if there is enough, because that is faster.
 
-    A database is 365 files. On a disk, creating and removing them for every test takes as long as many a test.
+    A database has 365 files. Creating and removing them on a disk takes as long as many of the tests.
     """
     name = f"flowcast-postgresql-{os.environ[RUN]}"
     with contextlib.suppress(OSError):
@@ -62,14 +62,14 @@ def postgresql() -> Callable[[str], str]:
         return f"postgresql://postgres@/{name}?host={sockets(folder)}"
 
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the first process that needs it starts it for all
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first process starts it for all
         if not (folder / "ready").exists():
             folder.mkdir()
             folder.chmod(0o755)
-            STARTED.append(PostgreSQL(folder, fsync=False))  # nothing here outlives a power cut
+            STARTED.append(PostgreSQL(folder, fsync=False))  # nothing needs to survive a power cut
             STARTED[0].start()
             with psycopg.connect(address("postgres"), autocommit=True) as connection:
-                connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")  # it may lie in memory
+                connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")  # the folder may be in memory
                 connection.execute("SELECT pg_reload_conf()")
                 connection.execute("CREATE DATABASE template")
             engine = open_database(Settings(database_url=address("template")).database_url)
@@ -100,12 +100,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         return
     name = f"test_{uuid.uuid4().hex}"
     yield create_database(request.getfixturevalue("postgresql"), name, "template")
-    SPENT.append(name)
+    UNUSED_DATABASES.append(name)
 
 
 @pytest.fixture
 def new_database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
-    """Return addresses of databases without a table, or like another one of their kind: its file, or its name."""
+    """Return a function that creates a database, without tables or as a copy of another one (its file or name)."""
     made: list[str] = []
 
     def new(kind: str, like: str | None = None) -> str:
@@ -119,15 +119,15 @@ def new_database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cal
         return create_database(request.getfixturevalue("postgresql"), name, like)
 
     yield new
-    SPENT.extend(made)
+    UNUSED_DATABASES.extend(made)
 
 
 def create_database(address: Callable[[str], str], name: str, like: str | None = None) -> str:
     """Create a database on a server and return its address."""
     with psycopg.connect(address("postgres"), autocommit=True) as connection:
-        # Not as soon as their tests end: the server would wait for connections that are just being closed.
-        while SPENT:
-            connection.execute(f"DROP DATABASE {SPENT.pop()} WITH (FORCE)".encode())
+        # Not dropped when their tests end, because the server would wait for connections that are being closed.
+        while UNUSED_DATABASES:
+            connection.execute(f"DROP DATABASE {UNUSED_DATABASES.pop()} WITH (FORCE)".encode())
         template = f" TEMPLATE {like} STRATEGY FILE_COPY" if like else ""
         connection.execute(f"CREATE DATABASE {name}{template}".encode())
     return address(name)

@@ -1,4 +1,4 @@
-"""Links of the sample city, and odd ones, for the tests of evaluation."""
+"""Links of the sample city, and unusual ones, for the tests of evaluation."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -24,7 +24,7 @@ def city_links(n: int = 1, days: int = 10) -> list[LinkSeries]:
 
 
 def steady_link(link_id: str = "Ba", days: int = 10, start: date = date(2025, 9, 1), zone: str = "UTC") -> LinkSeries:
-    """A link with a daily wave and seeded noise, from a local midnight on."""
+    """Return a link with a daily wave and seeded noise, from a local midnight on."""
     grid, where = SlotGrid(), zone_named(zone)
     first, end = (grid.local_day(start + timedelta(days=n), where).start for n in (0, days))
     slot = grid.calendar(first, end - first, where).slot_of_day

@@ -1,4 +1,4 @@
-"""Server-sent events, read from the text of an answer."""
+"""Parsing of server-sent events."""
 
 import json
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ class Event(NamedTuple):
 
 
 def events_in(text: str) -> list[Event]:
-    """Return the events of a stream; comments are left out."""
+    """Return the events of a stream, without comments."""
     found = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))

@@ -1,4 +1,4 @@
-"""A row or more in every table of a database, hard to carry elsewhere, and what a database holds."""
+"""Rows for every table of a database whose values are difficult to copy, and the rows of a database."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +26,7 @@ from app.maintenance.tables import (
 from app.settings import Settings
 from tests.support.stored import put_rows
 
-AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # on the eve of a change of clocks, to the microsecond
+AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # one microsecond before a clock change
 NAME = "Straße „Łódź“ \N{SNOWMAN}\t\\N 'quoted' \"twice\"\nnext line \N{GRINNING FACE}"
 
 
@@ -36,7 +36,7 @@ def engine_of(url: str) -> Engine:
 
 
 def fill(url: str) -> None:
-    """Put a row or more into every table, none of them easy."""
+    """Insert one or more rows into every table, with values that are difficult to copy."""
     engine = engine_of(url)
     upgrade_schema(engine)
     with writing(engine) as session:

@@ -1,4 +1,4 @@
-"""The counts of a made-up link, and parameters that train it quickly."""
+"""The counts of a synthetic link, and parameters that train it quickly."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ QUICK = {"n_neighbors": 8, "lags": 12, "max_iter": 4, "held_out_days": 4, "mu": 
 
 
 def link(days: int = 18, seed: int = 0) -> CountSeries:
-    """A road with two peaks, weekends, day-to-day swings and Poisson noise."""
+    """Return counts with two peaks a day, weekends, variation between days and Poisson noise."""
     rng = np.random.default_rng(seed)
     slots = np.arange(days * SLOTS)
     hour = slots % SLOTS / 4

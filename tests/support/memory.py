@@ -1,4 +1,4 @@
-"""Check how much memory something takes."""
+"""A limit on the memory that a block allocates."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ MEGABYTE = 1 << 20
 
 
 @contextmanager
-def little_memory(most: int = 8 * MEGABYTE) -> Iterator[None]:
-    """Check that a block allocates less than so many bytes at a time."""
+def limit_memory(max_bytes: int = 8 * MEGABYTE) -> Iterator[None]:
+    """Assert that a block has less than ``max_bytes`` allocated at any time."""
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < max_bytes
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Slow, obvious versions of what the library computes: the tests compare against them."""
+"""Slow, obvious implementations that tests compare the library with."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Array = NDArray[np.float64]
 
 
 def slow_neighbors(query: Array, memory: Array, k: int) -> list[tuple[float, int]]:
-    """(squared distance, row) of the k nearest, ties by row."""
+    """Return (squared distance, row) of the k nearest, ties by row."""
     return sorted((float(sum((query - row) ** 2)), i) for i, row in enumerate(memory))[:k]
 
 
 def slow_kr(query: Array, memory: Array, targets: Array, k: int, bandwidth: float) -> tuple[float, float]:
-    """Equations 5 and 6 as written, but for a common factor of all kernel values; and the spread."""
+    """Return equations 5 and 6 as written, up to a common factor of all kernel values, and the spread."""
     near = slow_neighbors(query, memory, k)
     kernel = [exp(-(d - near[0][0]) / (2 * bandwidth**2)) for d, _ in near]
     total = sum(kernel)
@@ -28,7 +28,7 @@ def slow_kr(query: Array, memory: Array, targets: Array, k: int, bandwidth: floa
 def slow_leave_one_out(
     metric: Array, inputs: Array, targets: Array, k: int, bandwidth: float, exclusion: int = 0
 ) -> tuple[list[float], list[list[tuple[int, float]]]]:
-    """Estimates and (row, weight) lists, each row's own neighbourhood barred."""
+    """Return estimates and lists of (row, weight), without the neighbours that are excluded."""
     estimates, neighbors = [], []
     for i in range(len(targets)):
         gaps = inputs[i] - inputs
@@ -44,7 +44,7 @@ def slow_leave_one_out(
 def paper_listing(
     inputs: Array, targets: Array, k: int, bandwidth: float, mu: float, alpha: float, theta: float, most: int
 ) -> tuple[list[Array], list[float]]:
-    """The paper's listing with its own sums, raw targets and equation 20 as printed."""
+    """Run the paper's listing with its own sums, raw targets and equation 20 as printed."""
     d = inputs.shape[1]
 
     def objective(metric: Array) -> float:
@@ -60,8 +60,8 @@ def paper_listing(
         for i, weights in enumerate(neighbors):
             for j, weight in weights:
                 gap = inputs[i] - inputs[j]
-                pull = (estimates[i] - targets[i]) * (estimates[i] - targets[j]) * weight
-                gradient = gradient + 2 * pull * np.outer(gap, gap)
+                coefficient = (estimates[i] - targets[i]) * (estimates[i] - targets[j]) * weight
+                gradient = gradient + 2 * coefficient * np.outer(gap, gap)
         values, vectors = np.linalg.eigh(metric - alpha * gradient)
         metrics.append(vectors @ np.diag(np.maximum(values, 0)) @ vectors.T)
         objectives.append(objective(metrics[-1]))

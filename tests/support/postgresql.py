@@ -1,4 +1,4 @@
-"""A real PostgreSQL from a wheel, which may be killed, stopped in its tracks and started again on the same data."""
+"""A real PostgreSQL from a wheel, which can be killed, suspended and started again on the same data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEWEST_VERSION = 18  # the newest in the wheel; migrations are tested on both
 SERVER_USER = "pgserver"  # PostgreSQL refuses to run as root
 MAX_CONNECTIONS = 300  # all processes of a test run share one server
 
-# How many sessions wait for a lock in this database. The view has those of the server's other databases, too, which
+# The number of sessions that wait for a lock in this database. The view includes the server's other databases, which
 # are copies of one template with the same object ids. pg_stat_activity does not change within a transaction.
 WAITING_SESSIONS: LiteralString = (
     "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND pid IN "
@@ -32,7 +32,7 @@ WAITING_SESSIONS: LiteralString = (
 
 
 class PostgreSQL:
-    """A server on a socket of its own, in a folder of its own."""
+    """A server with its own socket and folder."""
 
     def __init__(self, folder: Path, *, fsync: bool, version: int = VERSION, **settings: int) -> None:
         utils = _wheel()
@@ -80,7 +80,7 @@ class PostgreSQL:
             )
 
     def wait(self) -> None:
-        """Wait until the server accepts connections, as after it lost a process."""
+        """Wait until the server accepts connections."""
         wait_until(self._accepts, explain=lambda: self._log.read_text()[-2000:])
 
     def _accepts(self) -> bool:
@@ -88,7 +88,7 @@ class PostgreSQL:
             psycopg.connect(self.url("postgres"), connect_timeout=5).close()
             return True
         if self._process is not None and self._process.poll() is not None:
-            self._launch()  # it refuses to start while a process of the one that was killed has not ended yet
+            self._launch()  # it refuses to start until all processes of the killed server have ended
         return False
 
     def create(self, name: str) -> str:
@@ -103,18 +103,18 @@ class PostgreSQL:
         assert self._process is not None
         self._process.wait()
 
-    def hang(self) -> None:
-        """Stop the server in its tracks: it takes connections and statements, and answers none."""
+    def suspend(self) -> None:
+        """Suspend the server: it accepts connections and statements, and answers none."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Continue a server that hangs."""
+    def resume(self) -> None:
+        """Resume a suspended server."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop the server for good."""
         if self._process is not None and self._process.poll() is None:
-            self.go_on()
+            self.resume()
             self._process.send_signal(signal.SIGINT)  # its fast shutdown
             try:
                 self._process.wait(timeout=60)
@@ -124,7 +124,7 @@ class PostgreSQL:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         server = psutil.Process(self._process.pid)
-        # The server first, before it can react to the end of the others.
+        # The server first, so that it cannot react to the end of its children.
         with suppress(psutil.NoSuchProcess):
             children = server.children(recursive=True)
             server.send_signal(number)
@@ -146,13 +146,13 @@ def _wheel() -> Any:
 
 
 def sockets(folder: Path) -> Path:
-    """Return where a server in a folder has its socket."""
+    """Return the folder of the socket of a server in a folder."""
     return folder / "sockets"
 
 
 @contextmanager
 def own_postgresql(*, fsync: bool = True, version: int = VERSION, **settings: int) -> Iterator[PostgreSQL]:
-    """Start a server, with settings of its own if need be, in a folder that is removed at the end."""
+    """Start a server in a folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="flowcast-pg-"))
     folder.chmod(0o755)
     server = PostgreSQL(folder, fsync=fsync, version=version, **settings)
@@ -164,17 +164,17 @@ def own_postgresql(*, fsync: bool = True, version: int = VERSION, **settings: in
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def asked(url: str, question: LiteralString, *given: object) -> list[tuple[Any, ...]]:
-    """Return what a database answers; it may be on its way back."""
+def query_rows(url: str, query: LiteralString, *given: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; wait for a database that is restarting."""
     problem: psycopg.OperationalError | None = None
 
-    def answer() -> tuple[list[tuple[Any, ...]]] | None:
+    def execute() -> tuple[list[tuple[Any, ...]]] | None:
         nonlocal problem
         try:
             with psycopg.connect(url, connect_timeout=5) as connection:
-                return (connection.execute(question, given).fetchall(),)
-        except psycopg.OperationalError as this:
-            problem = this
+                return (connection.execute(query, given).fetchall(),)
+        except psycopg.OperationalError as error:
+            problem = error
             return None
 
-    return wait_until(answer, explain=lambda: problem)[0]
+    return wait_until(execute, explain=lambda: problem)[0]

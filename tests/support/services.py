@@ -22,13 +22,14 @@ from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
 ADMIN_KEY = "an-admin-key-for-tests-only"
 FLOWCAST = (sys.executable, "-m", "app")
 PORTS = range(20_000, 32_000)  # below those of outgoing connections
-ANSWER_SECONDS = 120.0  # an answer that takes longer is none, however busy the machine
+ANSWER_SECONDS = 120.0  # longer than any response takes, also on a busy machine
 
 
 def free_port() -> int:
     """Return a port that nothing listens on.
 
-    Not one that the kernel picks: it may give the same one to an outgoing connection before the caller listens.
+    The kernel's choice is not used, because it may assign the same port to an outgoing connection before the caller
+    listens.
     """
     while True:
         with suppress(OSError), socket.socket() as probe:
@@ -52,32 +53,32 @@ class Service:
         self.process, self.port, self.log = process, port, log
         self.url = f"http://127.0.0.1:{port}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request with the admin key; return the status and the body."""
-        status, answer, _ = self.ask_as(ADMIN_KEY, method, path, body)
-        return status, answer
+        status, response, _ = self.request_as(ADMIN_KEY, method, path, body)
+        return status, response
 
-    def ask_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
+    def request_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
         """Send a request with a key; return the status, the body and the headers."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"X-API-Key": key, "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-                return answer.status, json.loads(answer.read() or b"null"), answer.headers
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
+                return response.status, json.loads(response.read() or b"null"), response.headers
         except urllib.error.HTTPError as problem:
             return problem.code, json.loads(problem.read() or b"null"), problem.headers
 
     def counts(self, link_id: str) -> dict[str, int]:
         """Return the stored counts of a link by slot, of the ten days from 1 September 2025."""
         path = f"/v1/links/{link_id}/counts?from={slot_start(0)}&to={slot_start(960)}&limit=10000"
-        found = self.ask("GET", path)[1]["counts"]
+        found = self.request("GET", path)[1]["counts"]
         return {count["slot_start"]: count["count"] for count in found if count["count"] is not None}
 
     def metrics(self) -> str:
-        """Return what the service shows Prometheus."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=ANSWER_SECONDS) as answer:
-            return str(answer.read().decode())
+        """Return the metrics of the service."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=ANSWER_SECONDS) as response:
+            return str(response.read().decode())
 
     def stream(self, path: str, **headers: str) -> Any:
         """Open a stream of events."""
@@ -87,7 +88,7 @@ class Service:
     def run_when(self, path: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Return a retrain run as soon as it meets a condition.
 
-        It is read from the run's stream of events: to ask again and again takes as much CPU time as training does.
+        The run's event stream is read, because polling takes as much CPU time as training.
         """
         run: dict[str, Any] = {}
         deadline = time.monotonic() + TRAINING_SECONDS
@@ -100,7 +101,7 @@ class Service:
         raise AssertionError(f"the run never met the condition; the last was {run}")
 
     def kill(self) -> None:
-        """End the process by SIGKILL."""
+        """Kill the process by SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=WAIT_SECONDS)
 
@@ -132,7 +133,7 @@ def running_service(
     program: Sequence[str] = FLOWCAST,
     **settings: str,
 ) -> Iterator[Service]:
-    """Start ``flowcast serve``, with a retrain worker if need be, and wait until it is ready; stop it at the end."""
+    """Start ``flowcast serve`` and wait until it is ready; stop it at the end."""
     port = port or free_port()
     log = folder / f"service-{port}.log"
     beside = "--worker" if worker else "--no-worker"
@@ -146,7 +147,7 @@ def running_service(
     def is_ready() -> bool:
         assert process.poll() is None, log.read_text()
         with suppress(OSError):
-            return service.ask("GET", "/readyz")[0] == 200
+            return service.request("GET", "/readyz")[0] == 200
         return False
 
     try:
@@ -164,7 +165,7 @@ def start_worker(
     """Start ``flowcast worker``, with its log in ``worker.log`` of the folder."""
     settings = {"FLOWCAST_RETRAIN_JOBS": "1", **settings}
     with (folder / "worker.log").open("ab") as log:
-        # A session of its own, as beside a service: it is nice to others, and the kernel shares by session.
+        # A new session, as beside a service, because the kernel divides CPU time by session.
         return subprocess.Popen(
             [*program, "worker"],
             env=environment(database_url, folder, **settings),
@@ -178,7 +179,7 @@ def start_worker(
 def running_worker(
     database_url: str, folder: Path, program: Sequence[str] = FLOWCAST, **settings: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start ``flowcast worker``; end it at the end."""
+    """Start ``flowcast worker``; stop it at the end."""
     worker = start_worker(database_url, folder, program, **settings)
     try:
         yield worker
@@ -189,7 +190,7 @@ def running_worker(
 
 
 def run_flowcast(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Flowcast in a process of its own."""
+    """Run a command of Flowcast in a new process."""
     return subprocess.run(
         [*FLOWCAST, *map(str, arguments)], env=os.environ | environment, capture_output=True, text=True, check=False
     )

@@ -1,7 +1,7 @@
-"""Run Flowcast in a process whose wall clock is set, while it runs, by the seconds in a file.
+"""Run Flowcast with a wall clock that is shifted by the seconds in a file, also while it runs.
 
-``python -m tests.support.stepped_clock FILE serve …``. Only the time of day moves; a count of seconds does not, as when
-somebody sets a machine's clock.
+``python -m tests.support.stepped_clock FILE serve …``. The monotonic clock is not shifted, as when somebody sets a
+machine's clock.
 """
 
 import sys
@@ -14,7 +14,7 @@ import time_machine
 
 
 def follow(file: Path) -> None:
-    """Set the clock by the seconds in a file, again whenever they change."""
+    """Shift the clock by the seconds in a file, again after each change."""
     set_by, travel = 0.0, None
     while True:
         wanted = float(file.read_text() or 0)

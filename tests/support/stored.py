@@ -1,4 +1,4 @@
-"""Links, counts, forecasts and retrain runs put straight into a database, and rows read from it."""
+"""Functions that store links, counts, forecasts and retrain runs in a database directly, and read rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ def utc(second: int) -> str:
 
 
 def put_rows(session: Session, table: type[Count] | type[Forecast], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows as they are, into months that may have to be made first."""
+    """Insert rows, after creating the partitions of their months."""
     ensure_months(session, table.__tablename__, {row["slot_start"] for row in rows})
     session.execute(insert(table), rows)
 
@@ -58,7 +58,7 @@ def put_counts(client: TestClient, link_id: str, counts: Mapping[int, int], qual
 
 
 def correct_count(client: TestClient, link_id: str, slot: int, count: int, at: datetime) -> None:
-    """Replace a count, and keep the old one."""
+    """Replace a count and store the old one as a correction."""
     with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
         old = session.get_one(Count, (link_or_404(session, link_id).link_key, slot))
         session.add(
@@ -70,7 +70,7 @@ def correct_count(client: TestClient, link_id: str, slot: int, count: int, at: d
 
 
 def put_forecasts(client: TestClient, link_id: str, forecasts: Iterable[Mapping[str, Any]]) -> None:
-    """Store forecasts; what is left out is filled in."""
+    """Store forecasts, with defaults for missing fields."""
     with writing(client.app.state.engine) as session:  # type: ignore[attr-defined]
         key = link_or_404(session, link_id).link_key
         put_rows(session, Forecast, [{**FORECAST, **row, "link_key": key} for row in forecasts])
@@ -122,7 +122,7 @@ def queue_run(
         return run.id
 
 
-def select_rows(engine: Engine, question: str, **given: object) -> list[tuple[Any, ...]]:
+def select_rows(engine: Engine, query: str, **given: object) -> list[tuple[Any, ...]]:
     """Return the rows that a query finds."""
     with reading(engine) as session:
-        return [tuple(row) for row in session.execute(text(question), given)]
+        return [tuple(row) for row in session.execute(text(query), given)]

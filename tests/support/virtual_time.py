@@ -1,4 +1,4 @@
-"""Clocks that move when something waits, so that tests of pauses and deadlines need no time and no luck."""
+"""Clocks that advance when something waits, so that tests of pauses and deadlines do not depend on timing."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class SteppedTime:
-    """Stands in for the module ``time``: sleeping moves its clock."""
+    """A replacement of the module ``time`` whose clock advances by sleeping."""
 
     def __init__(self, wall: float = 0.0) -> None:
         self.now, self._wall = 1000.0, wall - 1000.0
@@ -24,8 +24,8 @@ class SteppedTime:
         self.now += seconds
 
 
-class _Jumping(selectors.DefaultSelector):
-    """Instead of waiting for a timeout, add it up."""
+class _InstantSelector(selectors.DefaultSelector):
+    """A selector that adds up timeouts instead of waiting for them."""
 
     waited = 0.0
 
@@ -37,17 +37,17 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when nothing is left to do."""
+    """An event loop whose clock advances to the next timer when nothing is ready."""
 
     def __init__(self) -> None:
-        self._jumping = _Jumping()
-        super().__init__(self._jumping)
+        self._selector = _InstantSelector()
+        super().__init__(self._selector)
 
     def time(self) -> float:
-        return self._jumping.waited
+        return self._selector.waited
 
 
 def run_in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that sleeps and waits, without taking the time."""
+    """Run a coroutine that sleeps and waits, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(coroutine)

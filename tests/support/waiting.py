@@ -1,4 +1,4 @@
-"""Wait for a condition instead of for a time."""
+"""Waiting for conditions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-WAIT_SECONDS = 60.0  # a passing test never uses it; a busy machine may
-TRAINING_SECONDS = 300.0  # for training: a worker is nice to every other process of the machine
+WAIT_SECONDS = 60.0  # far longer than any condition takes
+TRAINING_SECONDS = 300.0  # for training, because a worker runs at low priority
 POLL_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def wait_until(
     Parameters
     ----------
     condition : callable
-        Called again and again. It raises to end the wait early, because what is waited for cannot happen any more.
+        Called repeatedly. It may raise to end the wait early.
     seconds : float
         The deadline.
     explain : callable

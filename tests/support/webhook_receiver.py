@@ -13,17 +13,17 @@ class Received(NamedTuple):
 
     @property
     def event(self) -> str:
-        return str(self.told["event"])
+        return str(self.payload["event"])
 
     @property
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         return dict(json.loads(self.body))
 
 
 class Receiver:
-    """Answers with the statuses it is given, the last of them from then on, and keeps what came.
+    """A server that responds with given statuses, repeating the last one, and stores requests.
 
-    It answers while ``answers`` is set.
+    It responds while ``answers`` is set.
     """
 
     def __init__(self, *statuses: int) -> None:

@@ -1,4 +1,4 @@
-"""What the database sums up is what the measures say of plain lists of counts and forecasts."""
+"""The database's sums agree with the measures of plain lists of counts and forecasts."""
 
 import math
 import random
@@ -93,7 +93,7 @@ class Road:
         return range(-(-begin // step) * step, end, step)
 
     def pairs(self, slots, *, horizon=1, version=None, served=True):
-        """List counts, each beside its forecast; several where they are not as served."""
+        """Return pairs of counts and forecasts; several where they are not as served."""
         found = []
         for slot in slots:
             if slot not in self.counts:

@@ -1,4 +1,4 @@
-"""How accuracy asks the database: what leaves it, and what it looks at."""
+"""The queries of accuracy: the rows that they return, and those that they read."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from app.forecasts.tables import Forecast
 from app.links.queries import all_links
 from app.settings import Settings
 from tests.support.databases import on_postgresql, on_sqlite
-from tests.support.memory import little_memory
+from tests.support.memory import limit_memory
 from tests.support.stored import FORECAST, MONDAY, SLOT, add_link, put_rows
 
 pytestmark = pytest.mark.journey
@@ -33,7 +33,7 @@ def engine(database_url):
 
 @pytest.fixture
 def statements(engine):
-    """All statements that are executed, with their parameters."""
+    """Record all statements that are executed, with their parameters."""
     found = []
     event.listen(engine, "before_cursor_execute", lambda _c, _cur, sql, given, *_: found.append((sql, given)))
     return found
@@ -55,7 +55,7 @@ def number_of_rows(connection, sql, given):
 
 
 def reads():
-    """Every way to ask for accuracy."""
+    """Yield every kind of read of accuracy, with the most rows that it may return."""
     yield LINKS, lambda session: network_accuracy(session, 1, window=f"{DAYS}d")
     for by, most in {None: 1, By.HOUR: 24 * DAYS, By.DAY: DAYS, By.HORIZON: 1, By.MODEL_VERSION: 1}.items():
         yield most, lambda session, by=by: link_accuracy(session, "L1", 1, window=f"{DAYS}d", by=by)
@@ -119,7 +119,7 @@ def test_memory_grows_with_the_rows_that_are_found_and_not_with_the_span(engine,
         rows = [{"link_key": link.link_key, "slot_start": slot} for slot in (begin, newest)]
         put_rows(session, Count, [row | {"count": 9, "quality": 0} for row in rows])
         put_rows(session, Forecast, [FORECAST | row | {"expected": 7.0} for row in rows])
-    with reading(engine) as session, little_memory():
+    with reading(engine) as session, limit_memory():
         answer = link_accuracy(session, "A", 1, by=by, begin=datetime.fromtimestamp(begin, UTC))
     assert (answer.n_used, answer.rmse, answer.n_missing) == (2, 2.0, (newest - begin) // MINUTE - 1)
 

@@ -56,7 +56,7 @@ def slow_figures(rows, minutes=15, floor=1):
 
 
 def made_up(i):
-    """A count and what was forecast of it: count, expected, lower, upper, usual."""
+    """Return a count and its forecast: count, expected, lower, upper, usual."""
     count = (i * 37) % 83
     expected = abs(count + (i * 13) % 29 - 14.25)
     return count, expected, expected - 9.5, expected + 9.5, count + (i * 7) % 41 - 20.0
@@ -332,7 +332,7 @@ class TestNetworkAccuracy:
 class TestSpansAndCsv:
     @pytest.fixture
     def measured(self, client, put_link):
-        """Two links with three days of forecasts that err by 1 on the first day, 2 on the second and so on."""
+        """Store two links with forecasts whose errors are 1, 2 and 3 vehicles on three days; B has ten times these."""
         for name, factor in (("A", 1), ("B", 10)):
             put_link(name, zone="Europe/Berlin")
             put_counts(client, name, {MONDAY + i * SLOT: 100 for i in range(3 * 96)})

@@ -1,4 +1,4 @@
-"""``flowcast import``: what it says of good, bad and unreadable files, and how it ends."""
+"""``flowcast import``: its output and exit code for good, bad and unreadable files."""
 
 import gzip
 import io
@@ -209,7 +209,7 @@ class TestStoring:
     def upgrade(self):
         assert CliRunner().invoke(cli, ["db", "upgrade"]).exit_code == 0
 
-    def test_counts_are_stored_once_and_links_created_when_asked_for(self, own):
+    def test_counts_are_stored_once_and_links_created_on_request(self, own):
         self.upgrade()
         done = run("--create-links", "--zone", "UTC", own)
         assert done.exit_code == 0, done.stderr
@@ -294,7 +294,7 @@ class TestLongFiles:
         assert "reading" in screen.getvalue() or "rows" in screen.getvalue()
 
     def test_memory_does_not_grow_with_the_file(self, tmp_path, monkeypatch):
-        """But with the rows of a link, of which all must be there to be summed."""
+        """The rows of a link are the exception: all of them are needed for their sum."""
         monkeypatch.setattr(spool, "MOST_IN_A_GROUP", 1000)
         peaks = []
         for n in (2, 12):

@@ -16,7 +16,7 @@ from app.links.store import store_links
 from app.registry.queries import read_versions
 from app.settings import settings_from_environment
 from model.artifacts.network_models import load_network
-from tests.support.artifacts import city_series, retold, trained
+from tests.support.artifacts import city_series, copy_with_about, trained
 from tests.support.count_files import import_counts
 
 LINKS = ("Ba", "Cf")
@@ -24,7 +24,7 @@ LINKS = ("Ba", "Cf")
 
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
-    """The database of the settings, with the two links."""
+    """Return the database of the settings, with the two links."""
     url = f"sqlite:///{tmp_path}/flowcast.db"
     monkeypatch.setenv("FLOWCAST_DATABASE_URL", url)
     monkeypatch.setenv("FLOWCAST_MODEL_STORE", str(tmp_path / "store"))
@@ -75,15 +75,15 @@ class TestAdd:
     def test_a_link_that_does_not_exist_is_reported_and_the_others_are_added(self, engine, artifacts, tmp_path):
         mixed = tmp_path / "mixed"
         mixed.mkdir()
-        retold(artifacts / "Ba", mixed / "Ba", gaps=7)
-        retold(artifacts / "Ba", mixed / "Zz", link_id="Zz")
+        copy_with_about(artifacts / "Ba", mixed / "Ba", gaps=7)
+        copy_with_about(artifacts / "Ba", mixed / "Zz", link_id="Zz")
         done = run("models", "add", mixed)
         assert done.exit_code == 1
         assert "link 'Zz' does not exist" in done.stderr
         assert versions(engine)["Ba"] == [(1, "candidate")]
 
     def test_a_damaged_artifact_is_reported(self, engine, artifacts, tmp_path):
-        retold(artifacts / "Ba", tmp_path / "Ba")
+        copy_with_about(artifacts / "Ba", tmp_path / "Ba")
         (tmp_path / "Ba" / "memory.npy").write_bytes(b"")
         done = run("models", "add", tmp_path / "Ba")
         assert done.exit_code == 1
@@ -101,7 +101,7 @@ class TestAdd:
 class TestActivate:
     def test_the_newest_candidate_a_version_and_all(self, engine, artifacts, tmp_path):
         run("models", "add", artifacts)
-        run("models", "add", retold(artifacts / "Ba", tmp_path / "Ba", gaps=7))
+        run("models", "add", copy_with_about(artifacts / "Ba", tmp_path / "Ba", gaps=7))
         assert "link Ba: version 2 is active" in run("models", "activate", "Ba").stdout
         assert run("models", "activate", "Ba", "1").exit_code == 0
         assert versions(engine)["Ba"] == [(2, "retired"), (1, "active")]

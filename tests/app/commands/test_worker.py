@@ -1,4 +1,4 @@
-"""``flowcast worker``: what it loads and how it is asked to end."""
+"""``flowcast worker``: the modules that it loads and the signals that end it."""
 
 import subprocess
 import sys

@@ -195,8 +195,8 @@ class TestWriting:
                 wait_until(lambda: connection.execute(text(WAITING_SESSIONS)).scalar_one() == 2)
                 connection.rollback()  # and both go
             here.result(WAIT_SECONDS)
-        said = other.communicate(timeout=WAIT_SECONDS)[1]
-        assert other.returncode == 0, said
+        output = other.communicate(timeout=WAIT_SECONDS)[1]
+        assert other.returncode == 0, output
         assert stored_slots(engine, 1) == stored_slots(engine, 2) == wanted
         assert months_of_counts(engine) == {month_name(month) for month in range(36)}
 
@@ -260,8 +260,8 @@ class TestFewMonths:
     def test_refused_counts_make_none(self, client, put_link, engine):
         put_link("Hourly", slot_minutes=60)
         put_link("A")
-        told = client.post("/v1/import", content=self.file("Nowhere", range(1560))).json()
-        assert (told["stored"], told["refused"]) == (0, 1560)
+        body = client.post("/v1/import", content=self.file("Nowhere", range(1560))).json()
+        assert (body["stored"], body["refused"]) == (0, 1560)
         client.post("/v1/import", content=self.file("Hourly", range(1560)))
         counts = self.file("Nowhere", range(100), "A,2026-01-01T00:00:00Z,1\n")
         answer = client.post("/v1/counts?partial=true", content=counts, headers={"Content-Type": "text/csv"})

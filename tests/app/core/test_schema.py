@@ -56,8 +56,8 @@ def test_several_processes_may_upgrade_at_once(engine, settings):
     other.stdin.write("go\n")
     other.stdin.flush()
     upgrade_schema(engine)
-    said = other.communicate(timeout=WAIT_SECONDS)[1]
-    assert other.returncode == 0, said
+    output = other.communicate(timeout=WAIT_SECONDS)[1]
+    assert other.returncode == 0, output
     assert schema_step(engine) == NEWEST_STEP
 
 

@@ -8,7 +8,7 @@ from tests.support.stored import MONDAY, SLOT, correct_count, put_counts, utc
 
 @pytest.fixture
 def link(client, put_link):
-    """A day and a half of counts with a hole of two slots in its last day."""
+    """Store a day and a half of counts with a gap of two slots in the last day."""
     put_link("A", zone="Europe/Berlin")
     counts = {MONDAY + i * SLOT: i for i in range(144) if i not in (100, 101)}
     put_counts(client, "A", counts)

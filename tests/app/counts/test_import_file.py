@@ -228,7 +228,7 @@ class TestPostImport:
         assert (report["dry_run"], report["stored"], report["forecasts_issued"]) == (True, 1, 0)
         assert client.get("/v1/links/A/counts").json()["counts"] == []
 
-    def test_links_are_created_when_asked_for(self, client):
+    def test_links_are_created_on_request(self, client):
         report = client.post("/v1/import?create_links=true&zone=UTC", content=HEADER + row("New")).json()
         assert (report["links_created"], report["stored"]) == (1, 1)
         assert client.get("/v1/links/New").status_code == 200
@@ -302,7 +302,7 @@ class TestSlotLength:
             "rows of 5 minutes are summed into 3 slots of 15 minutes; 1 of them lack a row or its count and are gaps"
         )
 
-    def test_a_link_that_is_created_gets_the_slot_length_and_zone_asked_for(self, engine):
+    def test_a_created_link_gets_the_requested_slot_length_and_zone(self, engine):
         text = HEADER + five_minutes(*[1] * 12)
         report = run(engine, text, grid=SlotGrid(60), zone="Europe/Berlin", create_links=True)
         with reading(engine) as session:
@@ -325,7 +325,7 @@ class TestSlotLength:
 
 
 class TestPostedFiles:
-    """What people have, over REST."""
+    """Real layouts of files, imported over REST."""
 
     def test_a_file_off_the_grid_is_refused_whole(self, client, put_link):
         put_link("A", zone="UTC")

@@ -64,7 +64,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @contextmanager
 def held(engine: Engine, statement: str) -> Iterator[None]:
-    """Hold what a statement locks."""
+    """Hold the locks of a statement during a block."""
     with engine.connect() as connection:
         connection.execute(text(statement))
         try:
@@ -156,7 +156,7 @@ class TestImport:
         assert stored(engine) == {("A", 0): 7, ("B", 0): 8}
 
     @on_postgresql
-    def test_a_dry_run_waits_for_nobody_and_creates_no_month(self, engine, start):
+    def test_a_dry_run_waits_for_no_lock_and_creates_no_month(self, engine, start):
         add_links(engine, "A")
         with held(engine, "SELECT FROM links FOR NO KEY UPDATE"):
             dry = start(

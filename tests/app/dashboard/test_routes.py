@@ -14,7 +14,7 @@ FOLDER = re.compile(r"dashboard/[0-9a-f]{16}")
 
 @pytest.fixture
 def database_url(tmp_path):
-    """One database is enough: the page itself asks none."""
+    """Return the address of a new database; one kind is enough, because the page itself reads none."""
     return f"sqlite:///{tmp_path}/flowcast.db"
 
 
@@ -70,7 +70,7 @@ class TestPage:
             assert page.status_code == 200
             assert client.get(f"/flowcast/{FOLDER.search(page.text)[0]}/main.js").status_code == 200
 
-    def test_says_whether_a_key_is_needed(self, settings, page):
+    def test_shows_whether_a_key_is_needed(self, settings, page):
         assert 'name="flowcast-keys" content="on"' in page.text
         with TestClient(create_app(settings.model_copy(update={"auth": Switch.OFF}))) as client:
             opened = client.get("/", headers={"If-None-Match": page.headers["etag"]})
@@ -78,9 +78,9 @@ class TestPage:
 
     def test_requests_are_counted_by_template(self, client, page):
         client.get(f"/{FOLDER.search(page.text)[0]}/main.js")
-        told = client.get("/metrics").text
-        assert 'route="/dashboard/{digest}/{name:path}"' in told
-        assert "main.js" not in told
+        response = client.get("/metrics").text
+        assert 'route="/dashboard/{digest}/{name:path}"' in response
+        assert "main.js" not in response
 
 
 def test_no_module_turns_text_into_markup_or_code():
@@ -95,4 +95,4 @@ def test_no_module_names_another_host():
     for path in STATIC.rglob("*"):
         if path.is_file():
             hosts = set(re.findall(r"https?://([\w.-]+)", path.read_text()))
-            assert hosts <= {"www.w3.org"}, path.name  # the name of SVG, which nobody asks for
+            assert hosts <= {"www.w3.org"}, path.name  # the namespace of SVG, which is not requested

@@ -20,7 +20,7 @@ def rows_of(city: City, event: Event) -> slice:
 
 
 def usual(city: City, link_id: str, rows: slice) -> float:
-    """Mean count of the same slots on the other working days."""
+    """Return the mean count of the same slots on the other working days."""
     days = city.counts[link_id].reshape(-1, 96)
     today = rows.start // 96
     others = [d for d in range(len(days)) if d % 7 < 5 and d != today]

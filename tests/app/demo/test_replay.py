@@ -40,7 +40,7 @@ SMALL = DemoSize(links=2, days=14)
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
-    """A small demo, ready to run."""
+    """Return a small demo that is ready to run."""
     folder = DemoFolder(tmp_path_factory.mktemp("demo"))
     engine, city = open_database(folder.database_url), SMALL.city()
     with folder.held(SMALL), pytest.MonkeyPatch.context() as patched:
@@ -287,7 +287,7 @@ class TestDemoOfAServiceThatRuns:
 
     @pytest.fixture(autouse=True)
     def _own_settings(self, fresh_settings: None) -> None:
-        """The command reads the settings that a test puts into the environment."""
+        """Use ``fresh_settings``, because the command reads settings from the environment."""
 
     @pytest.mark.journey
     def test_its_database_has_the_city_and_its_clock_goes_on(self, prepared, tmp_path, monkeypatch):
@@ -304,7 +304,7 @@ class TestDemoOfAServiceThatRuns:
             where = ("--service", service.url, "--data", str(tmp_path / "demo"))
             done = command("--speed", "600", "--seconds", "1", *where)
             assert done.exit_code == 0, done.stderr
-            _, answer, _ = service.ask_as(self.key, "GET", "/v1/links/Ba/forecast")
+            _, answer, _ = service.request_as(self.key, "GET", "/v1/links/Ba/forecast")
             assert answer["forecasts"][0]["method"] == "KR_SML"
         assert next_slot(engine, city) > before
         engine.dispose()

@@ -17,13 +17,13 @@ def city() -> City:
 
 
 def quiet_links(city: City) -> list[str]:
-    """Links without an event of their own."""
+    """Return the links without an event of their own."""
     troubled = {event.link_id for event in city.events}
     return [link.link_id for link in city.links if link.link_id not in troubled]
 
 
 def days_of(city: City, link_id: str, weekdays: set[int]) -> np.ndarray:
-    """Counts of the days of these weekdays, (n_days, 96); the span starts on a Monday and has no clock change."""
+    """Return the counts of days by weekday, (n_days, 96); the span starts on a Monday and has no clock change."""
     days = city.counts[link_id].reshape(-1, 96)
     return days[[d for d in range(len(days)) if d % 7 in weekdays]]
 

@@ -23,7 +23,7 @@ def city_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def city_report(city_file, tmp_path_factory) -> Path:
-    """The folder of a report on two links, 8 + 2 days."""
+    """Return the folder of a report on two links, 8 + 2 days."""
     folder = tmp_path_factory.mktemp("report") / "made" / "here"
     command = ["evaluate", str(city_file), "--train-days", "8", "--test-days", "2", "--zone", "Europe/Berlin"]
     done = CliRunner().invoke(cli, [*command, "--lags", "12", "--jobs", "1", "--output", str(folder)])
@@ -38,7 +38,7 @@ def city_json(city_report) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def odd_link() -> Evaluated:
-    """A link with a few gaps on its test days, and an id that is markup."""
+    """Return a link with a few gaps on its test days, and an id that is markup."""
     link = steady_link(MARKUP, zone="Australia/Melbourne")
     counts = link.counts.copy()
     counts[8 * 96 + 10 : 8 * 96 + 14] = np.nan

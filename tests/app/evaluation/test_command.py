@@ -1,4 +1,4 @@
-"""``flowcast evaluate``: what it says, what it refuses and how it ends."""
+"""``flowcast evaluate``: its output, errors and exit codes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def evaluate(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def partial(tmp_path_factory) -> tuple[Result, Path]:
-    """The evaluation of three links of which one has all it takes, and the folder of its report."""
+    """Return the evaluation of three links, one of which has enough counts, and the folder of its report."""
     folder = tmp_path_factory.mktemp("partial")
     city = sample_city(links=3, days=11)
     city.counts["Ba"][9 * 96 :] = float("nan")

@@ -33,7 +33,7 @@ def test_days_are_the_links_own_and_have_its_clocks_hours():
     assert (span.cut, len(span.link)) == (8 * 96 + 4, 10 * 96 + 4)
 
 
-def test_another_first_day_may_be_asked_for():
+def test_the_first_day_can_be_chosen():
     link = steady_link(days=14)
     span = cut_out(link, replace(PLAN, first_day=date(2025, 9, 3)))
     assert span.link.first == link.first + 2 * 96

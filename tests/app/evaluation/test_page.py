@@ -27,7 +27,7 @@ TIMES = 86
 
 @pytest.fixture(scope="module")
 def marked_up(odd_link, tmp_path_factory) -> Path:
-    """A report on months of slots in which every text that users give is markup."""
+    """Return a report on months of slots in which every text of users is markup."""
     result = odd_link.result
     methods = [
         replace(method, forecasts=Forecasts(*(values * TIMES for values in astuple(method.forecasts))))
@@ -128,7 +128,7 @@ class TestText:
 
 
 class Watched:
-    """A page in the browser, with what it asked for and complained about."""
+    """A page in the browser, with its requests and errors."""
 
     def __init__(self, page: Any, file: Path) -> None:
         self.page, self.requests, self.complaints = page, [], []
@@ -163,7 +163,7 @@ def city_page(watch, city_report) -> Watched:
 
 @pytest.fixture
 def seen(city_page) -> Watched:
-    """The city's report with what it shows at first: the first link, all days, the metric of KR_SML."""
+    """Return the city's report with its initial selection: the first link, all days and the metric of KR_SML."""
     city_page.page.select_option("#link", index=0)
     city_page.page.select_option("#metric-method", "3")
     return city_page
@@ -262,7 +262,7 @@ class TestInTheBrowser:
 
 
 def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours, as the Web accessibility guidelines define it."""
+    """Return the contrast ratio of two colours by the Web accessibility guidelines."""
     lights = []
     for colour in (first, second):
         parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]

@@ -24,7 +24,7 @@ def test_kr_under_the_paper_is_plain_kr_in_the_links_own_units(span):
 
 def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
     model = PaperModel.fit("KR", span)
-    expected = model.expected_without(96)
+    expected = model.expected_counts_excluding(96)
     rows = span.rows
     for at in (0, 300, len(rows.y) - 1):
         far = np.abs(rows.positions - rows.positions[at]) > 96
@@ -37,7 +37,7 @@ def test_leave_one_out_looks_at_no_neighbour_within_a_day(span):
 
 def test_where_a_day_bars_everything_there_is_no_forecast():
     short = Span(steady_link(days=3), 100, 12)
-    assert np.isnan(PaperModel.fit("KR", short).expected_without(96)).all()
+    assert np.isnan(PaperModel.fit("KR", short).expected_counts_excluding(96)).all()
 
 
 @pytest.mark.journey

@@ -1,4 +1,4 @@
-"""Deliveries: signed, at least once, retried, to nobody else's delay; to a real server."""
+"""Deliveries to a real server: signed, at least once, retried, and without delay for other webhooks."""
 
 import contextlib
 import hashlib
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.journey  # deliveries go to a real server
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """On a busy machine a receiver may take long; tests of what is too slow set their own limit."""
+    """Allow receivers much time, because the machine may be busy; tests of slow receivers set their own limit."""
     monkeypatch.setattr(send, "TIMEOUT_SECONDS", WAIT_SECONDS)
 
 
@@ -57,7 +57,7 @@ def receiver(open_receiver):
 
 @pytest.fixture
 def settings(settings, receiver):
-    """Settings that allow the receiver."""
+    """Return settings that allow the receiver."""
     return settings.model_copy(update={"webhook_hosts": receiver.host})
 
 
@@ -75,7 +75,7 @@ def deliverer(runtime, settings):
 
 @pytest.fixture
 def deliver(deliverer):
-    """Deliver what is due so many seconds after a start."""
+    """Deliver everything that is due some seconds after a start."""
 
     def step(seconds=0.0):
         deliverer.step(NOW + timedelta(seconds=seconds))
@@ -128,19 +128,19 @@ def activation(runtime, link_id, version, previous=None):
 
 
 def link_ids(received):
-    return [link["link_id"] for link in received.told["links"]]
+    return [link["link_id"] for link in received.payload["links"]]
 
 
 class TestMessages:
     def test_forecasts_are_those_that_the_service_returns(self, client, receiver, links, hook, deliver):
         post(client, 0, "A", "B")
         deliver()
-        [came] = receiver.received
-        assert came.path == "/hook?from=flowcast"
+        [received] = receiver.received
+        assert received.path == "/hook?from=flowcast"
         shown = client.get("/v1/forecasts?horizon=4&links=A,B").json()["links"]
         events = [{"sequence": MONDAY // SLOT, **link} for link in shown]
         head = {"type": "forecast", "event": "forecasts", "sent_at": "2026-11-16T12:00:00.000000Z"}
-        assert came.told == head | {"links": events}
+        assert received.payload == head | {"links": events}
 
     def test_only_what_is_new_comes_again(self, client, receiver, links, hook, deliver):
         post(client, 0, "A", "B")
@@ -150,7 +150,7 @@ class TestMessages:
         post(client, 1, "B")
         deliver(2)
         deliver(3)
-        assert [link_ids(came) for came in receiver.received] == [["A", "B"], ["B"]]
+        assert [link_ids(received) for received in receiver.received] == [["A", "B"], ["B"]]
 
     @on_sqlite
     def test_a_corrected_count_issues_nothing_and_so_sends_nothing(self, client, receiver, links, hook, deliver):
@@ -167,10 +167,10 @@ class TestMessages:
         assert receiver.received == []
         activation(runtime, "A", 2, previous=1)
         deliver(1)
-        [came] = receiver.received
-        assert came.told["type"] == "activation"
-        assert came.told["event"] == came.headers["X-Flowcast-Event"] == "activations"
-        assert came.told["activations"] == [
+        [received] = receiver.received
+        assert received.payload["type"] == "activation"
+        assert received.payload["event"] == received.headers["X-Flowcast-Event"] == "activations"
+        assert received.payload["activations"] == [
             {
                 "link_id": "A",
                 "version": 2,
@@ -189,7 +189,7 @@ class TestMessages:
         activation(runtime, "A", 1)
         deliver()
         deliver(1)
-        assert [came.event for came in receiver.received] == ["activations"]
+        assert [received.event for received in receiver.received] == ["activations"]
 
     @on_sqlite
     def test_no_message_is_unbounded(self, client, receiver, links, runtime, hook, deliver, monkeypatch):
@@ -199,7 +199,10 @@ class TestMessages:
         for version in (1, 2, 3):
             activation(runtime, "A", version)
         deliver()
-        sizes = [(came.event, len(came.told.get("links") or came.told["activations"])) for came in receiver.received]
+        sizes = [
+            (received.event, len(received.payload.get("links") or received.payload["activations"]))
+            for received in receiver.received
+        ]
         assert sizes == [("activations", 2), ("activations", 1), ("forecasts", 2), ("forecasts", 1)]
         deliver(1)
         assert len(receiver.received) == 4
@@ -220,15 +223,15 @@ class TestSignature:
     def test_an_independent_hmac_agrees(self, client, receiver, links, hook, deliver):
         post(client, 0, "A")
         deliver()
-        [came] = receiver.received
-        timestamp = came.headers["X-Flowcast-Timestamp"]
+        [received] = receiver.received
+        timestamp = received.headers["X-Flowcast-Timestamp"]
         assert int(timestamp) >= NOW.timestamp()
         pad = SECRET.encode().ljust(64, b"\0")
-        inner = hashlib.sha256(bytes(b ^ 0x36 for b in pad) + timestamp.encode() + b"." + came.body).digest()
+        inner = hashlib.sha256(bytes(b ^ 0x36 for b in pad) + timestamp.encode() + b"." + received.body).digest()
         outer = hashlib.sha256(bytes(b ^ 0x5C for b in pad) + inner).hexdigest()
-        assert came.headers["X-Flowcast-Signature"] == f"sha256={outer}"
+        assert received.headers["X-Flowcast-Signature"] == f"sha256={outer}"
         assert hmac.compare_digest(
-            outer, hmac.new(SECRET.encode(), f"{timestamp}.".encode() + came.body, "sha256").hexdigest()
+            outer, hmac.new(SECRET.encode(), f"{timestamp}.".encode() + received.body, "sha256").hexdigest()
         )
 
     @pytest.mark.parametrize("secret", [SECRET, "whsec_" + b64encode(b"32 bytes of a standard secret...").decode()])
@@ -240,12 +243,12 @@ class TestSignature:
         now.step(datetime.now(UTC))  # the library refuses what is older than five minutes
         now.close()
         assert state(client, made)["failures"] == 0
-        [came] = receiver.received
+        [received] = receiver.received
         standard = secret if secret.startswith("whsec_") else "whsec_" + b64encode(secret.encode()).decode()
-        assert StandardWebhook(standard).verify(came.body, came.headers)["type"] == "forecast"
-        assert came.headers["webhook-timestamp"] == came.headers["X-Flowcast-Timestamp"]
+        assert StandardWebhook(standard).verify(received.body, received.headers)["type"] == "forecast"
+        assert received.headers["webhook-timestamp"] == received.headers["X-Flowcast-Timestamp"]
         with pytest.raises(WebhookVerificationError):
-            StandardWebhook("whsec_" + b64encode(b"another secret").decode()).verify(came.body, came.headers)
+            StandardWebhook("whsec_" + b64encode(b"another secret").decode()).verify(received.body, received.headers)
 
     @on_sqlite
     def test_a_message_keeps_its_id_until_it_arrives(self, client, receiver, links, hook, deliver):
@@ -255,7 +258,7 @@ class TestSignature:
             deliver(seconds)
         post(client, 1, "A")
         deliver(1200)
-        first, again, other = [came.headers["webhook-id"] for came in receiver.received]
+        first, again, other = [received.headers["webhook-id"] for received in receiver.received]
         assert first == again
         assert first != other
 
@@ -264,7 +267,7 @@ class TestSignature:
         for slot in range(2):
             post(client, slot, "A")
             deliver(slot)
-        numbers = {came.headers["X-Flowcast-Delivery"] for came in receiver.received}
+        numbers = {received.headers["X-Flowcast-Delivery"] for received in receiver.received}
         assert len(numbers) == 2
         assert receiver.received[0].headers["Content-Type"] == "application/json"
 
@@ -286,7 +289,7 @@ class TestRetries:
         shown = state(client, hook)
         assert (shown["state"], shown["failures"], shown["last_error"], shown["retry_at"]) == ("active", 0, None, None)
         assert shown["delivered_at"] is not None
-        assert len({came.body[70:] for came in receiver.received}) == 1
+        assert len({received.body[70:] for received in receiver.received}) == 1
 
     @on_sqlite
     def test_what_arrived_before_a_failure_does_not_come_again(self, client, receiver, links, runtime, hook, deliver):
@@ -296,14 +299,14 @@ class TestRetries:
         deliver()
         assert state(client, hook)["failures"] == 1
         deliver(600)
-        assert [came.event for came in receiver.received] == ["activations", "forecasts", "forecasts"]
+        assert [received.event for received in receiver.received] == ["activations", "forecasts", "forecasts"]
 
     @on_sqlite
     def test_redirects_are_not_followed(self, client, receiver, links, hook, deliver):
         receiver.statuses = [307]
         post(client, 0, "A")
         deliver()
-        assert [came.path for came in receiver.received] == ["/hook?from=flowcast"]
+        assert [received.path for received in receiver.received] == ["/hook?from=flowcast"]
         assert state(client, hook)["last_error"] == "it answered 307; redirects are not followed"
 
     @on_sqlite
@@ -352,7 +355,7 @@ class TestProcesses:
         restarted = Deliverer(runtime.engine, settings)
         restarted.step(NOW + timedelta(seconds=1))
         restarted.close()
-        assert [link_ids(came) for came in receiver.received] == [["A", "B"], ["A"]]
+        assert [link_ids(received) for received in receiver.received] == [["A", "B"], ["A"]]
 
     def test_of_two_processes_one_delivers(self, client, receiver, links, runtime, settings, hook, deliverer):
         receiver.answers.clear()  # the first delivery is under way while the other process looks
@@ -407,7 +410,7 @@ class TestProcesses:
         def drip():
             taken, _ = listening.accept()
             with taken, contextlib.suppress(OSError):
-                while not over.wait(0.05):  # for as long as somebody reads
+                while not over.wait(0.05):  # while the client reads
                     taken.sendall(b"x")
 
         thread = threading.Thread(target=drip)

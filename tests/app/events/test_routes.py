@@ -14,7 +14,7 @@ HOOK = {"url": "https://hooks.example/flowcast", "events": ["activation", "forec
 
 @pytest.fixture
 def settings(settings):
-    """Settings that allow one host."""
+    """Return settings that allow one host."""
     return settings.model_copy(update={"webhook_hosts": "hooks.example"})
 
 
@@ -84,7 +84,7 @@ class TestPost:
             "http://hooks.example:99999/",
         ],
     )
-    def test_addresses_that_nobody_allowed(self, shared_client, url):
+    def test_addresses_that_are_not_allowed(self, shared_client, url):
         answer = make(shared_client, url=url)
         assert answer.status_code in (409, 422)
         assert answer.json()["errors"][0]["field"] == "url"

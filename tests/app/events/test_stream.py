@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def settings(settings):
-    """Settings with which a stream ends after its first events."""
+    """Return settings with which a stream ends after its first events."""
     return settings.model_copy(update={"stream_seconds": 0.01})
 
 

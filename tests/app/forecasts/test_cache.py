@@ -107,7 +107,7 @@ def test_a_forecast_that_a_reader_issued_first_stays(client, settings, city):
         posted_links, counts, _ = check_counts(session, dict(enumerate(batch)), runtime.clock)
         stored = store_counts(session, posted_links, counts)
         record_change(session, Change.COUNTS, [link.link_key for link in stored.moved])
-    first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... somebody asks for one of them
+    first = runtime.forecast_cache.look_up([links[1]])[links[1]].issued  # ... one of them is read
     assert runtime.forecast_cache.issue(list(stored.moved)) == len(links)
     ready = {link_id: entry.issued for link_id, entry in runtime.forecast_cache.look_up(links).items()}
     assert {issued.slots()[0] for issued in ready.values()} == {first.slots()[0]}

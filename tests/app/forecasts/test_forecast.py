@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 from app.core.slots import zone_named
 from app.main import create_app
 from model.artifacts.link_models import load_model
-from tests.support.artifacts import retold
-from tests.support.city import PLAN, SLOTS, TRAINED_DAYS, post, put_city, rows, shelve_models, slot_start, train_city
+from tests.support.artifacts import copy_with_about
+from tests.support.city import PLAN, SLOTS, TRAINED_DAYS, post, put_city, register_models, rows, slot_start, train_city
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
 from tests.support.waiting import wait_until
@@ -204,8 +204,8 @@ class TestDegrading:
         self, client, settings, city, link_id, trained, tmp_path
     ):
         (tmp_path / "again").mkdir()
-        retold(trained[1] / link_id, tmp_path / "again" / link_id, gaps=1)
-        shelve_models(client, tmp_path / "again", [link_id])
+        copy_with_about(trained[1] / link_id, tmp_path / "again" / link_id, gaps=1)
+        register_models(client, tmp_path / "again", [link_id])
         assert forecast(client, link_id)["forecasts"][0]["model_version"] == 2
         newest = sorted(settings.model_store.rglob("manifest.json"), key=lambda path: path.stat().st_mtime)[-1].parent
         memory = next(newest.glob("memory*.npy"))
@@ -244,7 +244,7 @@ class TestActivation:
         before = forecast(client, link_id)["forecasts"][0]
         only = replace(city, counts={link_id: city.counts[link_id]})
         train_city(only, tmp_path / "again", replace(PLAN, n_neighbors=4, algorithm="KR"))
-        shelve_models(client, tmp_path / "again", [link_id])
+        register_models(client, tmp_path / "again", [link_id])
         after = forecast(client, link_id)["forecasts"][0]
         assert (before["model_version"], after["model_version"]) == (1, 2)
         assert after["method"] == "KR"

@@ -29,11 +29,11 @@ from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import save_network, save_network_model
-from model.network_model.network import NetworkModel, source_of
+from model.network_model.network import NetworkModel, context_source
 from model.network_model.plan import NetworkPlan
 from model.network_model.series import NetworkSeries
 from model.network_model.training import NetworkResult, train_network
-from tests.support.city import PLAN, SLOTS, post, put_city, rows, shelve_models, slot_start
+from tests.support.city import PLAN, SLOTS, post, put_city, register_models, rows, slot_start
 from tests.support.city_databases import FilledDatabases
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
@@ -61,7 +61,7 @@ def result() -> tuple[City, NetworkResult]:
 
 @pytest.fixture(scope="module")
 def trained(result: tuple[City, NetworkResult], tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A small city, and a folder with the models of its network."""
+    """Return a small city, and a folder with the models of its network."""
     folder = tmp_path_factory.mktemp("network")
     return Trained(result[0], folder, _save(*result, folder))
 
@@ -111,11 +111,11 @@ def _save_link(city: City, model: NetworkModel, network: str, folder: Path, **ab
 
 @pytest.fixture(scope="module")
 def city_databases(trained: Trained, request: Any, tmp_path_factory: pytest.TempPathFactory) -> FilledDatabases:
-    """Databases with the city's links, nine days of counts and active models."""
+    """Return databases with the city's links, nine days of counts and active models."""
 
     def fill(client: TestClient) -> None:
         put_city(client, trained.city)
-        shelve_models(client, trained.folder, list(trained.city.counts))
+        register_models(client, trained.folder, list(trained.city.counts))
         post(client, rows(trained.city, KNOWN, NOW))
 
     return FilledDatabases(request, tmp_path_factory.mktemp("network-city"), fill)
@@ -134,9 +134,9 @@ def computed_in_training(trained: Trained, link_id: str, row: int, counts: np.nd
     if counts is None:
         counts = np.stack(list(city.counts.values()))
     calendar = network_calendar(city.grid, zone_named(city.zone), city.first_slot, counts.shape[1], "DE")
-    source = source_of(model.network, counts, calendar, np.arange(len(counts)), None)
+    source = context_source(model.network, counts, calendar, np.arange(len(counts)), None)
     found = [source.rows(np.array([row]), horizon, np.array([model.link])) for horizon in range(1, 5)]
-    return model.forecast([one.columns[0] for one in found], np.stack([one.usual[0] for one in found], axis=1))
+    return model.forecast([one.columns[0] for one in found], np.stack([one.profile[0] for one in found], axis=1))
 
 
 def assert_served(served: dict[str, Any], expected: Any) -> None:
@@ -217,7 +217,7 @@ class TestForecasts:
     def test_few_gaps_are_filled_by_rule(self, client, trained):
         city, link_id = trained.city, list(trained.city.counts)[2]
         put_city(client, city)
-        shelve_models(client, trained.folder, list(city.counts))
+        register_models(client, trained.folder, list(city.counts))
         gaps = {NOW - 2, NOW - 5, NOW - 20}
         posted = rows(city, KNOWN, NOW)
         starts = {slot_start(city, slot) for slot in gaps}
@@ -258,7 +258,7 @@ class TestForecasts:
         lags = tmp_path / "lags"
         lags.mkdir()
         assert train_link(LinkTraining(_link_series(city, link_id), PLAN), lags).state == "trained"
-        assert shelve_models(client, lags, [link_id]) == [2]
+        assert register_models(client, lags, [link_id]) == [2]
         assert post(client, rows(city, NOW, NOW + 1))["forecasts_issued"] == len(city.counts)
         served = {one["link_id"]: one["forecasts"][0] for one in client.get("/v1/forecasts").json()["links"]}
         assert (served[link_id]["method"], served[link_id]["model_version"]) == ("KR_SML", 2)
@@ -356,7 +356,7 @@ class TestStore:
         assert ready["status"] == "degraded"
         assert {one["link_id"] for one in ready["models"]["damaged"]} == set(city.counts)
         # Registered again it is repaired, and used for the next forecast.
-        assert shelve_models(client, trained.folder, list(city.counts)) == [1] * len(city.counts)
+        assert register_models(client, trained.folder, list(city.counts)) == [1] * len(city.counts)
         with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as fresh:
             post(fresh, rows(city, NOW + 1, NOW + 2))
             assert forecast(fresh, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
@@ -367,14 +367,14 @@ class TestStore:
         folder = shutil.copytree(trained.folder, tmp_path / "copy")
         _damage(folder / ".networks" / trained.network)
         with pytest.raises(Invalid, match=r"must be a sound artifact: its network .* is damaged: memory\.npy was"):
-            shelve_models(client, folder, [next(iter(trained.city.counts))])
+            register_models(client, folder, [next(iter(trained.city.counts))])
         assert not list(settings.model_store.rglob("manifest.json"))
 
     @on_sqlite
     def test_the_last_sound_version_answers(self, client, city, result, trained, settings, tmp_path):
         again = _save(*result, tmp_path / "again", note="learnt again")
         assert again != trained.network
-        assert set(shelve_models(client, tmp_path / "again", list(city.counts))) == {2}
+        assert set(register_models(client, tmp_path / "again", list(city.counts))) == {2}
         post(client, rows(city, NOW, NOW + 1))
         link_id = list(city.counts)[1]
         assert forecast(client, link_id)["forecasts"][0]["model_version"] == 2
@@ -416,4 +416,4 @@ class TestStore:
         _save_link(city, model, fingerprint, folder, link_id=other)
         shutil.move(folder / next(iter(city.counts)), folder / other)
         with pytest.raises(Invalid, match="its place in its network is another link's"):
-            shelve_models(client, folder, [other])
+            register_models(client, folder, [other])

@@ -28,7 +28,7 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     ConnectionGuard(engine).unreachable = True
     engine.dispose()
 
-    with pytest.raises(OperationalError):  # nobody looked at all links yet, so there may be more than these
+    with pytest.raises(OperationalError):  # not all links have been read, so there may be others
         cache.latest()
     with pytest.raises(OperationalError):
         cache.latest(ids)

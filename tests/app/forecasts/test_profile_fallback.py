@@ -21,7 +21,7 @@ DAY = 96
 
 
 def counts(first: int, last: int, level: int = 40) -> dict[int, int]:
-    """A count for every slot from one to before another, counted from Monday; each day is like the others."""
+    """Return a count for every slot in a range, counted from Monday; all days are equal."""
     return {MONDAY + i * SLOT: level + i % DAY for i in range(first, last)}
 
 
@@ -74,7 +74,7 @@ def test_as_of_uses_no_count_after_it_whatever_was_read_before(client):
 
 
 class Reads:
-    """How many times counts were read from a database."""
+    """The number of times that counts were read from a database."""
 
     def __init__(self, engine) -> None:
         self.n = 0
@@ -103,13 +103,15 @@ class TestManyLinks:
 
     @on_sqlite
     def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
-        usual = ProfileFallback()
-        usual.learn_ahead(engine, lambda: False)
+        profiles = ProfileFallback()
+        profiles.learn_ahead(engine, lambda: False)
         reads = Reads(engine)
         with reading(engine) as session:
-            assert len(usual) == len(all_links(session)) == 5
+            assert len(profiles) == len(all_links(session)) == 5
             for link in all_links(session):
-                assert isinstance(usual.of(session, ForecastRequest(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile)
+                assert isinstance(
+                    profiles.of(session, ForecastRequest(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile
+                )
         assert reads.n == 0
 
     @on_sqlite
@@ -121,32 +123,32 @@ class TestManyLinks:
     @on_sqlite
     def test_learning_ahead_ends_with_the_service(self, engine, monkeypatch):
         monkeypatch.setattr("app.forecasts.profile_fallback.LINKS_AT_ONCE", 2)
-        usual = ProfileFallback()
-        usual.learn_ahead(engine, lambda: len(usual) == 2)
-        assert len(usual) == 2
+        profiles = ProfileFallback()
+        profiles.learn_ahead(engine, lambda: len(profiles) == 2)
+        assert len(profiles) == 2
 
     @on_sqlite
     def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine):
-        usual, reads, renewed = ProfileFallback(), Reads(engine), []
+        profiles, reads, renewed = ProfileFallback(), Reads(engine), []
         with reading(engine) as session:
             links = all_links(session)
             assert not active_models(session)
             for slot in range(13 * DAY, 14 * DAY + 1):
                 before = reads.n
                 for link in links:
-                    usual.of(session, ForecastRequest(link, MONDAY + slot * SLOT))
+                    profiles.of(session, ForecastRequest(link, MONDAY + slot * SLOT))
                 renewed.append(reads.n - before)
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
     def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine):
-        usual = client.app.state.forecast_cache.forecaster.profiles
+        profiles = client.app.state.forecast_cache.forecaster.profiles
         reads, queries = Reads(engine), []
         for i, link_ids in enumerate(("A", "ABCDE")):
-            usual.__init__()  # as in a process that was just started
+            profiles.__init__()  # as in a process that was just started
             before = reads.n
             assert post_slot(client, MONDAY + (14 * DAY + i) * SLOT, link_ids) == len(link_ids)
-            assert len(usual) == len(link_ids)
+            assert len(profiles) == len(link_ids)
             queries.append(reads.n - before)
         assert queries[0] == queries[1]
 

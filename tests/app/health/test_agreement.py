@@ -18,7 +18,7 @@ DAYS = 30
 
 @pytest.fixture
 def faulty(client, put_link):
-    """Thirty days: above the capacity, far above it, stuck across midnight, and dead; a count its sender suspects."""
+    """Store thirty days with counts above the capacity, stuck across midnight and dead, and a suspect count."""
     put_link("A", zone="Australia/Melbourne", capacity=4 * 100)
     rng = np.random.default_rng(3)
     counts = {MONDAY + i * SLOT: int(value) for i, value in enumerate(rng.integers(40, 90, DAYS * 96))}

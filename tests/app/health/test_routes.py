@@ -9,7 +9,7 @@ DAY = 86_400
 
 
 def wave(n, start=MONDAY, slot=SLOT):
-    """Counts that look like traffic: neither stuck nor dead."""
+    """Return counts that are neither stuck nor dead."""
     return {start + i * slot: 40 + (i * 7) % 23 for i in range(n)}
 
 

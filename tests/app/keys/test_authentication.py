@@ -1,4 +1,4 @@
-"""A key and its scope are checked before any of a request's body is read; it may come as a bearer token."""
+"""Keys and scopes are checked before a request's body is read; keys may be bearer tokens."""
 
 import asyncio
 from functools import partial
@@ -153,7 +153,7 @@ def test_a_byte_order_mark_before_links_is_ignored(client: TestClient):
 
 @pytest.fixture
 def stranger(service):
-    """A client that sends no key of its own."""
+    """Return a client that sends no key."""
     with TestClient(service) as client:
         yield client
 
@@ -164,11 +164,11 @@ def bearer(key, scheme="Bearer"):
 
 @pytest.fixture
 def keys(stranger):
-    """A key of each scope."""
+    """Return a key of each scope."""
     made = {}
     for scope in ("read", "ingest"):
         body = {"name": scope, "scopes": [scope]}
-        answer = stranger.post("/v1/admin/keys", json=body, headers=bearer(ADMIN_KEY))  # a body is let in by it, too
+        answer = stranger.post("/v1/admin/keys", json=body, headers=bearer(ADMIN_KEY))  # it also admits bodies
         assert answer.status_code == 201, answer.text
         made[scope] = answer.json()
     return made

@@ -1,4 +1,4 @@
-"""Who calls, from the key they send."""
+"""The caller, identified by the key of a request."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -193,32 +193,32 @@ class TestIdentify:
 
 
 @on_postgresql
-class TestWhileTheDatabaseIsAway:
+class TestWhileTheDatabaseIsUnreachable:
     @pytest.fixture
-    def away(self, engine):
+    def disconnect(self, engine):
         guard = ConnectionGuard(engine)
 
-        def go_away(away=True):
-            guard.unreachable = away
+        def set_unreachable(unreachable=True):
+            guard.unreachable = unreachable
             engine.dispose()
 
-        return go_away
+        return set_unreachable
 
-    def test_a_key_sent_within_the_last_minute_stays_good(self, keys, issued, away, monkeypatch):
+    def test_a_key_sent_within_the_last_minute_stays_good(self, keys, issued, disconnect, monkeypatch):
         caller = look_up(keys, issued[1])
-        away()
+        disconnect()
         for _ in range(11):
             later(monkeypatch, 50)
             assert look_up(keys, issued[1]) is caller
         later(monkeypatch, 61)
         with pytest.raises(OperationalError):
             look_up(keys, issued[1])
-        away(False)
+        disconnect(False)
         assert look_up(keys, issued[1]).key_id == issued[0]
 
-    def test_but_not_for_ever(self, keys, issued, away, monkeypatch):
+    def test_but_not_for_ever(self, keys, issued, disconnect, monkeypatch):
         look_up(keys, issued[1])
-        away()
+        disconnect()
         for _ in range(11):
             later(monkeypatch, 50)
             look_up(keys, issued[1])
@@ -227,7 +227,7 @@ class TestWhileTheDatabaseIsAway:
             look_up(keys, issued[1])
 
     def test_nor_past_its_end_or_once_it_is_revoked_or_where_it_was_never_seen(
-        self, keys, engine, issued, away, monkeypatch
+        self, keys, engine, issued, disconnect, monkeypatch
     ):
         with writing(engine) as session:
             row, short = issue_key(session, name="short", scopes=["read"])
@@ -236,8 +236,8 @@ class TestWhileTheDatabaseIsAway:
             gone = issue_key(session, name="gone", scopes=["read"])
         for key in (short, issued[1], gone.key):
             look_up(keys, key)
-        keys.forget(gone.row.key_id)  # as whoever revokes it does
-        away()
+        keys.forget(gone.row.key_id)  # as revoking it does
+        disconnect()
         for key in (unseen, gone.key):
             with pytest.raises(OperationalError):
                 look_up(keys, key)

@@ -66,7 +66,7 @@ def test_an_old_key_file_is_replaced_and_any_other_file_kept(engine, keyless):
     assert keys(engine)[0].key_id in keyless.admin_key_file.read_text()
 
 
-def test_none_is_made_where_somebody_can_get_in(engine, settings, keyless):
+def test_none_is_made_where_another_key_gives_access(engine, settings, keyless):
     assert make_first_key(engine, settings, terminal=True) == FirstKey()
     assert make_first_key(engine, keyless.model_copy(update={"auth": Switch.OFF}), terminal=True) == FirstKey()
     assert keys(engine) == []

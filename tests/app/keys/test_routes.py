@@ -42,7 +42,7 @@ class TestPostKey:
         assert "'admin'" in answer.json()["detail"]
         assert "has read" in answer.json()["detail"]
 
-    def test_a_replaced_key_lives_on_for_the_overlap(self, client):
+    def test_a_replaced_key_stays_valid_for_the_overlap(self, client):
         old = make(client)
         new = make(client, replaces=old["key_id"], overlap_hours=1)
         assert status_with(client, old["key"]) == status_with(client, new["key"]) == 200

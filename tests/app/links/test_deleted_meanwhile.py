@@ -34,7 +34,7 @@ class Interruption:
         self.happened = True
 
     def arm(self, number: int, act: Callable[[], bool]) -> None:
-        """Act before the statement with a number, counted from 0."""
+        """Call a function before the n-th statement, counted from 0."""
         with self._lock:
             self._left, self._act, self.happened = number, act, False
 
@@ -61,7 +61,7 @@ def interruption(client: TestClient) -> Iterator[Interruption]:
 
 @pytest.fixture
 def elsewhere(client: TestClient) -> Iterator[Engine]:
-    """The same database, as another process has it open."""
+    """Open the same database as another process does."""
     engine = open_database(client.app.state.settings.database_url)  # type: ignore[attr-defined]
     yield engine
     engine.dispose()

@@ -182,7 +182,7 @@ class TestDeleteLink:
 
 
 class TestPostLinks:
-    def test_created_updated_and_unchanged_are_told_apart(self, client, put_link):
+    def test_created_updated_and_unchanged_are_distinguished(self, client, put_link):
         put_link("A")
         put_link("B")
         links = [

@@ -44,7 +44,7 @@ def original(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
 
 @pytest.fixture
 def filled_database(new_database: Callable[..., str], original: Callable[[str], str]) -> Callable[[str], str]:
-    """Give addresses of databases with rows in every table."""
+    """Return addresses of databases with rows in every table."""
     return lambda kind: new_database(kind, original(kind))
 
 
@@ -76,7 +76,7 @@ def test_every_row_arrives_and_new_ones_get_numbers_never_given(
         session.add_all([link, run, correction])
         session.flush()
         # 9 was a link's that is gone; what still remembers it must not meet another. PostgreSQL's own
-        # numbers were not used where rows were put in with theirs, so it knows only of those.
+        # numbers were not used for rows that were inserted with their own, so it counts only the others.
         assert link.link_key > (9 if source_kind == "sqlite" else 7)
         assert (run.id, correction.id) == (13, 42)
     engine.dispose()

@@ -71,7 +71,7 @@ def forecast_row(link_key: int, slot: int, horizon: int = 1) -> dict[str, Any]:
 
 
 def fill(engine: Any, days: int = 100) -> None:
-    """Put in counts and forecasts every six hours, half of the counts corrected; link 3 fell silent long ago."""
+    """Store counts and forecasts every six hours, half of the counts corrected; link 3 has only old counts."""
     slots = [NEWEST - i * DAY // 4 for i in range(days * 4)]
     with writing(engine) as session:
         for key in (1, 2, 3):

@@ -47,7 +47,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def fill(engine: Engine, months: int = 12) -> None:
-    """Put in ten slots at the beginning of each of the last months, and the slot that is just over."""
+    """Store ten slots at the beginning of each of the last months, and the latest slot that has ended."""
     last = int(NOW.timestamp()) // 900 * 900 - 900
     begins = [month_begin(THIS_MONTH - i) for i in range(1, months)]
     slots = [begin + 900 * i for begin in begins for i in range(10)] + [last]
@@ -107,7 +107,7 @@ class TestDropping:
             assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
             assert gone["counts"] == 40
         assert min(months(engine)) == THIS_MONTH - 4
-        assert min(months(engine, "forecasts")) == THIS_MONTH - 2  # nobody read those
+        assert min(months(engine, "forecasts")) == THIS_MONTH - 2  # these were not read
         prune(engine, Old(cutoff, None), removed)
         assert min(months(engine)) == THIS_MONTH - 2
         assert gone["counts"] == 40

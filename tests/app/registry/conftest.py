@@ -9,20 +9,20 @@ from sqlalchemy import Engine
 from app.core.database import open_database
 from app.links.queries import LinkInfo
 from app.registry.store import ModelStore
-from tests.support.artifacts import city_series, retold, trained
+from tests.support.artifacts import city_series, copy_with_about, trained
 from tests.support.stored import add_link
 
 
 @pytest.fixture(scope="session")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained model of link Ba."""
+    """Return a trained model of link Ba."""
     return trained(tmp_path_factory.mktemp("artifacts"), city_series(1)[0])
 
 
 @pytest.fixture(scope="session")
 def second_artifact(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another one, of the same link."""
-    return retold(artifact, tmp_path_factory.mktemp("second") / "Ba", gaps=1)
+    """Return another model of the same link."""
+    return copy_with_about(artifact, tmp_path_factory.mktemp("second") / "Ba", gaps=1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
 @pytest.fixture
 def activate_version(engine, store, link, artifact, second_artifact):
-    """Two candidates."""
+    """Register two candidates."""
     for folder in (artifact, second_artifact):
         with writing(engine) as session:
             register_model(session, store, link, folder)

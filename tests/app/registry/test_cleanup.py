@@ -14,7 +14,7 @@ from app.registry.cleanup import remove_old_versions, sweep_store, training_fold
 from app.registry.queries import read_versions, registry_size
 from app.registry.register import register_model
 from app.registry.store import ModelStore
-from tests.support.artifacts import retold
+from tests.support.artifacts import copy_with_about
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 WEEK_AGO = time.time() - 7 * 86_400
@@ -22,16 +22,16 @@ WEEK_AGO = time.time() - 7 * 86_400
 
 @pytest.fixture(scope="session")
 def artifacts(artifact, tmp_path_factory):
-    """Eight trained models of link Ba."""
+    """Return eight trained models of link Ba."""
     folder = tmp_path_factory.mktemp("eight")
     for i in range(8):
         (folder / str(i)).mkdir()
-    return [retold(artifact, folder / str(i) / "Ba", gaps=i) for i in range(8)]
+    return [copy_with_about(artifact, folder / str(i) / "Ba", gaps=i) for i in range(8)]
 
 
 @pytest.fixture
 def put_versions(engine, store, link, artifacts):
-    """Put so many versions into the registry, and activate some of them in turn."""
+    """Return a function that registers some versions, and activates some of them in turn."""
 
     def fill(versions, *activated):
         for folder in artifacts[:versions]:
@@ -50,7 +50,7 @@ def tidy(engine, store, link, keep):
 
 
 def left(engine, store, link):
-    """The versions in the registry, which must be those in the store."""
+    """Return the versions in the registry, and assert that the store has the same."""
     with reading(engine) as session:
         versions = sorted(row.version for row in read_versions(session, link.link_key, None, 100))
     assert sorted(store.places()) == [f"Ba/{version}" for version in versions]
@@ -106,7 +106,7 @@ class TestRemoveOldVersions:
 class TestSweepStore:
     @pytest.fixture
     def orphan(self, engine, store, put_versions, link, monkeypatch):
-        """Versions 3 and 4 without a row: killed between the commit and the removal."""
+        """Leave versions 3 and 4 without a row, as after a kill between the commit and the removal."""
         put_versions(5, 1, 2)
         with monkeypatch.context() as patch:
             patch.setattr(ModelStore, "remove", lambda *_: None)
@@ -147,7 +147,7 @@ class TestSweepStore:
             (folder / "Ba").mkdir(parents=True)
             (folder / "Ba" / "manifest.json").write_text("{}")
             age(folder)
-        os.utime(fresh / "Ba" / "manifest.json")  # somebody still writes there
+        os.utime(fresh / "Ba" / "manifest.json")  # still being written
         assert sweep_store(engine, store) == [".training-1-abc"]
         assert not stale.exists()
         assert fresh.exists()

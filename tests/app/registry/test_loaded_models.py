@@ -1,4 +1,4 @@
-"""Trained models in memory: loaded ahead, before anybody asks for them."""
+"""Trained models in memory, which are loaded before they are needed."""
 
 import pytest
 
@@ -16,7 +16,7 @@ LINKS = 3
 
 @pytest.fixture
 def places(artifact, store):
-    """Give places of the same artifact, as if each were another link's."""
+    """Return places of copies of one artifact, for different links."""
     fingerprint = read_artifact(artifact).fingerprint
     for key in range(LINKS):
         store.add(artifact, f"{key}/1", fingerprint)

@@ -1,4 +1,4 @@
-"""Artifacts in a bucket, of a real server that speaks S3, and their copies on this machine."""
+"""Artifacts in a bucket of a real S3 server, and their local copies."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import network_folder, network_of
-from tests.support.artifacts import city_series, retold
+from tests.support.artifacts import city_series, copy_with_about
 from tests.support.buckets import SECRET, bucket_server
 from tests.support.databases import on_sqlite
 from tests.support.waiting import WAIT_SECONDS
@@ -49,13 +49,13 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared_bucket(server):
-    """One for all, because opening it takes as long as a test."""
+    """Return a bucket that tests share, because opening it takes as long as a test."""
     return Bucket(server.make_bucket(f"models-{uuid.uuid4().hex[:12]}") + "/city")
 
 
 @pytest.fixture
 def bucket(shared_bucket):
-    """A bucket with nothing in it."""
+    """Return an empty bucket."""
     shared_bucket.remove(shared_bucket.list())
     return shared_bucket
 
@@ -67,7 +67,7 @@ def address(bucket):
 
 @pytest.fixture
 def open_at(bucket, tmp_path):
-    """The store as another machine sees it: with a cache of its own."""
+    """Return the store of another machine, with its own cache."""
     return lambda machine="one", megabytes=100: ObjectStore(bucket, tmp_path / machine, megabytes)
 
 
@@ -225,11 +225,11 @@ class TestUnreachable:
         monkeypatch.undo()
         with writing(engine) as session:
             register_model(session, ObjectStore(Bucket(address), tmp_path / "two", 100), link, artifact)
-        away = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
+        unreachable = ObjectStore(Bucket("s3://nowhere-to-be-found"), tmp_path / "two", 100)
         message = r"version 1 .* is not activated; the model store .* is out of reach"
         with pytest.raises(Conflict, match=message), writing(engine) as session:
-            activate(session, away, link, 1)
-        assert sweep_store(engine, away) == []
+            activate(session, unreachable, link, 1)
+        assert sweep_store(engine, unreachable) == []
 
 
 @on_sqlite
@@ -254,7 +254,7 @@ class TestRegistry:
             assert not register_model(session, store, link, artifact).new  # which mends it
         with writing(engine) as session:
             activate(session, store, link, 1)
-        more = [retold(artifact, folder / "Ba", gaps=i) for i, folder in enumerate((tmp_path, other), 7)]
+        more = [copy_with_about(artifact, folder / "Ba", gaps=i) for i, folder in enumerate((tmp_path, other), 7)]
         with pytest.raises(ZeroDivisionError), writing(engine) as session:
             1 / (register_model(session, store, link, more[0]).version - 3)
         assert store.places() == ["Ba/1", "Ba/2"]
@@ -291,7 +291,7 @@ class TestRegistry:
 class TestNetworks:
     @pytest.fixture
     def links(self, tmp_path):
-        """Two artifacts of one network."""
+        """Return two artifacts of one network."""
         folder = tmp_path / "network"
         how = NetworkTraining.of("NETWORK", {"held_out_days": 4, "max_iter": 1, "mu": (1e-3,)})
         series = city_series(2)
@@ -337,7 +337,7 @@ class TestCache:
         two = open_at("two", megabytes)  # each one looks when it first fetches something
         two.fetch("Ba/4", fingerprint)
         assert sorted(path.name for path in two.root.glob("Ba/*")) == ["4"]
-        assert len(kept.arrays["memory"].tobytes()) > 0  # whoever had it mapped has it still
+        assert len(kept.arrays["memory"].tobytes()) > 0  # mapped arrays stay readable
         for version in (1, 2):
             open_at("two", megabytes).fetch(f"Ba/{version}", fingerprint)
         assert sorted(path.name for path in two.root.glob("Ba/*")) == ["1", "2", "4"]

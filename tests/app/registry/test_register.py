@@ -1,4 +1,4 @@
-"""What is registered, what is refused by name, and that row and artifact come together or not at all."""
+"""Registration: row and artifact are stored together or not at all, and errors name the artifact."""
 
 import shutil
 from dataclasses import replace
@@ -18,7 +18,7 @@ from app.registry.register import LEAST_HORIZONS, register_model
 from app.registry.tables import ModelVersion
 from model.artifacts.artifact import read_artifact
 from model.artifacts.link_models import load_model, save_model
-from tests.support.artifacts import retold
+from tests.support.artifacts import copy_with_about
 from tests.support.databases import on_sqlite
 from tests.support.stored import add_link
 
@@ -53,7 +53,7 @@ class TestRegister:
         other = add_link(engine, "Cf")
         assert put(engine, store, link, artifact).version == 1
         assert put(engine, store, link, second_artifact).version == 2
-        assert put(engine, store, other, retold(artifact, tmp_path / "Cf", link_id="Cf")).version == 1
+        assert put(engine, store, other, copy_with_about(artifact, tmp_path / "Cf", link_id="Cf")).version == 1
 
     def test_the_same_artifact_twice_is_there_already(self, engine, store, link, artifact):
         put(engine, store, link, artifact)
@@ -91,7 +91,7 @@ class TestRefused:
     @on_sqlite
     def test_the_description_must_fit_the_link(self, engine, store, link, artifact, tmp_path, about, message):
         with pytest.raises(Invalid, match=message.replace(".", r"\.")):
-            put(engine, store, link, retold(artifact, tmp_path / "other", **about))
+            put(engine, store, link, copy_with_about(artifact, tmp_path / "other", **about))
         self.nothing_is_there(engine, store)
 
     def test_too_few_horizons(self, engine, store, link, artifact, tmp_path):

@@ -15,7 +15,7 @@ from tests.support.databases import on_sqlite
 
 @pytest.fixture
 def registered(client, put_link, artifact, second_artifact):
-    """Two versions of link Ba, the first of them active; gives the store."""
+    """Register two versions of link Ba, the first of them active, and return the store."""
     put_link("Ba", zone="Europe/Berlin")
     runtime = client.app.state
     store = ModelStore(runtime.settings.model_store)

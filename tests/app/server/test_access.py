@@ -1,4 +1,4 @@
-"""Who may do what: every route with every scope, and with every kind of key that is none."""
+"""Access to every route with every scope, and with every kind of invalid key."""
 
 import shutil
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def routes_of(app: FastAPI) -> set[str]:
 
 @pytest.fixture(scope="module")
 def database(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database is enough: the keys in it are all that is asked for."""
+    """Return SQLite alone, because only keys are read."""
     path = tmp_path_factory.mktemp("access") / "flowcast.db"
     shutil.copy(sqlite_template, path)
     return path
@@ -91,7 +91,7 @@ def database(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def keys(database: Path) -> dict[str, str]:
-    """Keys by what they may do, and keys that are none."""
+    """Return keys by scope, and invalid keys."""
     engine = open_database(f"sqlite:///{database}")
     now = datetime.now(UTC)
     with Session(engine.execution_options(writes=True)) as session, session.begin():
@@ -156,7 +156,7 @@ def test_every_route_lets_in_the_scopes_of_the_table_and_no_others(client, keys)
 
 @pytest.mark.journey
 def test_no_route_that_needs_a_key_lets_in_a_stranger(client, keys):
-    told, wrong = set(), []
+    result, wrong = set(), []
     for call, scopes in MAY.items():
         for stranger in STRANGERS if scopes else ("no key", "unknown"):
             answer = ask(client, call, keys.get(stranger))
@@ -167,10 +167,10 @@ def test_no_route_that_needs_a_key_lets_in_a_stranger(client, keys):
             sound = answer.status_code == 401 and answer.headers["Content-Type"] == "application/problem+json"
             if not sound or "X-API-Key" not in answer.headers["WWW-Authenticate"]:
                 wrong.append(f"{call} with {stranger}: {answer.status_code}")
-            told.add((stranger in ("no key", "empty"), answer.json()["detail"]))
+            result.add((stranger in ("no key", "empty"), answer.json()["detail"]))
     assert wrong == []
-    # A stranger is not told which of these a key is: one sentence for none, one for all the others.
-    assert sorted(told) == [
+    # The response does not reveal why a key is invalid: one sentence for a missing key, one for all others.
+    assert sorted(result) == [
         (False, "the key is unknown, expired or revoked"),
         (True, "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer"),
     ]

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
-from tests.support.memory import little_memory
+from tests.support.memory import limit_memory
 from tests.support.services import ADMIN_KEY
 
 pytestmark = pytest.mark.journey
@@ -63,7 +63,7 @@ HARMFUL = {
 
 @pytest.fixture(scope="module")
 def client(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """One database is enough: nothing of this gets as far."""
+    """Return an app on SQLite, because no request gets as far as the database."""
     folder = tmp_path_factory.mktemp("hostile")
     shutil.copy(sqlite_template, folder / "flowcast.db")
     settings = Settings(
@@ -134,7 +134,7 @@ def test_counts_in_no_language_are_refused(client, kind, body):
     ],
 )
 def test_many_mistakes_take_little_memory(client, path, kind, body, status):
-    with little_memory(40 * len(body) + 16 * MEGABYTE):
+    with limit_memory(40 * len(body) + 16 * MEGABYTE):
         assert send(client, path, body, kind).status_code == status
 
 

@@ -1,4 +1,4 @@
-"""What every request passes on its way in, and every answer on its way out."""
+"""The middleware, which every request and response passes."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ HOW = ("HEAD", "GET")
 
 @pytest.fixture
 def database_url(sqlite_template: Path, tmp_path: Path) -> str:
-    """One database is enough here: no middleware uses one."""
+    """Return SQLite alone, because no middleware uses one."""
     shutil.copy(sqlite_template, tmp_path / "flowcast.db")
     return f"sqlite:///{tmp_path}/flowcast.db"
 
@@ -98,7 +98,7 @@ class TestRequestId:
 
 @pytest.fixture
 def own_logging() -> Iterator[None]:
-    """Keep the configuration of logging as it was before the test."""
+    """Restore the configuration of logging after the test."""
     loggers = [logging.getLogger(), logging.getLogger("flowcast"), request_log]
     kept = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     yield
@@ -203,11 +203,11 @@ class TestHeaders:
         assert headers["Content-Security-Policy"].startswith("default-src 'none'")
         assert "Strict-Transport-Security" not in headers
 
-    def test_https_is_asked_for_where_it_is_spoken(self, settings):
+    def test_https_is_required_where_it_is_used(self, settings):
         with TestClient(create_app(settings), base_url="https://testserver") as client:
             assert "max-age" in client.get("/livez").headers["Strict-Transport-Security"]
 
-    def test_answers_are_not_stored_unless_the_route_says_so(self, probe):
+    def test_responses_are_not_stored_unless_the_route_allows_it(self, probe):
         assert probe.get("/v1/links").headers["Cache-Control"] == "no-store"
         own = probe.get("/v1/probe/own").headers
         assert own.get_list("Cache-Control") == ["max-age=5"]
@@ -246,8 +246,8 @@ class TestBodies:
 
     def test_gzip_is_unpacked(self, probe):
         packed = gzip.compress(b"A,2026-01-01T00:00:00Z,4\n" * 1000)
-        told = probe.post("/v1/probe/size", content=packed, headers={"Content-Encoding": "gzip"}).json()
-        assert told == {"size": 25_000, "encoding": None}
+        body = probe.post("/v1/probe/size", content=packed, headers={"Content-Encoding": "gzip"}).json()
+        assert body == {"size": 25_000, "encoding": None}
 
     def test_gzip_is_unpacked_off_the_event_loop(self, probe, monkeypatch):
         unpacked_on_the_loop = []
@@ -337,7 +337,7 @@ class TestBodies:
 
         return run_in_virtual_time(take())
 
-    def test_a_call_that_says_little_takes_little(self, settings):
+    def test_a_call_with_small_bodies_has_a_small_limit(self, settings):
         with TestClient(create_app(settings), headers=KEY) as client:
             answer = client.post("/v1/admin/keys", content=bytes(MEGABYTE + 1))
             assert answer.status_code == 413

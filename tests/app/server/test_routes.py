@@ -35,7 +35,7 @@ def state(client):
 
 @pytest.fixture
 def ask_now(client, monkeypatch):
-    """Ask the database anew each time; nothing is kept for a moment."""
+    """Return a function that requests readiness, without cached results."""
     monkeypatch.setattr("app.server.readiness.FRESH_SECONDS", 0.0)
     monkeypatch.setattr("app.server.database_metrics.FRESH_SECONDS", 0.0)
     return lambda: client.get("/readyz")
@@ -50,9 +50,9 @@ class TestLivez:
 
 class TestReadyz:
     def test_ready(self, client):
-        told = client.get("/readyz")
-        assert told.status_code == 200
-        body = told.json()
+        response = client.get("/readyz")
+        assert response.status_code == 200
+        body = response.json()
         assert body["status"] == "ready"
         assert body["database"] == {"ok": True, "reason": None}
         assert body["schema"]["ok"]
@@ -61,7 +61,7 @@ class TestReadyz:
         assert body["models"] == {"ok": True, "loaded": 0, "n_damaged": 0, "damaged": [], "shelf": shelf}
         assert body["feed"] == {"newest_slot": None, "age_seconds": None}
 
-    def test_tells_how_fresh_the_feed_is(self, client, state, ask_now, monkeypatch):
+    def test_shows_how_fresh_the_feed_is(self, client, state, ask_now, monkeypatch):
         with writing(state.engine) as session:
             now = datetime(2026, 1, 1, tzinfo=UTC)
             link = Link(link_id="A", name="A", zone="UTC", slot_minutes=15, created_at=now, updated_at=now)
@@ -78,31 +78,31 @@ class TestReadyz:
     def test_an_old_schema_is_not_ready(self, state, ask_now):
         with writing(state.engine) as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
-        told = ask_now()
-        assert told.status_code == 503
-        assert told.json()["status"] == "unavailable"
-        assert told.json()["schema"]["step"] == "0000"
+        response = ask_now()
+        assert response.status_code == 503
+        assert response.json()["status"] == "unavailable"
+        assert response.json()["schema"]["step"] == "0000"
 
-    def test_a_database_that_is_away_is_not_ready(self, client, ask_now, monkeypatch):
-        def away(engine):
+    def test_an_unreachable_database_is_not_ready(self, client, ask_now, monkeypatch):
+        def disconnect(engine):
             raise OperationalError("SELECT", {}, Exception("secret.host refused"))
 
-        monkeypatch.setattr("app.server.readiness.schema_step", away)
-        told = ask_now()
-        assert told.status_code == 503
-        assert told.headers["Retry-After"]
-        assert told.json()["database"] == {"ok": False, "reason": "it failed with OperationalError"}
-        assert "secret" not in told.text
+        monkeypatch.setattr("app.server.readiness.schema_step", disconnect)
+        response = ask_now()
+        assert response.status_code == 503
+        assert response.headers["Retry-After"]
+        assert response.json()["database"] == {"ok": False, "reason": "it failed with OperationalError"}
+        assert "secret" not in response.text
         assert sample(client, "flowcast_ready") == 0
         assert client.get("/livez").status_code == 200
 
     def test_a_damaged_artifact_is_listed_and_does_not_stop_it(self, state, put_link, ask_now, monkeypatch):
         put_link("A", zone="UTC")
         monkeypatch.setattr(state.loaded_models, "damaged", lambda: {(1, 3): "it is cut short"})
-        told = ask_now()
-        assert told.status_code == 200
-        assert told.json()["status"] == "degraded"
-        assert told.json()["models"]["damaged"] == [{"link_id": "A", "version": 3, "reason": "it is cut short"}]
+        response = ask_now()
+        assert response.status_code == 200
+        assert response.json()["status"] == "degraded"
+        assert response.json()["models"]["damaged"] == [{"link_id": "A", "version": 3, "reason": "it is cut short"}]
 
     def test_probes_cannot_hammer_the_database(self, client, monkeypatch):
         asked = []
@@ -117,12 +117,12 @@ class TestReadyz:
 class TestReadyzForecasts:
     @pytest.fixture(autouse=True)
     def no_upkeep(self, monkeypatch):
-        """Let forecasts be in memory only when a test puts them there."""
+        """Disable the background refresh, so that only tests put forecasts into memory."""
         monkeypatch.setattr("app.server.resources.UPKEEP_SECONDS", 3600.0)
 
     @pytest.fixture
-    def away(self, monkeypatch, ask_now):
-        """Let the question to the database fail."""
+    def disconnect(self, monkeypatch, ask_now):
+        """Return a function that makes the database unreachable."""
 
         def fail(engine):
             raise OperationalError("SELECT", {}, Exception("refused"))
@@ -130,19 +130,23 @@ class TestReadyzForecasts:
         return lambda: monkeypatch.setattr("app.server.readiness.schema_step", fail)
 
     def test_ready_with_the_database(self, client):
-        told = client.get("/readyz/forecasts")
-        assert told.status_code == 200
-        assert told.json() == {"status": "ready", "database": {"ok": True, "reason": None}}
+        response = client.get("/readyz/forecasts")
+        assert response.status_code == 200
+        assert response.json() == {"status": "ready", "database": {"ok": True, "reason": None}}
 
-    def test_stale_without_it_once_all_forecasts_are_in_memory(self, client, state, put_link, away):
+    def test_stale_without_it_once_all_forecasts_are_in_memory(self, client, state, put_link, disconnect):
         put_link("A")
-        away()
-        told = client.get("/readyz/forecasts")
-        assert (told.status_code, told.json()["status"]) == (503, "unavailable")
-        assert told.headers["Retry-After"].isdigit()
+        disconnect()
+        response = client.get("/readyz/forecasts")
+        assert (response.status_code, response.json()["status"]) == (503, "unavailable")
+        assert response.headers["Retry-After"].isdigit()
         state.forecast_cache.refresh()
-        told = client.get("/readyz/forecasts")
-        assert (told.status_code, told.json()["status"], told.json()["database"]["ok"]) == (200, "stale", False)
+        response = client.get("/readyz/forecasts")
+        assert (response.status_code, response.json()["status"], response.json()["database"]["ok"]) == (
+            200,
+            "stale",
+            False,
+        )
         assert client.get("/readyz").status_code == 503
 
     def test_unavailable_with_an_old_schema(self, client, state, ask_now):

@@ -20,7 +20,7 @@ from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, rows
 
 @pytest.fixture
 def link_id(client, trained):
-    """A link with fifteen days of counts and no model."""
+    """Store a link with fifteen days of counts and no model."""
     city, _ = trained
     put_city(client, city)
     first = sorted(city.counts)[0]
@@ -30,7 +30,7 @@ def link_id(client, trained):
 
 @pytest.fixture
 def settled(client, settings, trained, link_id):
-    """Settle the link in a run, as if candidate and profile had had these errors on the held-out days."""
+    """Return a function that decides on the link in a run, with given held-out errors of candidate and profile."""
 
     def settle_as(candidate: float, profile: float, algorithm: str = "best") -> dict:
         engine, folder = client.app.state.engine, trained[1]

@@ -18,7 +18,7 @@ from app.training.stage_progress import PARTS
 from app.training.train_links import train_links
 from model.artifacts.link_models import load_model
 from model.link_model.training_plan import TrainingPlan
-from model.network_model.judging import judge
+from model.network_model.held_out import forecast_held_out
 from model.network_model.network import NetworkModel
 from model.network_model.plan import NetworkPlan
 from model.network_model.training import train_network
@@ -30,7 +30,7 @@ ALONE = TrainingPlan(lags=12, n_neighbors=8, held_out_days=HELD_OUT, max_iter=2,
 
 
 def city_series(days=DAYS, n=4, young=True):
-    """The links of the sample city; the last of them, if it is to be young, began three days before the end."""
+    """Return the links of the sample city; the last one has three days of counts if ``young``."""
     city = sample_city(links=n, days=days, seed=5)
     zone = zone_named(city.zone)
     links = [
@@ -51,7 +51,7 @@ def how(algorithm):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """Four links trained as NETWORK, the last of them with three days of counts."""
+    """Train four links as NETWORK, the last of them with three days of counts."""
     folder = tmp_path_factory.mktemp("network")
     links, topology = city_series()
     parts = []
@@ -89,7 +89,7 @@ class TestNetwork:
             assert figures["candidate"]["rmse"]["value"] < 1.3 * figures["profile"]["rmse"]["value"]
             assert 0.6 < figures["candidate"]["coverage"]["value"] <= 1.0
 
-    def test_a_link_of_three_days_is_judged_by_its_profile_of_the_days_before(self, network):
+    def test_a_link_of_three_days_is_compared_with_its_profile_before_each(self, network):
         _, links, _, outcomes, _ = network
         about = outcomes[links[-1].link_id].about
         figures = about["held_out"]
@@ -99,14 +99,14 @@ class TestNetwork:
         assert figures["candidate"]["rmse"]["value"] < figures["profile"]["rmse"]["value"]
         assert figures["last_week"]["rmse"]["value"] is None
 
-    def test_a_model_that_learnt_the_held_out_days_is_judged_without_them(self, network):
+    def test_held_out_days_are_left_out_of_a_model_that_learnt_them(self, network):
         folder, links, topology, _, _ = network
         series = align_counts(links, topology)
         plan = replace(SMALL, held_out_days=HELD_OUT)
         link_id = links[0].link_id
         model, _ = load_model(folder / link_id)
         model = replace(model, shares=np.array([0.5, 0.5]))
-        judged = judge(series, {link_id: model}, plan)
+        judged = forecast_held_out(series, {link_id: model}, plan)
         cut = series.first + judged.first
         memory = model.memory
         late = memory.slots >= cut
@@ -114,10 +114,10 @@ class TestNetwork:
         steps = memory.missed.steps.copy()
         steps[late] = 30000
         other = replace(model, memory=replace(memory, missed=replace(memory.missed, steps=steps)))
-        np.testing.assert_array_equal(judge(series, {link_id: other}, plan).expected, judged.expected)
+        np.testing.assert_array_equal(forecast_held_out(series, {link_id: other}, plan).expected, judged.expected)
         steps[~late] = 30000
         changed = replace(model, memory=replace(memory, missed=replace(memory.missed, steps=steps)))
-        assert np.nanmax(np.abs(judge(series, {link_id: changed}, plan).expected - judged.expected)) > 0
+        assert np.nanmax(np.abs(forecast_held_out(series, {link_id: changed}, plan).expected - judged.expected)) > 0
         assert np.isnan(judged.expected[1:]).all()
         assert not np.isnan(judged.expected[0]).any()
 
@@ -135,7 +135,7 @@ class TestNetwork:
 
 @pytest.fixture(scope="module")
 def best(tmp_path_factory):
-    """Four links trained as best, interrupted after the first and resumed."""
+    """Train four links as best, interrupted after the first and resumed."""
     folder = tmp_path_factory.mktemp("best")
     links, topology = city_series()
     training = train_links(links, folder, how("best"), topology=topology, jobs=1)

@@ -201,14 +201,14 @@ class TestWorker:
         assert worker.work_once()
         assert client.get(f"/v1/admin/retrain/{run}").json()["state"] == "succeeded"
 
-    def test_a_run_whose_worker_lives_is_left_alone(self, client, city, worker):
+    def test_a_run_whose_worker_is_alive_is_not_taken(self, client, city, worker):
         retrain(client)
         with writing(client.app.state.engine) as session:
             claim_run(session, "alive", datetime.now(UTC))
         assert not worker.work_once()
 
     @on_postgresql
-    def test_a_host_whose_clock_is_ahead_takes_no_run_from_one_that_lives(self, client, city, worker, monkeypatch):
+    def test_a_host_whose_clock_is_ahead_takes_no_run_of_a_live_worker(self, client, city, worker, monkeypatch):
         class Ahead(datetime):
             @classmethod
             def now(cls, tz=None):
@@ -227,7 +227,7 @@ class TestWorker:
 
     @pytest.mark.journey
     @on_sqlite
-    def test_a_store_that_is_away_is_named_with_what_could_not_be_registered(
+    def test_an_unreachable_store_is_named_with_what_was_not_registered(
         self, client, city, open_worker, monkeypatch, tmp_path
     ):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""How far the learning of a network is."""
+"""The progress of training a network."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def empty_link() -> LinkSeries:
 
 @pytest.fixture(scope="module")
 def trained_together(tmp_path_factory) -> tuple[Path, dict[str, LinkOutcome]]:
-    """Two links and one without counts; the command that is interrupted trains in several processes."""
+    """Store two links and one without counts; the command that is interrupted trains in several processes."""
     folder = tmp_path_factory.mktemp("together")
     outcomes = train_links([empty_link(), *city_links()], folder, QUICK, jobs=1)
     return folder, {outcome.link_id: outcome for outcome in outcomes}

@@ -33,7 +33,7 @@ CONTEXT = ["lags", "last_week", "profile", "deviations", "day_type", "network"]
 
 @pytest.fixture(scope="module")
 def processes():
-    """Processes for networks: runs share them, because to import what they need takes longer than the work."""
+    """Share processes for networks among runs, because their imports take longer than the work."""
     yield
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
@@ -157,7 +157,7 @@ def context(settings: Any) -> Iterator[RunContext]:
 
 
 def detail_of(context: RunContext, address: str, *, known: bool) -> str | None:
-    """Try to connect to a cluster; return the run's detail afterwards."""
+    """Connect to an unreachable cluster and return the run's detail afterwards."""
     context.cluster = Cluster(address)
     context.cluster.known = known
     assert connect_to_cluster(context) is None

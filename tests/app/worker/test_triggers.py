@@ -85,7 +85,7 @@ class TestSchedule:
         with reading(engine) as session:
             assert set(session.scalars(select(RetrainLink.link_key))) == keys
 
-    def test_moments_missed_while_nothing_ran_are_made_up_once(self, engine, clock, watch):
+    def test_times_missed_while_nothing_ran_are_made_up_once(self, engine, clock, watch):
         add_link(engine)
         clock.moment = NOW + DAY
         assert len(watch()) == 1
@@ -268,7 +268,7 @@ class TestTrigger:
 
 
 def put_city(engine, errors, *, slots=96, until=NOW, version=1, active=1, held_out=10.0, algorithm="KR"):
-    """Links whose forecasts were off by so many vehicles in every slot up to a moment."""
+    """Store links whose forecasts have a constant error in every slot up to a time."""
     last = int(until.timestamp()) // SLOT * SLOT
     starts = [last - SLOT * i for i in range(slots)]
     for link_id, error in errors.items():

@@ -4,7 +4,7 @@ from app.training.queries import LOST_SECONDS
 from app.worker.worker import SilentRuns
 
 
-def test_a_run_is_silent_when_its_heartbeat_stands_still():
+def test_a_run_is_silent_when_its_heartbeat_does_not_change():
     silent = SilentRuns()
     ahead = ("a worker", "an hour from now")
     assert silent.find({1: ahead, 2: "first"}, 100.0) == []

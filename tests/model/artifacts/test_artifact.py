@@ -43,7 +43,7 @@ def written(folder: Path) -> Path:
 
 
 def edit(folder: Path, **fields: Any) -> None:
-    """Change fields of the manifest, or with None take them away."""
+    """Change fields of the manifest, or remove them with None."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) | fields
     path.write_text(json.dumps({name: value for name, value in manifest.items() if value is not None}))
@@ -55,7 +55,7 @@ def edit_entry(folder: Path, **fields: Any) -> None:
 
 
 def vouch_for(folder: Path, **fields: Any) -> None:
-    """Let the manifest say what windows.npy now is, as someone who means harm would."""
+    """Update the manifest to match a changed windows.npy, as an attacker would."""
     raw = (folder / "windows.npy").read_bytes()
     edit_entry(folder, bytes=len(raw), sha256=sha256(raw).hexdigest(), **fields)
 
@@ -396,7 +396,7 @@ class TestRefusedWhenRead:
         "wrong",
         [{"shape": [-1]}, {"shape": "3"}, {"shape": [True]}, {"bytes": "224"}, {"sha256": "x"}, {"dtype": ">f8"}],
     )
-    def test_entry_nobody_can_have_written(self, written: Path, wrong: dict[str, Any]):
+    def test_an_entry_that_cannot_have_been_written(self, written: Path, wrong: dict[str, Any]):
         edit_entry(written, **wrong)
         self.refuse(written, f"array 'windows' has the {next(iter(wrong))} .* which is not allowed")
 
@@ -426,7 +426,7 @@ class Trap:
 
 
 class TestReplacing:
-    def test_old_artifact_gives_way_with_all_its_files(self, written: Path):
+    def test_an_old_artifact_is_replaced_with_all_its_files(self, written: Path):
         before = read_artifact(written)
         fingerprint = write_artifact(written, {"new": True}, {"b": np.ones(1)})
         assert read_artifact(written).fingerprint == fingerprint
@@ -492,7 +492,7 @@ def numbered(folder: Path, n: int, size: int) -> None:
 
 
 def check_whole(folder: Path) -> int:
-    """Read an artifact that `numbered` wrote, all of it, and tell which."""
+    """Read all of an artifact that `numbered` wrote, and return its number."""
     artifact = read_artifact(folder)
     n = artifact.contents["n"]
     assert len(artifact.arrays) == 4
@@ -513,7 +513,7 @@ def write_some(folder: Path, first: int, last: int) -> None:
 
 
 def write_and_die(folder: Path, n: int, step: int) -> None:
-    """Write, and be killed just before the step-th thing asked of the file system."""
+    """Write an artifact, and exit before the step-th call of the file system."""
     left = step
 
     def count_down(event: str, _: Any) -> None:
@@ -528,9 +528,9 @@ def write_and_die(folder: Path, n: int, step: int) -> None:
 
 
 def hold(folder: Path, ready: Any) -> None:
-    from model.artifacts.folder import replaced
+    from model.artifacts.folder import replace_folder
 
-    with replaced(folder):
+    with replace_folder(folder):
         ready.set()
         signal.pause()  # until it is killed
 
@@ -563,7 +563,7 @@ class TestKilledWriters:
 
 @pytest.mark.journey
 class TestManyProcesses:
-    def test_two_writers_of_one_target_and_a_reader_never_see_a_damaged_artifact(self, folder: Path):
+    def test_two_writers_and_a_reader_never_see_a_damaged_artifact(self, folder: Path):
         numbered(folder, 0, 2_000)
         over, seen = PROCESSES.Event(), set()
         writers = [PROCESSES.Process(target=write_until, args=(over, folder, first)) for first in (1, 1_000_001)]

@@ -15,12 +15,12 @@ from numpy.lib import format as npy
 
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.link_models import load_model
-from model.artifacts.manifest import LARGEST_MANIFEST
+from model.artifacts.manifest import MAX_MANIFEST_BYTES
 from model.artifacts.network_models import load_network, save_network, save_network_model
 from model.network_model.training import train_network
 from tests.support.artifacts import city_series, trained
-from tests.support.memory import little_memory
-from tests.support.networks import QUICK, made_up_network
+from tests.support.memory import limit_memory
+from tests.support.networks import QUICK, synthetic_network
 
 SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MEGABYTE = 1 << 20
@@ -32,15 +32,15 @@ JSON = st.recursive(
 
 
 def vouched(folder: Path, contents: Any, files: dict[str, bytes], **entries: dict[str, Any]) -> Path:
-    """Write an artifact whose manifest has every size and hash right, and says of its arrays what it is told to."""
+    """Write an artifact whose manifest has correct sizes and hashes, and the given entries of arrays."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
     arrays = {}
     for name, data in files.items():
         (folder / f"{name}.npy").write_bytes(data)
-        told = {"file": f"{name}.npy", "dtype": "<f8", "shape": [1], "bytes": len(data)}
-        arrays[name] = told | {"sha256": sha256(data).hexdigest()} | entries.get(name, {})
+        result = {"file": f"{name}.npy", "dtype": "<f8", "shape": [1], "bytes": len(data)}
+        arrays[name] = result | {"sha256": sha256(data).hexdigest()} | entries.get(name, {})
     manifest = {"format": "flowcast-artifact", "format_version": 1, "written_at": "2026-01-01T00:00:00Z"}
     manifest |= {"libraries": {}, "arrays": arrays, "contents": contents}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -68,9 +68,9 @@ class TestArrays:
     )  # fmt: skip
     def test_a_header_that_promises_too_much_is_refused_before_allocating(self, tmp_path, shape):
         promised = [int(side) for side in shape.strip("()").split(",") if side.strip().isdigit()]
-        for told in (promised, [1]):
-            folder = vouched(tmp_path / "a", {}, {"x": header(shape) + bytes(8)}, x={"shape": told})
-            with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
+        for result in (promised, [1]):
+            folder = vouched(tmp_path / "a", {}, {"x": header(shape) + bytes(8)}, x={"shape": result})
+            with limit_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
                 read_artifact(folder)
 
     @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ class TestArrays:
     )
     def test_kinds_of_numbers_that_are_none_are_refused(self, tmp_path, descr):
         folder = vouched(tmp_path / "a", {}, {"x": header("(1,)", descr) + bytes(16)})
-        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
+        with limit_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(folder)
 
     @pytest.mark.parametrize("length", [b"\xff\xff", b"\x00\x00"])
     def test_headers_of_any_length_are_refused(self, tmp_path, length):
         deep = npy.magic(1, 0) + length + b"(" * 60_000
-        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
+        with limit_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(vouched(tmp_path / "a", {}, {"x": deep}))
         long = npy.magic(2, 0) + (1 << 30).to_bytes(4, "little") + bytes(100)
-        with little_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
+        with limit_memory(4 * MEGABYTE), pytest.raises(DamagedArtifact):
             read_artifact(vouched(tmp_path / "a", {}, {"x": long}))
 
     @settings(SHARED, max_examples=60)
@@ -128,9 +128,9 @@ class TestManifest:
 
     def test_one_that_is_too_long_is_not_read(self, tmp_path):
         with (tmp_path / "manifest.json").open("wb") as sparse:
-            sparse.truncate(LARGEST_MANIFEST + 1)
+            sparse.truncate(MAX_MANIFEST_BYTES + 1)
         with (
-            little_memory(4 * MEGABYTE),
+            limit_memory(4 * MEGABYTE),
             pytest.raises(DamagedArtifact, match=r"manifest.json has 67108865 bytes; at most"),
         ):
             read_artifact(tmp_path)
@@ -138,9 +138,9 @@ class TestManifest:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
-    """An artifact of each kind, and what reads it."""
+    """Return an artifact of each kind, and the function that reads it."""
     folder = tmp_path_factory.mktemp("sound")
-    result = train_network(made_up_network(days=16), QUICK)
+    result = train_network(synthetic_network(days=16), QUICK)
     network = save_network(folder, result.network, {"made": "up"})
     save_network_model(folder / "in-network", result.models[2], network, {"link_id": "0-2"})
     alone = trained(folder / "alone", city_series(links=1)[0])
@@ -179,5 +179,5 @@ def test_parts_that_do_not_fit_together_are_refused(sound, kind, data):
     except ValueError:  # what no manifest can hold
         contents = {}
     folder = vouched(place.parent / "changed", contents, files, **entries)
-    with suppress(DamagedArtifact):  # anything else would stop whoever reads it
+    with suppress(DamagedArtifact):  # any other exception would end the reader
         read(folder)

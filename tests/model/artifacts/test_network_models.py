@@ -6,11 +6,11 @@ import pytest
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, load_network, save_network, save_network_model
-from model.network_model.network import source_of
+from model.network_model.network import context_source
 from model.network_model.training import train_network
-from tests.support.networks import QUICK, made_up_network
+from tests.support.networks import QUICK, synthetic_network
 
-SERIES = made_up_network(days=16)
+SERIES = synthetic_network(days=16)
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,13 @@ def saved(result, tmp_path):
 
 def forecast(model):
     rows = np.arange(15 * 24, 15 * 24 + 6)
-    source = source_of(model.network, SERIES.counts, SERIES.calendar, np.arange(9), None)
+    source = context_source(model.network, SERIES.counts, SERIES.calendar, np.arange(9), None)
     found = [source.rows(rows, horizon) for horizon in (1, 2, 3, 4)]
-    usual = np.stack([one.usual[model.link] for one in found], axis=1)
-    return model.forecast([one.columns[model.link] for one in found], usual)
+    profile_counts = np.stack([one.profile[model.link] for one in found], axis=1)
+    return model.forecast([one.columns[model.link] for one in found], profile_counts)
 
 
-def test_a_model_says_the_same_after_it_was_stored(result, saved):
+def test_a_model_forecasts_the_same_after_it_was_stored(result, saved):
     folder, _, fingerprint = saved
     loaded, about = load_model(folder / "link", fingerprint=fingerprint)
     assert about == {"link_id": "0-2"}
@@ -67,14 +67,14 @@ def test_the_very_same_network_is_stored_once(result, saved):
     assert [path.name for path in (folder / NETWORKS).iterdir()] == [network]
 
 
-def test_a_missing_network_is_said(saved):
+def test_a_missing_network_is_reported(saved):
     folder, network, _ = saved
     (folder / NETWORKS / network).rename(folder / "elsewhere")
     with pytest.raises(DamagedArtifact, match=r"its network .* is missing"):
         load_model(folder / "link")
 
 
-def test_a_damaged_network_is_said(saved):
+def test_a_damaged_network_is_reported(saved):
     folder, network, _ = saved
     file = folder / NETWORKS / network / "base_weights.npy"
     data = bytearray(file.read_bytes())

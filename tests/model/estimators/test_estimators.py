@@ -1,4 +1,4 @@
-"""What all four estimators promise alike."""
+"""The common behaviour of all four estimators."""
 
 import io
 import pickle

@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.estimators import kernel
-from model.estimators.kernel import Barred, Memory, Neighborhood, gaussian_weights, leave_one_out_loss, scatter
+from model.estimators.kernel import ExcludedRows, Memory, Neighborhood, gaussian_weights, leave_one_out_loss, scatter
 from tests.support.oracles import slow_leave_one_out, slow_neighbors
 
 
-def own_rows(n: int, exclusion: int = 0) -> Barred:
-    return Barred(np.arange(n), np.arange(n), exclusion)
+def own_rows(n: int, exclusion: int = 0) -> ExcludedRows:
+    return ExcludedRows(np.arange(n), np.arange(n), exclusion)
 
 
 class TestNearest:
@@ -67,7 +67,7 @@ class TestBarred:
     def test_bars_by_position_not_by_row(self):
         positions = np.array([0, 10, 11, 30])
         ranks = np.zeros((4, 4))
-        Barred(positions, positions, 1).mark(ranks, 0)
+        ExcludedRows(positions, positions, 1).mask(ranks, 0)
         assert np.isinf(ranks).tolist() == [
             [True, False, False, False],
             [False, True, True, False],
@@ -78,11 +78,11 @@ class TestBarred:
     def test_positions_may_come_in_any_order(self, rng):
         positions = rng.permutation(50)
         ranks = np.zeros((50, 50))
-        Barred(positions, positions, 3).mark(ranks, 0)
+        ExcludedRows(positions, positions, 3).mask(ranks, 0)
         np.testing.assert_array_equal(np.isinf(ranks), np.abs(positions[:, None] - positions) <= 3)
 
-    def test_tells_who_is_left_without_a_neighbour(self):
-        assert own_rows(5, 2).leaves_none().tolist() == [False, False, True, False, False]
+    def test_finds_queries_without_neighbours(self):
+        assert own_rows(5, 2).without_neighbors().tolist() == [False, False, True, False, False]
 
 
 class TestWeights:
@@ -99,14 +99,14 @@ class TestLeaveOneOutLoss:
     def test_gradient_matches_finite_differences(self, rng, bandwidth, exclusion):
         n, d = 60, 4
         inputs, targets = rng.standard_normal((n, d)), rng.standard_normal(n)
-        like = Neighborhood(n, bandwidth, exclusion)  # every allowed row: no neighbour set to jump
-        barred = own_rows(n, exclusion)
+        neighborhood = Neighborhood(n, bandwidth, exclusion)  # every allowed row: no neighbour set to jump
+        excluded = own_rows(n, exclusion)
         transformation = rng.standard_normal((d, d))
 
         def loss(a: np.ndarray) -> float:
-            return leave_one_out_loss(a, inputs, targets, like, barred)[0]
+            return leave_one_out_loss(a, inputs, targets, neighborhood, excluded)[0]
 
-        _, gradient = leave_one_out_loss(transformation, inputs, targets, like, barred)
+        _, gradient = leave_one_out_loss(transformation, inputs, targets, neighborhood, excluded)
         numeric = np.empty((d, d))
         for i in range(d):
             for j in range(d):
@@ -127,10 +127,14 @@ class TestLeaveOneOutLoss:
         assert value == pytest.approx(np.mean((targets - estimates) ** 2), rel=1e-10)
 
     def test_scatter_is_the_sum_of_outer_products(self, rng):
-        inputs, rows, pulls = rng.standard_normal((20, 5)), rng.integers(0, 20, (20, 4)), rng.standard_normal((20, 4))
+        inputs, rows, coefficients = (
+            rng.standard_normal((20, 5)),
+            rng.integers(0, 20, (20, 4)),
+            rng.standard_normal((20, 4)),
+        )
         expected = sum(
-            pulls[i, a] * np.outer(inputs[i] - inputs[j], inputs[i] - inputs[j])
+            coefficients[i, a] * np.outer(inputs[i] - inputs[j], inputs[i] - inputs[j])
             for i in range(20)
             for a, j in enumerate(rows[i])
         )
-        np.testing.assert_allclose(scatter(inputs, rows, pulls), expected, atol=1e-12)
+        np.testing.assert_allclose(scatter(inputs, rows, coefficients), expected, atol=1e-12)

@@ -6,7 +6,7 @@ from model import KR, KR_PCA
 
 @pytest.fixture
 def leaning(rng):
-    """Five inputs whose variance lies almost wholly in two directions."""
+    """Return five inputs with nearly all variance in two directions."""
     hidden = rng.standard_normal((80, 2))
     return hidden @ rng.standard_normal((2, 5)) + 0.01 * rng.standard_normal((80, 5)), hidden[:, 0]
 

@@ -13,7 +13,7 @@ from tests.support.oracles import paper_listing
 
 
 def ridge_of(rng: np.random.Generator, n: int = 200, d: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Targets that depend on one direction of the inputs alone."""
+    """Return targets that depend on one direction of the inputs."""
     X = rng.uniform(-1, 1, (n, d))
     return X, np.sin(3 * X @ np.ones(d) / np.sqrt(d)) + 0.05 * rng.standard_normal(n)
 
@@ -91,7 +91,7 @@ class TestProximalSolver:
         with pytest.warns(ConvergenceWarning, match=r"KR_SML stopped after max_iter=2 steps .* tol=0.001"):
             assert not KR_SML(n_neighbors=10, mu=1e-3, max_iter=2).fit(*ridge_of(rng)).converged_
 
-    def test_tells_each_step_when_verbose(self, rng, capsys):
+    def test_prints_each_step_when_verbose(self, rng, capsys):
         fitted = KR_SML(n_neighbors=10, mu=1e-3, verbose=True).fit(*ridge_of(rng))
         lines = [line for line in capsys.readouterr().out.splitlines() if " step " in line]
         assert len(lines) == fitted.n_iter_ + 1
@@ -112,7 +112,7 @@ class TestPaperSolverGoneWrong:
 
 @pytest.mark.journey
 class TestChoiceOfMu:
-    def test_tells_each_fold_when_verbose(self, rng, capsys):
+    def test_prints_each_fold_when_verbose(self, rng, capsys):
         KR_SML(n_neighbors=10, mu=[1e-2, 1e-3], cv=3, verbose=True).fit(*ridge_of(rng, 60))
         out = capsys.readouterr().out
         assert "KR_SML: fold 1 of 3, mu 0.01: error " in out

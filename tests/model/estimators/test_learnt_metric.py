@@ -1,4 +1,4 @@
-"""What MLKR and KR_SML share: exclusion, positions, early stopping."""
+"""The common features of MLKR and KR_SML: exclusion, positions, early stopping."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ LEARNT = [MLKR, KR_SML]
 
 
 def walk(rng: np.random.Generator, n: int = 300, lags: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Lag windows of a slow random walk: neighbouring rows share all but one value."""
+    """Return lag windows of a slow random walk; adjacent rows share all but one value."""
     series = np.cumsum(rng.standard_normal(n + lags)) / 4
     X = np.lib.stride_tricks.sliding_window_view(series, lags)[:n]
     return X.copy(), series[lags:]

@@ -23,7 +23,7 @@ def test_of_rows_at_the_same_distance_the_earlier_comes_first(rng):
     assert rows.tolist() == [10, 11, 12, 13]
 
 
-def test_rows_that_single_precision_cannot_tell_apart_are_told_apart(rng):
+def test_rows_equal_in_single_precision_are_distinguished(rng):
     near = 1.0 + np.arange(64) * 2.0**-14  # steps of one unit, far below float32's grain at this distance
     memory = FixedPoint.of(np.column_stack([near, np.full(64, 2000.0)]))
     query = np.array([1.0, 2000.0])

@@ -94,7 +94,7 @@ def test_counts_above_one_and_a_half_times_the_capacity_are_impossible():
 
 
 @pytest.mark.parametrize("capacity", [None, 5000.0])
-def test_counts_far_outside_the_history_are_impossible_whatever_the_capacity(capacity):
+def test_counts_far_outside_the_history_are_impossible(capacity):
     counts = day_wave()
     counts[700:712] = np.arange(2000, 2012)  # three hours: less than a hundredth of a fortnight
     (verdict,) = examine(series_of(counts), capacity).verdicts
@@ -139,7 +139,7 @@ def test_negative_counts_are_impossible():
     assert names(counts) == ["impossible"]
 
 
-def test_too_few_counts_are_said_with_their_number():
+def test_too_few_counts_are_reported_with_their_number():
     (verdict,) = examine(series_of(day_wave(6))).verdicts
     assert verdict.name == "too_few"
     assert verdict.reason == "576 counts can be learnt from; at least 672 are needed"

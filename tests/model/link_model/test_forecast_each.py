@@ -19,11 +19,11 @@ def models():
     ]
 
 
-def test_says_what_each_would_say_alone(models, rng):
+def test_forecasts_are_those_of_each_model_alone(models, rng):
     windows = [np.abs(rng.normal(80, 50, (1, len(model.window)))) for model in models]
-    for model, window, said in zip(models, windows, forecast_each(models, windows), strict=True):
+    for model, window, result in zip(models, windows, forecast_each(models, windows), strict=True):
         alone = model.forecast(window)
-        for together, by_itself in zip(said, alone, strict=True):
+        for together, by_itself in zip(result, alone, strict=True):
             np.testing.assert_allclose(together, by_itself, rtol=1e-12)
 
 
@@ -33,9 +33,9 @@ def test_neighbours_that_were_followed_by_nothing_do_not_count(models, rng):
     steps[::2] = -32768
     gappy = replace(model, continuations=replace(model.continuations, steps=steps))
     windows = [np.abs(rng.normal(80, 50, (1, 12))) for _ in range(5)]
-    for window, said in zip(windows, forecast_each([gappy] * 5, windows), strict=True):
-        np.testing.assert_allclose(said.expected, gappy.forecast(window).expected, rtol=1e-12)
+    for window, result in zip(windows, forecast_each([gappy] * 5, windows), strict=True):
+        np.testing.assert_allclose(result.expected, gappy.forecast(window).expected, rtol=1e-12)
 
 
-def test_nothing_asked_nothing_said():
+def test_no_models_give_no_forecasts():
     assert forecast_each([], []) == []

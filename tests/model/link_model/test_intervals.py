@@ -5,7 +5,7 @@ from model.link_model.intervals import Bands
 
 
 def uneven(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Forecasts whose errors grow with the level, two horizons."""
+    """Return forecasts at two horizons whose errors grow with the level."""
     expected = rng.uniform(0, 200, (n, 2))
     return expected, np.maximum(expected + rng.standard_normal((n, 2)) * np.sqrt(expected + 1) * [1, 2], 0)
 

@@ -87,6 +87,6 @@ def test_refuses_series_that_are_none():
         LagWindow(1).training_set([1.0, np.inf])
 
 
-def test_says_what_it_is():
+def test_repr_shows_its_lags():
     assert repr(LagWindow()) == "LagWindow(lags=45)"
     assert repr(LagWindow((1, 96))) == "LagWindow(lags=(1, 96))"

@@ -1,4 +1,4 @@
-"""What a fit may use of the machine's memory, measured in a process of its own."""
+"""The memory that a fit uses, measured in a separate process."""
 
 import subprocess
 import sys

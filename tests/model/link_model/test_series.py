@@ -8,7 +8,7 @@ from model.link_model.series import CountSeries
 
 
 def melbourne(days: int) -> CountSeries:
-    """Consecutive slots from 20 October 2006 on; the clocks skip an hour on the 29th. Counts name their local slot."""
+    """Return consecutive slots from 20 October 2006; clocks skip an hour on the 29th. Counts encode the local slot."""
     grid, zone = SlotGrid(), zone_named("Australia/Melbourne")
     first = grid.number(datetime(2006, 10, 19, 14, tzinfo=UTC))
     calendar = grid.calendar(first, days * 96, zone)

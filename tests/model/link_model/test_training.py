@@ -34,16 +34,16 @@ class TestTrain:
         series, result = trained
         rows = result.model.window.training_set(series.counts)
         test = rows.positions >= 15 * SLOTS
-        said = result.model.forecast(rows.X[test])
-        inside = (said.lower[:, 0] <= rows.y[test]) & (rows.y[test] <= said.upper[:, 0])
+        forecasts = result.model.forecast(rows.X[test])
+        inside = (forecasts.lower[:, 0] <= rows.y[test]) & (rows.y[test] <= forecasts.upper[:, 0])
         assert 0.8 < inside.mean() < 0.98
-        assert (said.lower >= 0).all()
+        assert (forecasts.lower >= 0).all()
 
     def test_all_horizons_come_from_the_neighbours_continuations(self, trained):
         series, result = trained
-        said = result.model.forecast(series.counts[-12:][::-1][None, :])
-        assert said.expected.shape == (1, 4)
-        assert np.isfinite(said.expected).all()
+        forecasts = result.model.forecast(series.counts[-12:][::-1][None, :])
+        assert forecasts.expected.shape == (1, 4)
+        assert np.isfinite(forecasts.expected).all()
 
     def test_held_out_accuracy_stands_beside_that_of_others_on_the_same_slots(self, trained):
         _, result = trained
@@ -53,7 +53,7 @@ class TestTrain:
         assert result.held_out["candidate"]["rmse"].value <= result.held_out["KR"]["rmse"].value
         assert 0.8 < result.held_out["candidate"]["coverage"].value <= 1.0
 
-    def test_what_others_say_is_measured_on_the_slots_that_everybody_speaks_of(self):
+    def test_other_forecasts_are_measured_on_slots_that_all_methods_have(self):
         series, plan = link(15), TrainingPlan(**QUICK | {"algorithm": "KR"})
         exact = series.counts.copy()
         exact[-96:] = np.nan  # silent on the last day
@@ -103,7 +103,7 @@ class TestTrain:
             assert result.held_out["candidate"]["rmse"].n_used == 4 * SLOTS
         assert dead.held_out["profile"]["rmse"].value > 2 * sound.held_out["profile"]["rmse"].value
 
-    def test_slots_that_one_method_cannot_forecast_are_scored_for_none_and_counted(self):
+    def test_slots_that_one_method_cannot_forecast_are_scored_for_none(self):
         series = link(15)
         series.counts[6 * SLOTS : 7 * SLOTS] = np.nan  # a week before a held-out day
         figures = train(series, TrainingPlan(**QUICK | {"algorithm": "KR"})).held_out

@@ -10,10 +10,10 @@ from model.network_model.days import NetworkDays
 from model.network_model.deviations import mean_deviation
 from model.network_model.network import others_at_junction
 from model.network_model.series import NetworkCalendar
-from tests.support.networks import QUICK, made_up_network
+from tests.support.networks import QUICK, synthetic_network
 
-SERIES = made_up_network()
-DAYS = NetworkDays(SERIES, QUICK, lambda *_: None)
+SERIES = synthetic_network()
+DAYS = NetworkDays(SERIES, QUICK)
 ROWS = np.arange(13 * 24, 13 * 24 + 24)
 
 
@@ -38,11 +38,11 @@ def test_no_column_changes_when_later_counts_change(horizon, row, link, value):
     later[link, row:] = value
     changed = replace(SERIES, counts=later)
     day = row // 24
-    before = NetworkDays(SERIES, QUICK, lambda *_: None)
-    after = NetworkDays(changed, QUICK, lambda *_: None)
+    before = NetworkDays(SERIES, QUICK)
+    after = NetworkDays(changed, QUICK)
     known, then = (days.source(days.profile(day)).rows(np.array([row]), horizon) for days in (before, after))
     assert np.array_equal(known.columns, then.columns)
-    assert np.array_equal(known.usual, then.usual)
+    assert np.array_equal(known.profile, then.profile)
     assert np.array_equal(known.filled, then.filled)
 
 
@@ -52,11 +52,11 @@ def test_earlier_counts_do_change_columns():
     assert not np.array_equal(source().rows(ROWS, 1).columns, source(earlier).rows(ROWS, 1).columns)
 
 
-def test_columns_say_what_their_names_say():
+def test_columns_are_what_their_names_say():
     rows, profile = source().rows(ROWS, 2), DAYS.profile(13)
     scaled = (SERIES.counts - profile.center[:, None]) / profile.scale[:, None]
-    usual = profile.expected_counts[:, SERIES.calendar.weekday, SERIES.calendar.slot_of_day]
-    deviation = scaled - (usual - profile.center[:, None]) / profile.scale[:, None]
+    profile_counts = profile.expected_counts[:, SERIES.calendar.weekday, SERIES.calendar.slot_of_day]
+    deviation = scaled - (profile_counts - profile.center[:, None]) / profile.scale[:, None]
     assert np.allclose(column(rows, "count 1"), scaled[:, ROWS - 1])
     assert np.allclose(column(rows, "deviation 3"), deviation[:, ROWS - 3])
     assert np.allclose(column(rows, "count yesterday"), scaled[:, ROWS + 1 - 24])
@@ -69,9 +69,11 @@ def test_columns_say_what_their_names_say():
         column(rows, "mean deviation 4")[2], np.mean([deviation[2, ROWS - k] for k in (1, 2, 3, 4)], axis=0)
     )
     counted = np.sum([SERIES.counts[2, ROWS - lag] for lag in (1, 2, 3, 4)], axis=0)
-    expected = np.sum([usual[2, ROWS - lag] for lag in (1, 2, 3, 4)], axis=0)
+    expected = np.sum([profile_counts[2, ROWS - lag] for lag in (1, 2, 3, 4)], axis=0)
     relative = (counted - expected) / (expected + 4 * FLOOR * profile.scale[2])
-    assert np.allclose(column(rows, "relative deviation 4")[2], relative * usual[2, ROWS + 1] / profile.scale[2])
+    assert np.allclose(
+        column(rows, "relative deviation 4")[2], relative * profile_counts[2, ROWS + 1] / profile.scale[2]
+    )
     assert set(column(rows, "Monday to Friday").ravel()) <= {0.0, 1.0}
 
 
@@ -86,7 +88,7 @@ def test_a_missing_count_is_taken_to_deviate_as_the_network_does():
     assert not np.isnan(rows.columns).any()
 
 
-def test_where_nobody_has_a_count_the_network_is_as_it_was_before():
+def test_without_any_count_the_network_deviates_as_before():
     gaps = SERIES.counts.copy()
     gaps[:, ROWS[5] - 1] = np.nan
     rows = source(gaps).rows(ROWS[5:6], 1)
@@ -95,11 +97,11 @@ def test_where_nobody_has_a_count_the_network_is_as_it_was_before():
     assert (rows.filled == 1).all()
 
 
-def test_some_links_with_the_pulse_of_all_see_the_same():
+def test_some_links_with_the_deviations_of_all_have_the_same_rows():
     all_of_them = source()
     kept = np.array([3, 4, 5])
     slots = np.arange(len(SERIES.calendar))
-    pulse = mean_deviation(all_of_them.standardised(slots) - all_of_them.usual(slots))
+    network_deviations = mean_deviation(all_of_them.standardised(slots) - all_of_them.standardised_profile(slots))
     profile = DAYS.profile(13)
     some = ContextSource(
         SERIES.counts[kept],
@@ -108,7 +110,7 @@ def test_some_links_with_the_pulse_of_all_see_the_same():
         ((1, 2), (0, 2), (0, 1)),
         ((), (0,), (1,)),
         ContextParts(),
-        dict(enumerate(pulse)),
+        dict(enumerate(network_deviations)),
     )
     assert np.allclose(some.rows(ROWS, 3).columns, all_of_them.rows(ROWS, 3, kept).columns)
 
@@ -146,6 +148,6 @@ def test_rows_near_the_beginning_have_what_there_is():
     assert not np.isnan(rows.columns).any()
 
 
-def test_a_link_that_is_all_but_empty_does_not_speak_for_the_others():
+def test_a_nearly_empty_link_does_not_dominate_the_mean():
     deviations = np.array([[0.1, 0.1], [-0.1, np.nan], [40.0, np.nan]])
     assert mean_deviation(deviations) == pytest.approx([2.0 / 3.0, 0.1])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model.network_model.profile import NetworkProfile, scale_of
-from tests.support.networks import made_up_network
+from tests.support.networks import synthetic_network
 
 
 def learnt(series, days=None):
@@ -12,16 +12,16 @@ def learnt(series, days=None):
 
 
 def test_a_week_is_found_again():
-    series = made_up_network(days=42)
+    series = synthetic_network(days=42)
     profile = learnt(series)
-    usual = profile.expected_counts[:, series.calendar.weekday, series.calendar.slot_of_day]
-    explained = 1.0 - np.var(series.counts - usual, axis=1) / np.var(series.counts, axis=1)
+    profile_counts = profile.expected_counts[:, series.calendar.weekday, series.calendar.slot_of_day]
+    explained = 1.0 - np.var(series.counts - profile_counts, axis=1) / np.var(series.counts, axis=1)
     assert explained.min() > 0.85
     assert (profile.expected_counts >= 0.0).all()
 
 
 def test_days_a_young_link_has_never_seen_come_from_the_network():
-    series = made_up_network(links=12, days=21)
+    series = synthetic_network(links=12, days=21)
     counts = series.counts.copy()
     counts[0, : 19 * 24] = np.nan  # a Saturday and a Sunday are left
     by_day = counts.reshape(12, 21, 24)
@@ -35,7 +35,7 @@ def test_days_a_young_link_has_never_seen_come_from_the_network():
 
 
 def test_a_link_without_counts_has_none():
-    series = made_up_network()
+    series = synthetic_network()
     by_day = series.by_day.copy()
     by_day[3] = np.nan
     profile = NetworkProfile.learn(by_day, series.calendar.weekday[::24])
@@ -44,14 +44,14 @@ def test_a_link_without_counts_has_none():
 
 
 def test_a_network_that_has_seen_no_weekend_makes_do():
-    series = made_up_network(days=3)  # Monday to Wednesday
+    series = synthetic_network(days=3)  # Monday to Wednesday
     profile = learnt(series)
     assert not np.isnan(profile.expected_counts).any()
 
 
 @pytest.mark.parametrize("level", [0.0, 7.0])
 def test_constant_links_are_no_trouble(level):
-    series = made_up_network()
+    series = synthetic_network()
     by_day = series.by_day.copy()
     by_day[0] = level
     profile = NetworkProfile.learn(by_day, series.calendar.weekday[::24])
@@ -60,7 +60,7 @@ def test_constant_links_are_no_trouble(level):
 
 
 def test_the_unit_of_a_link_is_its_spread_but_no_less_than_chance_makes_it():
-    series = made_up_network()
+    series = synthetic_network()
     tables = learnt(series).expected_counts
     np.testing.assert_array_equal(scale_of(tables), tables.std(axis=(1, 2)))
     alike = np.full((3, 7, 24), [[[0.0]], [[4.0]], [[np.nan]]])
@@ -70,7 +70,7 @@ def test_the_unit_of_a_link_is_its_spread_but_no_less_than_chance_makes_it():
 
 
 def test_more_days_than_a_link_has_weigh_less_than_its_own():
-    series = made_up_network(days=42)
+    series = synthetic_network(days=42)
     by_day = series.by_day.copy()
     by_day[0] = by_day[0][:, ::-1]  # a link whose day runs backwards, unlike all others
     profile = NetworkProfile.learn(by_day, series.calendar.weekday[::24])

@@ -7,14 +7,14 @@ from model.link_model.training import NotEnoughCounts
 from model.network_model import training
 from model.network_model.context import ContextParts
 from model.network_model.days import NetworkDays, counts_from
-from model.network_model.network import source_of
+from model.network_model.network import context_source
 from model.network_model.plan import NetworkPlan
 from model.network_model.training import refresh_network, train_network
-from tests.support.networks import QUICK, made_up_network
+from tests.support.networks import QUICK, synthetic_network
 
 pytestmark = pytest.mark.journey
 
-SERIES = made_up_network(days=20)
+SERIES = synthetic_network(days=20)
 SMALL = replace(QUICK, metric_rows=100, network_rows=300, max_iter=1, horizons=1)  # where it matters little how well
 
 
@@ -23,29 +23,31 @@ def result():
     return train_network(SERIES, QUICK)
 
 
-def errors(said, series, first):
-    came = counts_from(series, first, said.shape[2])
-    return np.sqrt(np.nanmean((said - came) ** 2, axis=1))
+def errors(expected, series, first):
+    observed = counts_from(series, first, expected.shape[2])
+    return np.sqrt(np.nanmean((expected - observed) ** 2, axis=1))
 
 
 def test_the_base_is_ahead_of_the_profile_at_every_horizon(result):
-    judged = result.judged
-    assert judged.first == 16 * 24
-    base, usual = (errors(said, SERIES, judged.first).mean(axis=0) for said in (judged.base, judged.usual))
-    assert base[0] < 0.97 * usual[0]
-    assert (base <= 1.005 * usual).all()
+    held_out = result.held_out
+    assert held_out.first == 16 * 24
+    base, profile_counts = (
+        errors(expected, SERIES, held_out.first).mean(axis=0) for expected in (held_out.base, held_out.profile)
+    )
+    assert base[0] < 0.97 * profile_counts[0]
+    assert (base <= 1.005 * profile_counts).all()
 
 
-def test_memories_are_asked_only_where_they_help(result):
-    judged = result.judged
-    network, base = (errors(said, SERIES, judged.first)[:, 0] for said in (judged.network, judged.base))
+def test_memories_are_used_only_where_they_help(result):
+    held_out = result.held_out
+    network, base = (errors(expected, SERIES, held_out.first)[:, 0] for expected in (held_out.network, held_out.base))
     assert (network <= base * 1.005).all()
     unused = [i for i, model in enumerate(result.models) if not model.shares.any()]
-    assert np.array_equal(judged.network[unused], judged.base[unused])
+    assert np.array_equal(held_out.network[unused], held_out.base[unused])
 
 
-def test_held_out_counts_have_no_part_in_what_is_said_of_them(monkeypatch):
-    monkeypatch.setattr(training, "LEAST_ALONE_GAIN", np.inf)
+def test_held_out_counts_do_not_influence_their_forecasts(monkeypatch):
+    monkeypatch.setattr(training, "MIN_ALONE_GAIN", np.inf)
     monkeypatch.setattr(training, "BASE_SHARES", (1.0,))
     plan = replace(
         QUICK, ridge=(3000.0,), own_ridge=(1e15,), horizons=1
@@ -53,24 +55,24 @@ def test_held_out_counts_have_no_part_in_what_is_said_of_them(monkeypatch):
     changed, noon = SERIES.counts.copy(), 19 * 24 + 12
     changed[:, noon:] = 1.0  # the afternoon of the last held-out day
     once, again = train_network(SERIES, plan), train_network(replace(SERIES, counts=changed), plan)
-    until = noon - once.judged.first
-    assert again.judged.usual[:, :until] == pytest.approx(once.judged.usual[:, :until])
+    until = noon - once.held_out.first
+    assert again.held_out.profile[:, :until] == pytest.approx(once.held_out.profile[:, :until])
     assert again.ridge == once.ridge
-    assert again.judged.base[:, :until] == pytest.approx(once.judged.base[:, :until], rel=1e-6)
+    assert again.held_out.base[:, :until] == pytest.approx(once.held_out.base[:, :until], rel=1e-6)
 
 
 def test_the_same_twice(result):
     again = train_network(SERIES, QUICK)
-    assert np.array_equal(again.judged.network, result.judged.network)
+    assert np.array_equal(again.held_out.network, result.held_out.network)
     assert np.array_equal(again.network.components, result.network.components)
 
 
 def test_bands_hold_what_they_are_meant_to(result):
-    came = counts_from(SERIES, result.judged.first, 4)
+    observed = counts_from(SERIES, result.held_out.first, 4)
     for link, model in enumerate(result.models):
-        lower, upper = model.bands.around(result.judged.network[link])
-        inside = (came[link] >= lower) & (came[link] <= upper)
-        assert inside[~np.isnan(came[link])].mean() > 0.8
+        lower, upper = model.bands.around(result.held_out.network[link])
+        inside = (observed[link] >= lower) & (observed[link] <= upper)
+        assert inside[~np.isnan(observed[link])].mean() > 0.8
 
 
 def test_rank_and_memory_are_bounded(result):
@@ -86,10 +88,10 @@ def test_a_young_link_is_forecast_from_the_network():
     young = train_network(replace(SERIES, counts=counts), QUICK)
     model = young.models[4]
     assert model.bands is not None
-    said, came = young.judged.network[4, 24:, 0], counts[4, young.judged.first + 24 :]
-    known = ~np.isnan(said) & ~np.isnan(came)
+    expected, observed = young.held_out.network[4, 24:, 0], counts[4, young.held_out.first + 24 :]
+    known = ~np.isnan(expected) & ~np.isnan(observed)
     assert known.sum() >= 40
-    assert np.sqrt(np.mean((said - came)[known] ** 2)) < 0.5 * np.std(came[known])
+    assert np.sqrt(np.mean((expected - observed)[known] ** 2)) < 0.5 * np.std(observed[known])
 
 
 def test_a_link_without_counts_has_no_model():
@@ -104,7 +106,7 @@ def test_too_short_a_span_is_refused():
 
 
 def three_links(**silent):
-    """Three links, of which the slots of some are without counts."""
+    """Return three links, some without counts in some slots."""
     counts = SERIES.counts[:3].copy()
     for place, slots in silent.items():
         counts[int(place[1:]), slots] = np.nan
@@ -137,7 +139,7 @@ def test_a_span_of_nothing_but_gaps_is_refused(when, held_out_days, slots):
 def test_one_part_of_the_context_is_enough(name):
     done = train_network(SERIES, replace(SMALL, parts=ContextParts.named([name])))
     assert {part for part, _ in done.network.parts.columns} == {name}
-    assert np.isfinite(done.judged.network).all()
+    assert np.isfinite(done.held_out.network).all()
 
 
 def test_a_network_of_one_link():
@@ -146,7 +148,7 @@ def test_a_network_of_one_link():
 
 
 def test_fresh_counts_join_and_old_ones_leave_without_learning(result):
-    longer = made_up_network(days=22)
+    longer = synthetic_network(days=22)
     models = dict(zip(SERIES.link_ids, result.models, strict=True))
     plan = replace(QUICK, memory_days=8)
     network, fresh = refresh_network(longer, result.network, models, plan)
@@ -160,7 +162,7 @@ def test_fresh_counts_join_and_old_ones_leave_without_learning(result):
 
 
 def test_a_new_link_joins_at_once(result):
-    more = made_up_network(links=10, days=20)
+    more = synthetic_network(links=10, days=20)
     counts = more.counts.copy()
     counts[9, : 18 * 24] = np.nan
     models = dict(zip(SERIES.link_ids, result.models, strict=True))
@@ -169,17 +171,17 @@ def test_a_new_link_joins_at_once(result):
 
 
 def test_forecasts_of_new_slots_are_good(result):
-    longer = made_up_network(days=20)
-    source = source_of(result.network, longer.counts, longer.calendar, np.arange(9), None)
+    longer = synthetic_network(days=20)
+    source = context_source(result.network, longer.counts, longer.calendar, np.arange(9), None)
     rows = np.arange(19 * 24, 19 * 24 + 20)
     found = [source.rows(rows, horizon) for horizon in (1, 2, 3, 4)]
     for link, model in enumerate(result.models):
-        said = model.forecast(
-            [one.columns[link] for one in found], np.stack([one.usual[link] for one in found], axis=1)
+        expected = model.forecast(
+            [one.columns[link] for one in found], np.stack([one.profile[link] for one in found], axis=1)
         )
-        assert (said.lower <= said.expected).all()
-        assert (said.expected <= said.upper).all()
-        assert np.corrcoef(said.expected[:, 0], longer.counts[link, rows])[0, 1] > 0.8
+        assert (expected.lower <= expected.expected).all()
+        assert (expected.expected <= expected.upper).all()
+        assert np.corrcoef(expected.expected[:, 0], longer.counts[link, rows])[0, 1] > 0.8
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,6 @@ def test_plans_out_of_range_are_refused_by_name(change, named):
 def test_profiles_of_a_day_are_of_earlier_days():
     later = SERIES.counts.copy()
     later[:, 10 * 24 :] = 0.0
-    days = [NetworkDays(series, QUICK, lambda *_: None) for series in (SERIES, replace(SERIES, counts=later))]
+    days = [NetworkDays(series, QUICK) for series in (SERIES, replace(SERIES, counts=later))]
     assert np.array_equal(days[0].profile(10).expected_counts, days[1].profile(10).expected_counts)
     assert not np.array_equal(days[0].profile(11).expected_counts, days[1].profile(11).expected_counts)

@@ -32,7 +32,7 @@ from tests.support.count_files import (
     webtris_row,
     zipped,
 )
-from tests.support.memory import little_memory
+from tests.support.memory import limit_memory
 
 pytestmark = pytest.mark.journey
 
@@ -147,7 +147,7 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("filler", [b",", b"a,", b'"', b"1"])
 def test_a_line_without_end_takes_no_memory(filler: bytes):
-    with little_memory():
+    with limit_memory():
         with CountReader(Endless(HEADER, filler, 40 * MEGABYTE), layout="flowcast-csv") as reader:
             assert list(reader) == []
         assert reader.report.refused == 1
@@ -180,7 +180,7 @@ def test_a_file_cannot_name_links_without_end(layout, monkeypatch):
 class TestUnpacking:
     def test_gzip_that_unpacks_to_too_much_is_refused_while_it_is_unpacked(self):
         packed = gzip.compress(HEADER + bytes(40 * MEGABYTE))
-        with little_memory():
+        with limit_memory():
             reason = read_or_refuse(packed, most_unpacked=8 * MEGABYTE)
         assert reason == "the stream unpacks to more than the 8 MB, which FLOWCAST_MAX_UNPACKED_MEGABYTES allows"
 
@@ -210,7 +210,7 @@ class TestUnpacking:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", method) as archive:
             archive.writestr("a.csv", HEADER + bytes(20 * MEGABYTE))
-        with little_memory():
+        with limit_memory():
             reason = read_or_refuse(packed.getvalue())
         assert reason == f"the stream/a.csv is packed by method {method}; it must be stored or deflated"
 
@@ -221,7 +221,7 @@ class TestUnpacking:
         listed = entry * 200_000
         end = b"PK\x05\x06" + bytes(4) + b"\xff\xff\xff\xff" + len(listed).to_bytes(4, "little") + bytes(6)
         data = b"PK\x03\x04" + listed + end
-        with little_memory():
+        with limit_memory():
             assert read_or_refuse(data) == "the stream has more than 1000 members, the most that are taken"
 
     @pytest.mark.parametrize(

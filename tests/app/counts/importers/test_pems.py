@@ -26,7 +26,7 @@ def quarter(*flows: object, start: datetime = NOON, **about: object) -> list[str
 
 
 def clock_times(day: date, n: int) -> list[datetime]:
-    """What the local clock shows at each five minutes of a day."""
+    """Return the local times of a day, every five minutes."""
     first = datetime(day.year, day.month, day.day, tzinfo=LOS_ANGELES).astimezone(UTC)
     return [(first + timedelta(minutes=5 * i)).astimezone(LOS_ANGELES).replace(tzinfo=None) for i in range(n)]
 
