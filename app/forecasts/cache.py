@@ -45,6 +45,9 @@ GRACE_SECONDS = 2.0  # in which the process that stored counts is expected to is
 EVICTED = object()  # a version that the change feed never has
 STALE_HEADER = {"X-Flowcast-Stale": "true"}
 
+for _kind in Degradation:  # created at the start, as in app.core.metrics
+    metrics.FORECASTS_DEGRADED.labels(_kind)
+
 
 class ForecastKey(NamedTuple):
     """What decides a link's forecast."""
