@@ -201,20 +201,20 @@ class Change(StrEnum):
 own_writes: Counter[Change] = Counter()  # transactions of this process, by what they wrote
 
 
-def record_change(session: Session, change: Change, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
+def record_change(session: Session, change: Change, link_keys: Sequence[int] = ()) -> None:
     """Record that a session's writes change the forecasts of these links alone, if any; calls add up."""
-    session.info.setdefault(_RECORDED, []).append((change, link_keys, as_of))
+    session.info.setdefault(_RECORDED, []).append((change, link_keys))
 
 
 def _publish_changes(session: Session, default: Change) -> list[Change]:
     """Notify other processes, at the commit, of the recorded changes, or else of the default; return them."""
-    recorded: list[tuple[Change, Sequence[int], int]] = session.info.get(_RECORDED, [(default, (), 0)])
+    recorded: list[tuple[Change, Sequence[int]]] = session.info.get(_RECORDED, [(default, ())])
     if not is_sqlite(session):
         sender = sender_name(session.get_bind().engine)
-        for change, link_keys, as_of in recorded:
-            for notice in format_notices(change, sender, link_keys, as_of):
+        for change, link_keys in recorded:
+            for notice in format_notices(change, sender, link_keys):
                 session.execute(select(func.pg_notify(CHANNEL, notice)))
-    return [change for change, _, _ in recorded if change is not Change.NOTHING]
+    return [change for change, _ in recorded if change is not Change.NOTHING]
 
 
 def sender_name(engine: Engine) -> str:
@@ -222,17 +222,17 @@ def sender_name(engine: Engine) -> str:
     return f"{PROCESS}{id(engine.dialect):x}"
 
 
-def format_notices(change: Change, sender: str, link_keys: Sequence[int], as_of: int = 0) -> Iterator[str]:
+def format_notices(change: Change, sender: str, link_keys: Sequence[int]) -> Iterator[str]:
     """Yield the notices of a change.
 
-    A notice is one word, or word, sender, newest slot and link keys: ``forecasts 5f0c2a 1757894400 17,18,19``.
+    A notice is one word, or word, sender and link keys: ``forecasts 5f0c2a 17,18,19``.
     """
     if change in (Change.SERVED, Change.OTHER):
         yield change.value
         return
     for begin in range(0, len(link_keys), MOST_KEYS):
         keys = ",".join(str(key) for key in link_keys[begin : begin + MOST_KEYS])
-        yield f"{change.value} {sender} {as_of} {keys}"
+        yield f"{change.value} {sender} {keys}"
 
 
 def database_now(session: Session) -> datetime:
