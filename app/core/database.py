@@ -68,7 +68,7 @@ _RECORDED = "flowcast.changes"  # where a session keeps what it changes
 
 
 class Table(DeclarativeBase):
-    """What all tables share: constraints with names that a migration can use."""
+    """Base class of all tables, whose constraints have names that a migration can use."""
 
     metadata = MetaData(naming_convention=CONSTRAINT_NAMES)
 
@@ -95,7 +95,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def open_database(url: str, *, pool_size: int = 10) -> Engine:
-    """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
+    """Open the database; SQLite in WAL mode, with foreign keys, and with writers that wait for each other."""
     parts = make_url(url)
     pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": 20}
     if parts.get_backend_name() != "sqlite":
@@ -114,9 +114,9 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
 
 
 def _on_read_only(context: ExceptionContext) -> exc.OperationalError | None:
-    """Treat a server that takes no writes like one that cannot be reached, and drop all connections to it.
+    """Treat a read-only server as unreachable, and drop all connections to it.
 
-    A connection keeps its server and its mode: only a new one can find that writes are possible again.
+    A connection keeps its server and the server's mode, so only a new one can find that writes are possible again.
     """
     problem = context.original_exception
     if getattr(problem, "sqlstate", None) != READ_ONLY:
@@ -189,10 +189,10 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
 
 
 class Change(StrEnum):
-    """What a transaction wrote."""
+    """Kinds of writes, by the forecasts that they may change."""
 
-    SERVED = "served"  # something that any forecast may change by
-    OTHER = "other"  # something that no forecast changes by
+    SERVED = "served"  # may change any forecast
+    OTHER = "other"  # changes no forecast
     COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
     FORECASTS = "forecasts"  # forecasts of links
     NOTHING = "nothing"  # no process is notified
