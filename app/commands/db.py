@@ -19,6 +19,7 @@ from app.commands.console import FAILED, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings, service_database
 from app.core.database import reading
 from app.core.errors import broken_rule
+from app.core.partitions import empty_months
 from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.copy_database import (
     CannotCopy,
@@ -29,7 +30,6 @@ from app.maintenance.copy_database import (
     prepare,
     snapshot,
 )
-from app.maintenance.old_months import empty_months
 from app.maintenance.prune import (
     EMPTY_MONTHS,
     Need,

@@ -13,14 +13,13 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.core.database import Table, reading, writing
-from app.core.partitions import lock_denied
+from app.core.partitions import drop_month, empty_months, lock_denied, old_months
 from app.counts.queries import lock_links, newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.keys.tables import AuditEntry
 from app.links.tables import Link
-from app.maintenance.old_months import drop_month, empty_months, old_months
 from app.registry.tables import ModelVersion
 from app.settings import ClockKind, Settings
 from app.training.queries import ENDED

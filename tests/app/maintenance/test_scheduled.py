@@ -14,13 +14,13 @@ from sqlalchemy import Engine, func, insert, select
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.core import partitions
 from app.core.database import open_database, reading, writing
 from app.core.partitions import ensure_months, existing_months, month_begin, month_of
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
-from app.maintenance import old_months as dropping
 from app.maintenance.prune import Old, prune
 from app.maintenance.scheduled import Maintenance
 from app.maintenance.tables import Upkeep
@@ -92,8 +92,8 @@ class TestDropping:
         assert month_of(cutoff - 90 * DAY) in months(engine)
 
     def test_a_month_in_use_is_emptied_row_by_row_and_dropped_the_next_time(self, engine, monkeypatch):
-        monkeypatch.setattr(dropping, "TRIES", 2)
-        monkeypatch.setattr(dropping, "PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(partitions, "DROP_TRIES", 2)
+        monkeypatch.setattr(partitions, "DROP_PAUSE_SECONDS", 0.0)
         fill(engine, months=5)
         cutoff = month_begin(THIS_MONTH - 2)
         gone: Counter[str] = Counter()
@@ -132,7 +132,7 @@ class TestDropping:
 
     def test_a_month_that_is_written_to_meanwhile_stays(self, engine):
         fill(engine, months=5)
-        assert dropping.drop_month(engine, "counts", THIS_MONTH - 4, served=False, only_empty=True) is None
+        assert partitions.drop_month(engine, "counts", THIS_MONTH - 4, served=False, only_empty=True) is None
         assert min(months(engine)) == THIS_MONTH - 4
         assert rows_of(engine, Count, Count.slot_start < month_begin(THIS_MONTH - 3)) > 0
 
