@@ -22,7 +22,7 @@ from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from app.registry.store import StoreUnreachable
-from app.settings import DaskAway
+from app.settings import DaskFallback
 from app.training.aligned_counts import read_topology, slot_capacity
 from app.training.cluster import ClusterUnavailable, UnknownHost, close
 from app.training.cluster_task import train_on_cluster
@@ -81,8 +81,8 @@ def _goes_on(context: RunContext, problem: Exception, failures: int) -> bool:
         log.warning("the cluster became unavailable", extra={"run": context.run.id, "reason": str(problem)})
         if failures < MAX_FAILURES:
             return True
-        if context.settings.dask_away == DaskAway.LOCAL:
-            reason = f"the cluster went away {failures} times in a row: {problem}"
+        if context.settings.dask_away == DaskFallback.LOCAL:
+            reason = f"the cluster became unavailable {failures} times in a row: {problem}"
             context.set_detail(f"trained in local processes: {reason}")
             return False
     if failures >= MAX_FAILURES or not isinstance(problem, BrokenProcessPool):
@@ -152,7 +152,7 @@ def connect_to_cluster(context: RunContext) -> Any | None:
     cluster = context.cluster
     assert cluster is not None
     facts = {"run": context.run.id, "scheduler": cluster.address}
-    waits, reason = context.settings.dask_away == DaskAway.WAIT, ""
+    waits, reason = context.settings.dask_away == DaskFallback.WAIT, ""
     while not context.over:
         try:
             client = cluster.connect()
