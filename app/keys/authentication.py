@@ -1,4 +1,4 @@
-"""Authentication: who calls, and whether their key has the scope of the call, before any of a body is read."""
+"""Authentication: identify the caller and check that the key has the call's scope, before any of the body is read."""
 
 from __future__ import annotations
 
