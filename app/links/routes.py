@@ -147,7 +147,7 @@ def put_link(
 def patch_link(
     _key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, force: Force = False
 ) -> LinkOut:
-    """Change the fields of a link that are given; the others stay. `null` takes a name, geometry or capacity away."""
+    """Change the fields of a link that are given; the others stay. `null` removes a name, geometry or capacity."""
     update_link(session, link_id, body, force=force)
     return read_link(session, link_id)
 
