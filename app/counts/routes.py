@@ -32,7 +32,7 @@ _ROW = {"link_id": "high-street", "slot_start": "2025-09-15T08:00:00+02:00", "co
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A batch of counts; gzip by `Content-Encoding` is welcome.",
+        "description": "A batch of counts, also compressed with gzip (`Content-Encoding`).",
         "content": {
             JSON: {"schema": batch_schema(), "example": {"counts": [_ROW]}},
             JSON_LINES: {
@@ -67,9 +67,9 @@ async def post_counts(
     caller: IngestKey,
     partial: Annotated[bool, Query(description="Store the good counts and report each refused one")] = False,
 ) -> IngestReport:
-    """Store a batch of counts, all or nothing; sent twice it changes nothing, a correction replaces.
+    """Store a batch of counts, all or none; a batch sent again changes nothing, and a correction replaces the count.
 
-    The answer leaves after the commit. Forecasts are issued for every link whose newest slot moved forward.
+    The response is sent after the commit. Forecasts are issued for every link whose newest slot moved forward.
     """
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)

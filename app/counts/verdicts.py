@@ -1,4 +1,4 @@
-"""Verdicts on a link's stored counts: one judgement for counts, health and the page."""
+"""Verdicts of detector health on a link's stored counts, the same for counts, health and the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model.link_model.detector_health import FORTNIGHT, Verdict, examine, slot_v
 
 
 class SlotVerdict(StrEnum):
-    """What can be wrong with a count."""
+    """The verdicts on the count of a slot."""
 
     DEAD = "dead"
     STUCK = "stuck"
