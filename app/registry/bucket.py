@@ -1,4 +1,4 @@
-"""Objects in a bucket, by fsspec: each call returns, or fails with one line that states why."""
+"""Objects in a bucket, accessed through fsspec; a failure of the store is one line that states why."""
 
 from __future__ import annotations
 

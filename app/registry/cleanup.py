@@ -1,4 +1,4 @@
-"""Keep registry and store small: remove old versions, artifacts without a row, and folders that dead writers left."""
+"""Remove old versions, artifacts without a row, and folders that dead writers left behind."""
 
 from __future__ import annotations
 

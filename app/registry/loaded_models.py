@@ -1,7 +1,7 @@
-"""Trained models in memory: the ones used of late, their arrays mapped from disk and shared between processes.
+"""A cache of trained models, whose arrays are mapped from disk and shared between processes.
 
-A mapped array changes with its file, and reading past the end of one that was cut short ends the process. So the
-files of a model, and of its network, are checked before each use, which takes microseconds.
+A mapped array changes with its file, and reading beyond the end of a shortened file ends the process. So the files
+of a model, and of its network, are checked before each use, which takes microseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Loaded(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What is wrong with an artifact, until when it is not tried again, and whether only its store is unreachable."""
+    """Why an artifact cannot be loaded, until when it is not tried again, and whether only its store is unreachable."""
 
     reason: str
     until: float
@@ -70,7 +70,7 @@ class LoadedModels:
         return len(self._models)
 
     def get(self, ref: ArtifactRef) -> Loaded:
-        """Return a model, or raise ``DamagedArtifact`` with what is wrong with its artifact."""
+        """Return a model; raise ``DamagedArtifact`` with the reason if its artifact cannot be loaded."""
         with self._lock:
             kept, damage = self._models.get(ref), self._damaged.get(ref)
             if kept is not None:
@@ -107,10 +107,9 @@ class LoadedModels:
             self._store.fetch_many(wanted)
 
     def load_ahead(self, refs: Iterable[ArtifactRef], over: Callable[[], bool]) -> None:
-        """Load models before they are needed, until no more are kept, and rest for as long as each took.
+        """Load models before they are needed, up to the size of the cache, and pause for as long as each took.
 
-        Damage is noted, as if the model had been needed. Loading ends when it is ``over``, and where the store is
-        unreachable.
+        Damage is recorded as in ``get``. Loading ends when ``over`` returns True or the store is unreachable.
         """
         wanted = list(islice(refs, self._most))
         for begin in range(0, len(wanted), AHEAD):
@@ -129,7 +128,7 @@ class LoadedModels:
                 time.sleep(time.monotonic() - began)
 
     def damaged(self) -> dict[tuple[int, int], str]:
-        """Return what is wrong with the versions that could not be loaded, by link key and version."""
+        """Return why versions could not be loaded, by link key and version."""
         with self._lock:
             return {ref[:2]: damage.reason for ref, damage in self._damaged.items()}
 
@@ -158,7 +157,7 @@ class LoadedModels:
                 before = self._damaged.get(ref)
                 self._damaged[ref] = damage
             if before is None or before.unreachable != damage.unreachable:
-                message = "artifact out of reach" if damage.unreachable else "artifact damaged"
+                message = "artifact unreachable" if damage.unreachable else "artifact damaged"
                 log.error(message, extra={"folder": ref.folder, "reason": damage.reason})
             raise damage.as_problem(self._store.root / ref.folder) from None
 

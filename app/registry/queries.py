@@ -1,4 +1,4 @@
-"""The registry in the database."""
+"""Queries of the registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.registry.tables import Activation, ModelVersion
 
 
 class ArtifactRef(NamedTuple):
-    """Where the artifact of one version of a link's model lies, and what it must be."""
+    """The place and the fingerprint of the artifact of one version of a link's model."""
 
     link_key: int
     version: int

@@ -49,5 +49,5 @@ def list_link_models(
 def get_link_model(
     _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
 ) -> ModelVersionDetail:
-    """Show a trained model: what its row says, the verdicts on its training counts, and the lags that matter."""
+    """Return a trained model with the verdicts on its training counts and the lags that matter most."""
     return show_version(session, models, link_or_404(session, link_id), version)
