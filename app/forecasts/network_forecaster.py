@@ -56,7 +56,7 @@ class NetworkRows(NamedTuple):
 
 @dataclass
 class _KnownNetwork:
-    """What is kept of a network, in its order of links: their keys, their scales, and mean deviations by slot."""
+    """The cached facts of a network, in its order of links: their keys, their scales, and mean deviations by slot."""
 
     scale: Array
     keys: Slots
@@ -72,7 +72,7 @@ class NetworkForecaster:
         self._lock = threading.Lock()
 
     def compute(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, ModelForecast | Reason]:
-        """Return the forecasts of links with such a model, by link key, or the reasons why there is none."""
+        """Return the forecasts of links with a network model, by link key, or the reasons why there is none."""
         groups: dict[tuple[int, int, str, int], list[tuple[ForecastRequest, NetworkModel]]] = {}
         for request in requests:
             if request.loaded is not None and isinstance(model := request.loaded.model, NetworkModel):
@@ -161,7 +161,7 @@ class NetworkForecaster:
         )
 
     def _known_network(self, session: Session, network: Network) -> _KnownNetwork:
-        """Return what is kept of a network, with the keys that its links have now."""
+        """Return the cached facts of a network, with the current keys of its links."""
         with self._lock:
             known = self._known.get(id(network))
             if known is None:

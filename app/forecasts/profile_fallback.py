@@ -51,7 +51,7 @@ log = logging.getLogger("flowcast.forecasts")
 
 
 class LinkProfile(NamedTuple):
-    """A link's profile, and how far its counts stray from it."""
+    """A link's profile, and the bands that its counts keep around it."""
 
     profile: Profile
     bands: Bands | None
@@ -112,7 +112,10 @@ class ProfileFallback:
         return found
 
     def learn(self, request: ForecastRequest, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
-        """Return the profile of a link that was looked up, learnt and kept; its last weeks if these are too few."""
+        """Return the profile of a link that was looked up; learn and keep it if it was not in memory.
+
+        Return the link's last weeks instead if they have too few counts for a profile.
+        """
         if isinstance(known, LinkProfile):
             return known
         link, as_of = request.link, request.as_of
@@ -133,10 +136,10 @@ class ProfileFallback:
         return kept[1] if kept is not None and kept[0] <= as_of else None
 
     def learn_ahead(self, engine: Engine, over: Callable[[], bool]) -> None:
-        """Learn the profiles of links without a model before they are needed, and rest for as long as each part took.
+        """Learn the profiles of links without a model before they are needed, and pause for as long as each part took.
 
-        Counts that are posted meanwhile go through their links in the order of keys. This goes the other way, so
-        that the two share the work instead of doing it twice.
+        Counts that are posted meanwhile are processed in the order of link keys. This goes in the opposite order, so
+        that no profile is learnt twice.
         """
         with reading(engine) as session:
             modelled = active_models(session)
@@ -163,7 +166,7 @@ class ProfileFallback:
 
 
 class LateFallback(NamedTuple):
-    """What replaces the forecast of a link whose counts stopped coming: its profile, or else its last count."""
+    """The fallback of a link that has had no count for too long: its profile, or else its last count."""
 
     version: int  # of the trained model that the profile belongs to; 0 for none
     profile: LinkProfile | None

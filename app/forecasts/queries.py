@@ -1,4 +1,4 @@
-"""Forecasts in the database."""
+"""Queries of stored forecasts."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ async def list_forecasts(
         str | None, Query(pattern=LINK_ID_PATTERN, description="Only links whose traffic runs into this one")
     ] = None,
 ) -> Response:
-    """Return the forecasts of all links in one call; a link that has none never spoils the answer.
+    """Return the forecasts of all links in one call; a link without a forecast is listed with its status.
 
     `Accept: text/csv` returns a row for each link and horizon, `Accept: application/geo+json` a feature for each link.
     """
