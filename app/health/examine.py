@@ -33,7 +33,7 @@ DAYS_RULE = f"must lie before the end of the span, by at most {MOST_DAYS} local 
 
 
 class Freshness(NamedTuple):
-    """The present moment, in Unix seconds, and the age in minutes past which a feed is stale."""
+    """The current time, in Unix seconds, and the age in minutes above which a feed is stale."""
 
     now: int
     stale_after_minutes: int
