@@ -1,4 +1,4 @@
-"""Measure accuracy, of one link or of all: forecasts as they were served against the counts that came."""
+"""Measure the accuracy of one link or of all: forecasts as they were served against the realised counts."""
 
 from __future__ import annotations
 

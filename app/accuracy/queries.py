@@ -1,4 +1,4 @@
-"""Compare forecasts with the counts that came, within the database: only sums leave it, never a row of a slot."""
+"""Compare forecasts with realised counts within the database, which returns sums only and no row of a slot."""
 
 from __future__ import annotations
 
@@ -210,14 +210,14 @@ def _week_before(pieces: CTE, postgresql: bool) -> ColumnElement[bool]:
 
 
 def _bounds(
-    table: type[Count] | type[Forecast], pieces: CTE, span: str, away: ColumnElement[int] | None = None
+    table: type[Count] | type[Forecast], pieces: CTE, span: str, shift: ColumnElement[int] | None = None
 ) -> list[ColumnElement[bool]]:
     """Return bounds that follow from the joins, by which PostgreSQL reads no more than the rows of a piece.
 
-    Those of the span are known before it plans, and leave out all other months. SQLite needs none: it goes to
-    each row by its key, and would take a range for better than that.
+    Those of the span are known when the query is planned, and leave out all other months. SQLite needs none: it reads
+    each row by its key, and with a range it would choose a slower plan.
     """
-    begin, end = (pieces.c.begin, pieces.c.end) if away is None else (pieces.c.begin + away, pieces.c.end + away)
+    begin, end = (pieces.c.begin, pieces.c.end) if shift is None else (pieces.c.begin + shift, pieces.c.end + shift)
     in_piece = [table.link_key == pieces.c.link_key, table.slot_start >= begin, table.slot_start < end]
     return [*in_piece, table.slot_start >= _number(f"{span}_begin"), table.slot_start < _number(f"{span}_end")]
 
