@@ -1,4 +1,4 @@
-"""Train the model of a link: by itself, in its network, or what is best; or refresh the one it has."""
+"""Train the model of a link by itself, in its network, or the best of these, or refresh its active model."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class _NetworkSelection:
         return np.full(len(self._link), np.nan) if forecasts is None else forecasts[:, 0]
 
     def _network_figures(self, forecasts: dict[str, Array]) -> tuple[Figures, bool]:
-        """Measure the network's forecasts beside KR, profile and last week; of a young link beside what it has."""
+        """Measure the network's forecasts beside KR, profile and last week; of a young link beside those it has."""
         forecasts, link, plan = forecasts | self._active, self._link, self._how.alone
         rivals = active_rival(self._training)
         try:

@@ -55,7 +55,7 @@ def train_run(context: RunContext, folder: Path) -> Generator[tuple[LinkOutcome,
 
     When a training process is killed, for example because memory ran out, the links that were being trained are
     trained again; after several such failures in a row the run fails. The same holds for a cluster that becomes
-    unavailable, except for what ``FLOWCAST_DASK_AWAY`` says about that.
+    unavailable, unless ``FLOWCAST_DASK_AWAY`` is ``local``: then the run goes on in local processes.
     """
     failures = 0
     # A refresh learns nothing: sending a link to the cluster would take longer than writing its model.
@@ -141,8 +141,8 @@ def _prepare(context: RunContext, how: NetworkTraining, link: LinkInfo, stage: P
     if reference is not None:
         try:
             active = ActiveModel(context.artifact(reference), reference.fingerprint)
-        except StoreUnreachable as away:  # the new model could not be compared with the active one
-            refused = str(away)
+        except StoreUnreachable as problem:  # the new model could not be compared with the active one
+            refused = str(problem)
     plan = how if how.algorithm in ALGORITHMS else how.alone
     return LinkTraining(series, plan, slot_capacity(link), active, stage, refused=refused)
 
@@ -164,7 +164,7 @@ def connect_to_cluster(context: RunContext) -> Any | None:
                 reason = str(problem)
                 then = {"reason": reason, "then": context.settings.dask_away}
                 log.warning("the cluster is unreachable", extra=facts | then)
-                action = "waits for" if waits else "trained in local processes, for want of"
+                action = "waits for" if waits else "trained in local processes, without"
                 context.set_detail(f"{action} the Dask scheduler {cluster.address}: {reason}")
             if not waits:
                 return None
