@@ -40,7 +40,7 @@ Advance = Callable[[str, int], None]
 
 
 class CannotCopy(Exception):
-    """Why nothing was copied."""
+    """The databases cannot be copied; nothing was written."""
 
 
 class Difference(NamedTuple):
@@ -77,7 +77,7 @@ def snapshot(source: Engine) -> Iterator[Connection]:
 
 
 def prepare(source: Engine, target: Engine) -> None:
-    """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
+    """Upgrade the target's schema; refuse a source of another version and a target that holds rows."""
     step = schema_step(source) or "none"
     if step != NEWEST_STEP:
         raise CannotCopy(

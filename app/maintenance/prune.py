@@ -1,4 +1,4 @@
-"""Remove old counts and records in small transactions, while the service runs, and how many days must be kept."""
+"""Remove old counts and records in small transactions, while the service runs, and compute how many days to keep."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def service_now(session: Session, settings: Settings) -> datetime:
 
 
 class Need(NamedTuple):
-    """Days of history, and what needs them."""
+    """Days of history that are needed, and for what."""
 
     days: int
     by: str
@@ -72,7 +72,7 @@ def needed_counts(session: Session, settings: Settings) -> Need:
         Need(PROFILE_DAYS, "the profile is learnt from so many"),
         Need(window + WEEK, "the trigger on falling accuracy measures over so many, a week before included"),
         Need(_days_of_lags(session), "the lag window of an active model reaches so far"),
-        Need(_days_of_runs(session), "a retrain run that is not over was asked to read so many"),
+        Need(_days_of_runs(session), "a retrain run that is not over reads so many"),
     )
 
 
@@ -248,5 +248,5 @@ def _old_runs(session: Session, before: datetime) -> ColumnElement[bool]:
 
 
 def _let_others_write(began: float) -> None:
-    # Those who wait for SQLite's only writer try again and again; without a pause they would never find a gap.
+    # Writers that wait for SQLite's lock poll it; without a pause they would hardly ever get it.
     time.sleep(max(LEAST_PAUSE, time.monotonic() - began))

@@ -1,4 +1,4 @@
-"""Maintenance of the database by schedule: months made ahead, old rows removed."""
+"""Scheduled maintenance of the database: make months ahead, remove old rows."""
 
 from __future__ import annotations
 
