@@ -63,7 +63,7 @@ GC_THRESHOLD = 20_000  # new objects before the collector looks at them; 700 by 
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Make the service; the database's schema must be up to date when it starts."""
+    """Return the service; the database's schema must be up to date when it starts."""
     settings = settings or settings_from_environment()
     shedding = Shedding(settings)
 
@@ -126,7 +126,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def create_service() -> FastAPI:
-    """Make the service for a process that does nothing else."""
+    """Return the service for a process that does nothing else."""
     app = create_app()
     # What was made so far stays. Left to the collector, it would be searched during every batch of ten thousand counts:
     # 100 ms for nothing.

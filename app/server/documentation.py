@@ -1,4 +1,4 @@
-"""The OpenAPI document beyond the routes themselves: every error that an answer can be, and which calls follow."""
+"""The parts of the OpenAPI document that FastAPI does not derive from routes: problems, and calls that can follow."""
 
 from __future__ import annotations
 
