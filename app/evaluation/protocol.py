@@ -1,4 +1,4 @@
-"""How each method is run: under the paper's settings, or as the product trains it."""
+"""Run each method under the paper's settings, or as the product trains it."""
 
 from __future__ import annotations
 
