@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.core.database import reading
 from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
 from app.counts.series import LinkSeries, series_of, slots_between
 from app.forecasts.issued_forecast import (
@@ -108,7 +108,7 @@ class ProfileFallback:
             else:
                 alike.setdefault(request.as_of, []).append(request.link.link_key)
         for as_of, link_keys in alike.items():
-            found |= counts_by_link(session, link_keys, as_of - DAYS * 86400, as_of)
+            found |= counts_by_link(session, link_keys, as_of - DAYS * SECONDS_A_DAY, as_of)
         return found
 
     def learn(self, request: ForecastRequest, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
@@ -119,7 +119,7 @@ class ProfileFallback:
         if isinstance(known, LinkProfile):
             return known
         link, as_of = request.link, request.as_of
-        series = series_of(link, known, slots_between(link, as_of - DAYS * 86400, as_of))
+        series = series_of(link, known, slots_between(link, as_of - DAYS * SECONDS_A_DAY, as_of))
         profile = learn_profile(series, request.loaded.model.profile if request.loaded else None)
         if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
@@ -244,4 +244,4 @@ def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array
 
 def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:
     # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
-    return link, (as_of + RENEWAL_STEP * link.link_key) // 86400, version
+    return link, (as_of + RENEWAL_STEP * link.link_key) // SECONDS_A_DAY, version

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import Table, reading, writing
 from app.core.partitions import drop_month, empty_months, lock_denied, old_months
+from app.core.times import SECONDS_A_DAY
 from app.counts.queries import lock_links, newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
@@ -47,7 +48,7 @@ class Old(NamedTuple):
 
 def old_before(session: Session, settings: Settings, days: int | None, record_days: int | None) -> Old:
     """Return the moments some days ago: for slots by the service's clock, which may be the feed's, else by the wall."""
-    slots = None if days is None else int(service_now(session, settings).timestamp()) - days * 86_400
+    slots = None if days is None else int(service_now(session, settings).timestamp()) - days * SECONDS_A_DAY
     return Old(slots, None if record_days is None else datetime.now(UTC) - timedelta(days=record_days))
 
 

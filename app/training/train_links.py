@@ -1,4 +1,4 @@
-"""Train many links in parallel processes: one artifact a link, each link's failure its own."""
+"""Train many links in parallel processes, one artifact per link; a failure concerns its link alone."""
 
 from __future__ import annotations
 

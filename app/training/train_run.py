@@ -17,6 +17,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
+from app.core.times import SECONDS_A_DAY
 from app.counts.queries import newest_slots, stored_span
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
@@ -43,7 +44,6 @@ from app.training.train_links import LinkOutcome, train_link
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
 
-SECONDS_A_DAY = 86_400
 MAX_FAILURES = 3  # of training processes or of the cluster, without a link trained in between
 RETRY_SECONDS, POLL_SECONDS = 2.0, 0.2
 
