@@ -50,8 +50,8 @@ SumsByKey = dict[tuple[int, ...], ErrorSums]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which forecasts are compared with the counts of a span.
+class ForecastFilter:
+    """The forecasts to compare with the counts of a span.
 
     ``horizon`` and ``model_version`` are None for all. ``as_served`` keeps one forecast for each count and
     horizon: the one issued last, of those issued at the same time the one of the highest version.
@@ -69,7 +69,12 @@ class Wanted:
 
 
 def link_sums(
-    session: Session, link: LinkInfo, pieces: Sequence[Piece], wanted: Wanted, floor: int, by: tuple[str, ...] = ()
+    session: Session,
+    link: LinkInfo,
+    pieces: Sequence[Piece],
+    wanted: ForecastFilter,
+    floor: int,
+    by: tuple[str, ...] = (),
 ) -> SumsByKey:
     """Compute the sums of one link, by the parts that its pieces belong to, by horizon or by model version."""
     if not pieces:
@@ -85,12 +90,14 @@ def link_sums(
     return _read(session, wanted, floor, by, of_link)
 
 
-def network_sums(session: Session, wanted: Wanted, floor: int, by: tuple[str, ...] = (PART,)) -> SumsByKey:
+def network_sums(session: Session, wanted: ForecastFilter, floor: int, by: tuple[str, ...] = (PART,)) -> SumsByKey:
     """Compute the sums of all links, by link key and perhaps by model version; without those of last week."""
     return _read(session, wanted, floor, by, {})
 
 
-def _read(session: Session, wanted: Wanted, floor: int, by: tuple[str, ...], of_link: dict[str, Any]) -> SumsByKey:
+def _read(
+    session: Session, wanted: ForecastFilter, floor: int, by: tuple[str, ...], of_link: dict[str, Any]
+) -> SumsByKey:
     postgresql = session.get_bind().dialect.name == "postgresql"
     if postgresql:
         # A month that has no statistics yet seems to have few rows, for which PostgreSQL would compare every count

@@ -32,8 +32,8 @@ from app.maintenance.copy_database import (
 )
 from app.maintenance.prune import (
     EMPTY_MONTHS,
-    Need,
-    Old,
+    Cutoffs,
+    NeededDays,
     count_old,
     needed_counts,
     needed_records,
@@ -183,12 +183,12 @@ def prune_command(
     _print_numbers("removed", removed)
 
 
-def _require(days: int, option: str, need: Need, force: bool) -> None:
+def _require(days: int, option: str, need: NeededDays, force: bool) -> None:
     if days < need.days and not force:
         refuse(PRUNE, f"{option}={days} is refused; it must be at least {need.days} ({need.by}), or --force be given")
 
 
-def _prune(engine: Engine, old: Old, total: int, removed: Counter[str]) -> None:
+def _prune(engine: Engine, old: Cutoffs, total: int, removed: Counter[str]) -> None:
     with progress_bar() as progress:
         bar = progress.add_task("removing", total=total)
 

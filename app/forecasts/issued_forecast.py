@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
-from app.registry.loaded_models import Loaded
+from app.registry.loaded_models import LoadedModel
 
 Array = NDArray[np.float64]
 Document = dict[str, Any]
@@ -56,7 +56,7 @@ class ForecastRequest(NamedTuple):
 
     link: LinkInfo
     as_of: int  # Unix seconds of the newest slot known
-    loaded: Loaded | None = None
+    loaded: LoadedModel | None = None
     reason: Reason | None = None
 
     @property

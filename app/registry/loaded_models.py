@@ -32,7 +32,7 @@ AHEAD = 20  # artifacts that are fetched together from a bucket
 log = logging.getLogger("flowcast.models")
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model in memory, and when its memory begins."""
 
     version: int
@@ -53,7 +53,7 @@ class Damage(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    loaded: Loaded
+    loaded: LoadedModel
     states: dict[Path, int | None]  # of its folder and its network's, as they were when it was read
 
 
@@ -69,7 +69,7 @@ class LoadedModels:
     def __len__(self) -> int:
         return len(self._models)
 
-    def get(self, ref: ArtifactRef) -> Loaded:
+    def get(self, ref: ArtifactRef) -> LoadedModel:
         """Return a model; raise ``DamagedArtifact`` with the reason if its artifact cannot be loaded."""
         with self._lock:
             kept, damage = self._models.get(ref), self._damaged.get(ref)
@@ -90,7 +90,7 @@ class LoadedModels:
                 self._models.popitem(last=False)
         return kept.loaded
 
-    def in_memory(self, link_key: int, version: int) -> Loaded | None:
+    def in_memory(self, link_key: int, version: int) -> LoadedModel | None:
         """Return a model if it is in memory; its files are not checked."""
         with self._lock:
             return next((kept.loaded for ref, kept in self._models.items() if ref[:2] == (link_key, version)), None)
@@ -169,7 +169,7 @@ def _read(folder: Path, ref: ArtifactRef) -> _Kept:
         shared = network_folder(folder, network)
         states[shared] = folder_state(shared)
     model, about = load_model(folder, fingerprint=ref.fingerprint)
-    return _Kept(Loaded(ref.version, model, str(about["trained_from"])), states)
+    return _Kept(LoadedModel(ref.version, model, str(about["trained_from"])), states)
 
 
 def _damage(problem: Exception) -> Damage:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.accuracy.error_sums import ErrorSums, measures
-from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
+from app.accuracy.queries import MODEL_VERSION, PART, ForecastFilter, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.core.errors import Conflict
@@ -163,7 +163,7 @@ def fallen_accuracies(session: Session, settings: Settings, cool_since: datetime
     if not links:
         return []
     span = Span(max(0, end - 3600 * settings.retrain_trigger_window_hours), end)
-    sums = network_sums(session, Wanted(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
+    sums = network_sums(session, ForecastFilter(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
     fallen = []
     for link in sorted(links, key=lambda link: link.link_key):
         version, promised = held_out[link.link_key]

@@ -21,7 +21,7 @@ from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
-from app.maintenance.prune import Old, prune
+from app.maintenance.prune import Cutoffs, prune
 from app.maintenance.scheduled import Maintenance
 from app.maintenance.tables import Upkeep
 from app.settings import Settings, settings_from_environment
@@ -81,7 +81,7 @@ class TestDropping:
         assert old == {Count: 2 * 64, Forecast: 2 * 64}
         before = {table: rows_of(engine, table) for table in old}
         reported: list[tuple[str, int]] = []
-        prune(engine, Old(cutoff, None), lambda table, n: reported.append((table, n)))
+        prune(engine, Cutoffs(cutoff, None), lambda table, n: reported.append((table, n)))
         assert {table: rows_of(engine, table) for table in old} == {table: before[table] - old[table] for table in old}
         assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
         assert sum(n for table, n in reported if table == "counts") == old[Count]
@@ -103,18 +103,18 @@ class TestDropping:
 
         with reading(engine) as session:
             session.scalar(select(func.count()).select_from(Count))  # and the transaction stays open
-            prune(engine, Old(cutoff, None), removed)
+            prune(engine, Cutoffs(cutoff, None), removed)
             assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
             assert gone["counts"] == 40
         assert min(months(engine)) == THIS_MONTH - 4
         assert min(months(engine, "forecasts")) == THIS_MONTH - 2  # nobody read those
-        prune(engine, Old(cutoff, None), removed)
+        prune(engine, Cutoffs(cutoff, None), removed)
         assert min(months(engine)) == THIS_MONTH - 2
         assert gone["counts"] == 40
 
     def test_what_others_may_believe_to_be_there_is_not_dropped(self, engine):
         fill(engine, months=2)
-        prune(engine, Old(month_begin(THIS_MONTH + 1), None), lambda *_: None)
+        prune(engine, Cutoffs(month_begin(THIS_MONTH + 1), None), lambda *_: None)
         assert rows_of(engine, Count) == 0
         assert THIS_MONTH in months(engine)
 
@@ -125,7 +125,7 @@ class TestDropping:
             for table in ("counts", "forecasts"):
                 ensure_months(session, table, begins)
         gone: Counter[str] = Counter()
-        prune(engine, Old(0, None), lambda table, n: gone.update({table: n}))
+        prune(engine, Cutoffs(0, None), lambda table, n: gone.update({table: n}))
         assert +gone == {"empty_months": 4}
         kept = set(range(THIS_MONTH - 4, THIS_MONTH + 3))
         assert months(engine) == months(engine, "forecasts") == kept
