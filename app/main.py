@@ -128,8 +128,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def create_service() -> FastAPI:
     """Return the service for a process that does nothing else."""
     app = create_app()
-    # What was made so far stays. Left to the collector, it would be searched during every batch of ten thousand counts:
-    # 100 ms for nothing.
+    # The objects made so far stay: the collector would search them during each batch of 10,000 counts, for 100 ms.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)  # models are loaded later; searching a thousand of them takes 70 ms

@@ -189,7 +189,7 @@ class PostgreSQLChangeFeed:
                 self._guard.shut_down_all()
             raise
         self._guard.unreachable = False
-        self._on_notice(Notice(Change.SERVED))  # whatever was missed before
+        self._on_notice(Notice(Change.SERVED))  # stands for all notices that were missed before
         self._listening = True
         return connection
 

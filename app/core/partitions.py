@@ -22,16 +22,16 @@ from app.core.database import is_sqlite, writing
 from app.core.errors import Invalid
 
 MONTHLY = ("counts", "forecasts")
-# A month is dropped two days after its end at the earliest, and used for one without looking whether it exists.
+# A month is dropped two days after its end at the earliest. Until a day after its end it is trusted to exist.
 DROPPED_AFTER = 2 * 86_400
 TRUSTED_AFTER = 86_400
 # The same for months to come: a worker makes two ahead.
 TRUSTED_AHEAD = 70 * 86_400
 DROPPED_AHEAD = 100 * 86_400
-TRUSTED_SECONDS = 60.0  # for so long a DROP TABLE by hand may go unnoticed
-MAKE_LOCK_TIMEOUT = "2s"  # for so long others may wait while a month is made
+TRUSTED_SECONDS = 60.0  # in which a DROP TABLE by hand is not noticed
+MAKE_LOCK_TIMEOUT = "2s"  # the longest that others wait while a month is made
 MAKE_TRIES = 15
-# A drop waits for those who read the table, and others wait behind it: not for long, but it is tried again.
+# A drop waits for those who read the table, and others wait behind it. So it waits only shortly, and is tried again.
 DROP_LOCK_TIMEOUT = "100ms"
 # For the month alone, behind which only late counts wait; PostgreSQL may be vacuuming it.
 DROP_MONTH_LOCK_TIMEOUT = "3s"
@@ -113,8 +113,8 @@ def ensure_months(
     if most is not None and len(missing) > most:
         raise _too_many(missing, most)
     if missing and connection.execute(_HOLDS_LOCKS, {"table": table}).scalar_one():
-        make_months(connection, table, missing)  # another transaction would wait for this one for ever
-        wanted -= missing  # they go if this is rolled back
+        make_months(connection, table, missing)  # here, because another transaction would wait for this one for ever
+        wanted -= missing  # not trusted later: a rollback removes them
     elif missing:
         _make_in_own_transaction(connection, table, missing, wait=wait)
     if names:
@@ -128,7 +128,7 @@ def existing_months(connection: Connection, table: str) -> set[int]:
 
 
 def make_months(connection: Connection, table: str, months: set[int], *, wait: bool = True) -> None:
-    """Make months, one maker at a time; readers and those who write counts go on meanwhile."""
+    """Make months, in one transaction at a time; reads and writes of counts go on meanwhile."""
     # The mode that the foreign key will need.
     connection.exec_driver_sql(f"LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}")
     for month in sorted(months - existing_months(connection, table)):
@@ -155,7 +155,7 @@ def _too_many(missing: set[int], most: int) -> Invalid:
 
 
 def _make_in_own_transaction(connection: Connection, table: str, months: set[int], *, wait: bool) -> None:
-    # Not from the pool: all its connections may be held by others who wait for the same month.
+    # Not from the pool, because all its connections may be waiting for the same month.
     engine = create_engine(connection.engine.url, poolclass=NullPool)
     with _making if wait else nullcontext():
         for left in reversed(range(MAKE_TRIES if wait else 1)):
@@ -232,7 +232,7 @@ def _is_empty(connection: Connection, table: str, month: int) -> bool:
 def _drop(connection: Connection, table: str, month: int, *, only_empty: bool) -> int | None:
     name = f"{table}_{month_name(month)}"
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{DROP_MONTH_LOCK_TIMEOUT}'")
-    # From this statement on no row is written, so that the rows that are counted are those that are dropped.
+    # Locked against writers, so that the counted rows are those that are dropped.
     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
     if only_empty and not _is_empty(connection, table, month):
         return None

@@ -130,7 +130,7 @@ class _Import:
         ensure_months(session, Count.__tablename__, map(month_begin, self._months), most=MOST_NEW_MONTHS)
         before = {link.link_id: link for link in self.known.values() if link.link_key > 0}
         if self._new:
-            # While links are written nobody can create a month, and those who post counts may need these.
+            # While links are written no month can be created, and posted counts may need these two.
             now = month_of(max(int(self._clock.now().timestamp()), self._newest_end))  # a feed may begin with this file
             for table in MONTHLY:
                 ensure_months(session, table, map(month_begin, (now, now + 1)))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# In the German Bight, where there are no roads: nobody can take this for a real town.
+# In the German Bight, where there are no roads, so that it is not mistaken for a real town.
 ORIGIN_LON, ORIGIN_LAT = 7.0, 54.5
 SPACING_M = 500.0
 IRREGULARITY = 0.16  # of the spacing, at most, in each direction

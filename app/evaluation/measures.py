@@ -18,7 +18,7 @@ Part = Literal["train", "test"]
 
 MARE_FLOOR = 1.0
 PARTS: tuple[Part, ...] = ("train", "test")
-# What makes a figure the best of its row; a measure that is not in these has no best.
+# Which figure of a row is the best, by measure; other measures have no best.
 SMALLEST = ("rmse", "mare", "mae", "wape", "mean_geh")
 LARGEST = ("geh_pass_share", "skill_profile", "skill_last_week")
 NEAREST_LEVEL = ("coverage",)

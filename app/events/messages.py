@@ -97,7 +97,7 @@ def _activations(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: dateti
     while True:
         with reading(engine) as session:
             found = activations_after(session, cursor.activation, ACTIVATIONS_A_MESSAGE)
-        # Beyond the newest that was read before, one with a lower number may still be uncommitted.
+        # Newer ones wait, because one with a lower number may still be uncommitted.
         rows = [(row, link_id) for row, link_id in found if row.id <= latest.activation]
         if not rows:
             return
@@ -114,7 +114,7 @@ def _forecasts(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime
         links = [forecast_event(one, now) for one in _read_forecasts(engine, part)]
         body = encode(_head(EventKind.FORECAST, sent_at) | {"links": links}) if links else None
         cursor = cursor._replace(marks=cursor.marks | part)
-        # With the newest activation, because a rollback makes an earlier forecast the latest once more.
+        # The id includes the newest activation, because a rollback makes an earlier forecast the latest again.
         message_id = _id(EventKind.FORECAST, [latest.activation, *part.items()])
         yield Message(message_id, EventKind.FORECAST, body, cursor)
 

@@ -260,7 +260,7 @@ class ForecastCache:
             entry.issued = stored.get((entry.key.link.link_key, entry.key.active_version))
         missing = [entry.key.link for entry in changed if entry.issued is None]
         if issue and missing:
-            # By the session that the keys were read with: it still sees a link that was deleted since.
+            # With the session that read the keys, which still sees a link that was deleted since.
             for forecast in self._store(self.forecaster.compute(session, missing, newest)):
                 entries[forecast.link.link_id].issued = forecast
         return entries

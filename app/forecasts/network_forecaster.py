@@ -36,8 +36,8 @@ from model.network_model.series import NetworkCalendar
 Slots = NDArray[np.int64]
 Group = Sequence[tuple[ForecastRequest, NetworkModel]]  # of one network, as of one slot
 
-PAST_DAYS = 8  # a week ago, whatever the clocks did since
-CALENDARS = 64  # that are kept: one for each network and newest slot of late
+PAST_DAYS = 8  # reach the same local slot a week ago, also if the clocks changed since
+CALENDARS = 64  # in the cache: one for each network and newest slot
 NEWEST = max(4, NEIGHBOUR_LAGS)  # slots whose deviations are never kept; related links' lags are among them
 KEPT_SECONDS = 600.0  # after which corrected and late counts are seen
 MOST_KEPT = 2048  # slots of a network; eight days as of some hundred different slots need fewer

@@ -178,7 +178,7 @@ class LateFallback(NamedTuple):
         first = now - now % link.slot_seconds
         reason = Reason(Degradation.STALE, f"no count has come for more than {minutes} minutes")
         if self.profile is None:
-            # Without an interval: errors of the last count are known for the next few slots only.
+            # Without an interval, because errors of the last count are known for the next few slots only.
             expected = np.full(HORIZONS, self.last_count)
             forecast = ModelForecast(LAST_COUNT, 0, LEVEL, expected, None, None, None, reason=reason)
         else:
@@ -243,5 +243,5 @@ def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array
 
 
 def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:
-    # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
+    # The whole link is part of the key, because a change of its zone or deleted counts make earlier profiles invalid.
     return link, (as_of + RENEWAL_STEP * link.link_key) // SECONDS_A_DAY, version

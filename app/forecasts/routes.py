@@ -74,7 +74,7 @@ async def get_link_forecast(
 
     `Accept: text/csv` returns a row for each horizon; an explanation exists as JSON only.
     """
-    # Not dependencies: FastAPI takes 50 µs for each, and this is the call that is made most often.
+    # Not dependencies, because FastAPI takes 50 µs for each, and this call is made most often.
     forecasts: ForecastCache = request.app.state.forecast_cache
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)

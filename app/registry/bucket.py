@@ -71,7 +71,7 @@ class Bucket:
         targets = [str(folder / name.rpartition("/")[2]) for name in wanted]
         try:
             self._call(lambda files: files.get([self._path(name) for name in wanted], targets) if wanted else None)
-        except FileNotFoundError:  # whoever reads the folder finds which
+        except FileNotFoundError:  # reading the folder shows which one
             return
 
     def put(self, files_by_name: Mapping[str, Path]) -> None:

@@ -201,7 +201,7 @@ class ObjectStore(ModelStore):
             self._require_stored(place)
         except DamagedArtifact:
             self._upload(place)
-        else:  # in use again: only what was not written to of late is swept
+        else:  # written again, because an unused network is swept an hour after its last write
             self._bucket.put({f"{place}/{MANIFEST}": self.path(place) / MANIFEST})
 
     def _require_stored(self, place: str) -> None:

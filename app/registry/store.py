@@ -112,7 +112,7 @@ class ModelStore:
         remove_leftovers(target.parent)
         try:
             check_network(target, fingerprint)
-            os.utime(target)  # in use again: only what was not written to of late is swept
+            os.utime(target)  # because an unused network is swept an hour after its last write
         except (DamagedArtifact, OSError):
             if source.absolute() == target.absolute():
                 raise
@@ -150,7 +150,7 @@ class ModelStore:
         return sorted(self._below(networks, NETWORK_PLACE)) if networks.is_dir() else []
 
     def networks_referred_to(self) -> set[str]:
-        """Return the fingerprints that artifacts in the store refer to, whatever the database knows of them."""
+        """Return the fingerprints of networks that artifacts in the store refer to, also artifacts without a row."""
         found = set()
         for place in self.places():
             with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either

@@ -86,7 +86,7 @@ class Body:
             self._shedding.release(self._held)
 
     async def _next(self) -> Message:
-        # Not a fixed total, because large files may come over slow lines; but no client may be silent for long.
+        # A least rate instead of a fixed total, because large files may come over slow lines.
         left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
         began = monotonic()
         try:

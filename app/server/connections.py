@@ -58,7 +58,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._chunk = 0  # bytes being read just now
         self._too_long = False
         self._body_open = False
-        self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
+        self._wrapping = 0  # bytes around the parts of a body: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
         self._ending_since: float | None = None  # since the server began to end
@@ -81,7 +81,7 @@ class PatientProtocol(HttpToolsProtocol):
             elif self._is_idle() and not self._body_open and self.timeout_keep_alive_task is None:
                 self._head_since, self._came = self.loop.time(), len(data)  # such as line ends, which begin no request
             return
-        if awaited is self._head_since:  # the very same; else most of these bytes belong to a request before this one
+        if awaited is self._head_since:  # else most of these bytes belong to the request before this one
             self._came += len(data)
         if self._came > LONGEST_HEAD:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")

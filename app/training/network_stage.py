@@ -226,7 +226,7 @@ def reason_of(problem: Exception) -> str:
 
 def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: Report | None) -> dict[str, Any]:
     if (n := len(series.link_ids)) < LEAST_LINKS:
-        raise NotEnoughCounts(f"a network of {n} link is none; at least {LEAST_LINKS} links with counts are needed")
+        raise NotEnoughCounts(f"a network of {n} link cannot be trained; at least {LEAST_LINKS} links need counts")
     result = train_network(series, plan, report)
     about = {"links": n, "days": series.days, "ridge": result.ridge, "own_ridge": result.own_ridge}
     fingerprint = save_network(folder.parent, result.network, about)

@@ -86,7 +86,7 @@ def open_archive(name: str, stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.ZipInfo]]:
-    """List the files of an archive with what to call them; none is ever written to disk, whatever its name."""
+    """List the files of an archive with their names for messages; none is ever written to disk."""
     found = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
     if not found:
         raise CountFileError(f"{name} is an archive without members")

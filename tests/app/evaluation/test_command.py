@@ -43,7 +43,7 @@ def partial(tmp_path_factory) -> tuple[Result, Path]:
 def test_prints_a_table_and_where_the_report_is(partial):
     done, folder = partial
     assert "test RMSE one slot ahead, 8 + 2 days" in done.stdout
-    assert "NETWORK is left out for Fe: a network of 1 link is none" in done.stderr
+    assert "NETWORK is left out for Fe: a network of 1 link cannot be trained" in done.stderr
     assert str(folder / "report.html") in done.stdout.replace("\n", "")
     assert "2 held-out days instead of 7" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == [
