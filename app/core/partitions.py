@@ -31,7 +31,7 @@ DROPPED_AHEAD = 100 * 86_400
 TRUSTED_SECONDS = 60.0  # in which a DROP TABLE by hand is not noticed
 MAKE_LOCK_TIMEOUT = "2s"  # the longest that others wait while a month is made
 MAKE_TRIES = 15
-# A drop waits for those who read the table, and others wait behind it. So it waits only shortly, and is tried again.
+# A drop waits for readers of the table, and others wait behind it. So it waits only shortly, and is tried again.
 DROP_LOCK_TIMEOUT = "100ms"
 # For the month alone, behind which only late counts wait; PostgreSQL may be vacuuming it.
 DROP_MONTH_LOCK_TIMEOUT = "3s"

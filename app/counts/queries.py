@@ -165,7 +165,7 @@ def corrections_between(session: Session, link_key: int, first: int, last: int) 
 
 
 def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> None:
-    """Lock links against others who store their counts; SQLite has only one writer anyway.
+    """Lock links against other transactions that store their counts; SQLite has only one writer anyway.
 
     Without ``wait`` a link that is locked raises an ``OperationalError`` for which ``lock_denied`` is true.
     """

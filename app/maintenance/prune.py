@@ -157,7 +157,7 @@ def _prune_slots(engine: Engine, before: int, removed: Removed) -> None:
 
 
 def all_keys(session: Session) -> list[int]:
-    """Return the keys of all links, in the order in which those who store counts lock them."""
+    """Return the keys of all links, in the order in which storing counts locks them."""
     return list(session.scalars(select(Link.link_key).order_by(Link.link_key)))
 
 
