@@ -158,4 +158,4 @@ class NetworkAccuracy(SlotNumbers, Errors):
     horizon: int = Field(description="Slots ahead", examples=[1])
     links_total: int = Field(description="How many links there are", examples=[1000])
     links: list[RankedLink] = Field(description="A page of links, ranked; those without the figure come last")
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

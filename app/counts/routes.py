@@ -108,7 +108,7 @@ def list_link_counts(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
     cursor: Annotated[
         str | None,
-        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"),
+        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
     ] = None,
     corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
 ) -> CountPage | Response:

@@ -14,9 +14,9 @@ class ReplacedCount(BaseModel):
     """A count that a later one replaced, or that was deleted."""
 
     count: int = Field(description="Vehicles in the slot, as it was", examples=[117])
-    quality: Quality = Field(description="How that count came about")
+    quality: Quality = Field(description="The origin of that count")
     replaced_at: datetime = Field(
-        description="When the later count came in, or this one was deleted", examples=["2025-09-01T09:02:11Z"]
+        description="When the later count was stored, or this one was deleted", examples=["2025-09-01T09:02:11Z"]
     )
     reason: str | None = Field(
         description="Why it was deleted; null where a later count replaced it", examples=["detector fault"]
@@ -29,7 +29,7 @@ class SlotCount(BaseModel):
     slot_start: datetime = Field(description="Start of the slot, in UTC", examples=["2025-09-01T08:00:00Z"])
     count: int | None = Field(description="Vehicles in the slot; null where there is no count", examples=[121])
     quality: Quality | None = Field(
-        description="How the count came about, as its sender stated; null where there is no count"
+        description="The origin of the count, as its sender stated it; null where there is no count"
     )
     verdict: SlotVerdict | None = Field(
         description="What detector health found wrong with the count, which is then not learnt from; null for nothing"
@@ -71,7 +71,7 @@ class CountPage(BaseModel):
     counts: list[CorrectedCount] | list[SlotCount] = Field(
         description="Every slot of the span, with `corrections` if they were requested"
     )
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class DeletedCounts(BaseModel):

@@ -29,7 +29,7 @@ GEOMETRIC = ("rmse", "mare")
 
 
 def measure(actual: Array, forecast: SlotForecasts, profile: Array, last_week: Array, slot_minutes: float) -> Measures:
-    """Measure forecasts of some slots against the counts that came, and beside two simpler forecasts."""
+    """Measure forecasts of some slots against the realised counts, and beside two simpler forecasts."""
     expected = forecast.expected
     errors, relative = rmse(actual, expected), mare(actual, expected, MARE_FLOOR)
     passed = geh_pass_share(actual, expected, slot_minutes)

@@ -160,9 +160,9 @@ def list_past_forecasts(
     horizon: Annotated[int | None, Query(ge=1, le=HORIZONS, description="Only this horizon")] = None,
     model_version: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this version; 0 for none")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
+    cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next_cursor` of the previous page")] = None,
 ) -> PastForecasts | Response:
-    """Return what was forecast, with what came: the last 24 hours up to the newest forecast by default.
+    """Return past forecasts with the realised counts: by default the last 24 hours up to the newest forecast.
 
     `Accept: text/csv` answers in CSV. A Link header leads to the next page.
     """

@@ -106,7 +106,7 @@ class Neighbour(BaseModel):
         examples=[0.11],
     )
     counts: list[float | None] = Field(
-        description="What came then, horizon by horizon, for NETWORK as that link counted; null where nothing is known"
+        description="The counts that followed, horizon by horizon, for NETWORK those of that link; null where unknown"
     )
     missed: list[float | None] | None = Field(
         default=None,
@@ -199,7 +199,7 @@ class PastForecastOut(BaseModel):
     lower: float | None
     upper: float | None
     level: float
-    count: int | None = Field(description="The count that came; null while there is none")
+    count: int | None = Field(description="The realised count; null while there is none")
     quality: Literal["observed", "imputed", "suspect"] | None
     realised_error: float | None = Field(description="expected_count - count: positive when too many were expected")
     as_of_slot: datetime
@@ -219,7 +219,7 @@ class PastForecasts(BaseModel):
 
     link_id: str
     forecasts: list[PastForecastOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 # Of answers as CSV.

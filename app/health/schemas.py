@@ -127,4 +127,4 @@ class NetworkHealth(BaseModel):
     totals: FeedTotals
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
     links: list[LinkState] = Field(description="A page of links, by id")
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

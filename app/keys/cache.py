@@ -118,7 +118,7 @@ class ApiKeyCache:
 
     @property
     def has_environment_key(self) -> bool:
-        """Return whether a key with every scope came with the settings."""
+        """Return whether the settings have a key with every scope."""
         return bool(self._environment_hash)
 
     def cached(self, key: str | None) -> Caller | None:

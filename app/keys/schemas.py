@@ -158,4 +158,4 @@ class AuditPage(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"calls": [CALL_EXAMPLE], "next_cursor": None}]})
 
     calls: list[AuditOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

@@ -44,9 +44,7 @@ def link_page(session: Session, after: str | None, limit: int) -> LinkPage:
 router = APIRouter(prefix="/v1/links", tags=["links"])
 
 MOST = 1000
-Cursor = Annotated[
-    str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
-]
+Cursor = Annotated[str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
 Force = Annotated[
     bool,

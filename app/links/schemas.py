@@ -249,7 +249,7 @@ class LinkPage(BaseModel):
     )
 
     links: list[LinkOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class LinksReport(BaseModel):

@@ -21,9 +21,7 @@ router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 MOST = 1000
 Cursor = Annotated[
     str | None,
-    Query(
-        pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"
-    ),
+    Query(pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 

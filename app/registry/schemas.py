@@ -110,7 +110,7 @@ class ModelVersionOut(BaseModel):
     decision: RunDecision | None = Field(
         description="Whether the retrain run activated it, and why; null without a run"
     )
-    created_at: datetime = Field(description="When it came into the registry")
+    created_at: datetime = Field(description="When it was registered")
     activated_at: datetime | None = Field(description="When it last became the active one")
     retired_at: datetime | None = Field(description="When another took its place")
     damaged: str | None = Field(description="What is wrong with its artifact; null as far as is known nothing")
@@ -173,4 +173,4 @@ class ModelList(BaseModel):
         "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"
     )
     models: list[ModelVersionOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

@@ -49,7 +49,7 @@ def show_run(session: Session, run_id: int) -> RunDetail:
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
 Cursor = Annotated[
-    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="The `next_cursor` of the page before")
+    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page")
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 

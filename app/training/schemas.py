@@ -264,7 +264,7 @@ class RunPage(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"runs": [RUN_EXAMPLE], "next_cursor": None}]})
 
     runs: list[RunOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class ActivationOut(BaseModel):

@@ -86,7 +86,7 @@ class Spool:
         ]
 
     def groups(self) -> Iterator[list[tuple[str, Rows]]]:
-        """Return the counts of each link in the order of time, some links at once; what came later stays later."""
+        """Yield the counts of some links at a time, in the order of time; rows for one time keep their order."""
         self._file.flush()
         if not len(self):
             return
