@@ -1,1 +1,1 @@
-"""The product around the model: command line and, to come, training and service."""
+"""The product around the model: service, worker and command line."""

@@ -63,7 +63,7 @@ GC_THRESHOLD = 20_000  # new objects before the collector looks at them; 700 by 
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Make the service; the database's schema must be up to date when it starts."""
+    """Return the service; the database's schema must be up to date when it starts."""
     settings = settings or settings_from_environment()
     shedding = Shedding(settings)
 
@@ -126,10 +126,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def create_service() -> FastAPI:
-    """Make the service for a process that does nothing else."""
+    """Return the service for a process that does nothing else."""
     app = create_app()
-    # What was made so far stays. Left to the collector, it would be searched during every batch of ten thousand counts:
-    # 100 ms for nothing.
+    # The objects made so far stay: the collector would search them during each batch of 10,000 counts, for 100 ms.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)  # models are loaded later; searching a thousand of them takes 70 ms

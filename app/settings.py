@@ -1,4 +1,4 @@
-"""Everything that can be set from outside, in one class: ``FLOWCAST_…`` variables, or files for secrets."""
+"""All settings in one class: ``FLOWCAST_…`` variables, or files for secrets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DASK_ADDRESS = re.compile(
 
 
 class ClockKind(StrEnum):
-    """Where now comes from."""
+    """The clocks of a service."""
 
     WALL = "wall"
     FEED = "feed"
@@ -47,8 +47,8 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-class DaskAway(StrEnum):
-    """What a retrain run does while the Dask scheduler is unreachable."""
+class DaskFallback(StrEnum):
+    """Ways to go on with a retrain run while the Dask scheduler is unreachable."""
 
     LOCAL = "local"
     WAIT = "wait"
@@ -146,8 +146,9 @@ class Settings(BaseSettings):
     dask_scheduler: DaskAddress = Field(
         "", description="Dask scheduler whose workers train retrain runs, `tcp://HOST:PORT` or `tls://HOST:PORT`"
     )
-    dask_away: DaskAway = Field(
-        DaskAway.LOCAL, description="While that scheduler is away: `local` trains in local processes, `wait` waits"
+    dask_away: DaskFallback = Field(
+        DaskFallback.LOCAL,
+        description="While that scheduler is unreachable: `local` trains in local processes, `wait` waits",
     )
     retrain_schedule: CronSchedule = Field(
         "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
@@ -177,7 +178,7 @@ class Settings(BaseSettings):
         24, ge=1, le=744, description="Hours up to the newest count over which that realised RMSE is measured"
     )
     retrain_trigger_cool_down_hours: int = Field(
-        24, ge=0, le=8760, description="Hours after a link's last retrain run before the trigger may take it up again"
+        24, ge=0, le=8760, description="Hours after a link's last retrain run before the trigger may retrain it again"
     )
     prune_days: int = Field(
         0, le=36_500, description="Days of counts and forecasts that `FLOWCAST_PRUNE_SCHEDULE` keeps; 0 for all"
@@ -204,13 +205,13 @@ class Settings(BaseSettings):
     )
     model_store: StoreAddress = Field(
         Path("models"),
-        description="Where the artifacts of trained models lie: a folder, `file:PATH`, or `s3://BUCKET/PREFIX`",
+        description="Where the artifacts of trained models are: a folder, `file:PATH`, or `s3://BUCKET/PREFIX`",
     )
     model_cache: Path = Field(
-        Path("model-cache"), description="Folder for copies of the artifacts that a bucket holds; unused without one"
+        Path("model-cache"), description="Folder for copies of the artifacts in a bucket; unused without one"
     )
     model_cache_megabytes: int = Field(
-        4096, ge=1, description="Size past which copies that nobody asked for within the hour leave that folder"
+        4096, ge=1, description="Size above which copies unused for an hour are removed from that folder"
     )
     clock: ClockKind = Field(
         ClockKind.WALL, description="Where now comes from: `wall`, or `feed` for the end of the newest slot seen"
@@ -220,10 +221,10 @@ class Settings(BaseSettings):
     )
     auth: Switch = Field(Switch.ON, description="`off` serves everyone without a key; meant for a closed machine only")
     admin_key: SecretStr | None = Field(
-        None, description="A key with every scope, at least 16 characters; without it a first start makes one"
+        None, description="A key with every scope, at least 16 characters; without it a first start creates one"
     )
     admin_key_file: Path = Field(
-        Path("admin.key"), description="Where a first start without a terminal writes the key it made"
+        Path("admin.key"), description="Where a first start without a terminal writes the key it created"
     )
     grafana_password: SecretStr | None = Field(
         None, description="Password of Grafana's user `admin` in containers, at least 16 characters"
@@ -236,7 +237,7 @@ class Settings(BaseSettings):
     )
     mare_min_count: int = Field(1, ge=1, description="Smallest count that MARE is computed over")
     models_in_memory: int = Field(
-        5000, ge=1, description="Trained models a process keeps loaded; the least recently used leave first"
+        5000, ge=1, description="Trained models a process keeps loaded; beyond that the least recently used are dropped"
     )
     max_body_megabytes: int = Field(
         32,
@@ -270,7 +271,7 @@ class Settings(BaseSettings):
     max_waiting: int = Field(
         32,
         ge=1,
-        description="Requests that may wait for their turn in one process; more get 503, reads from half of it",
+        description="Requests that may wait in one process; more get 503, reads from half of it",
     )
     webhook_hosts: str = Field(
         "",
@@ -283,7 +284,7 @@ class Settings(BaseSettings):
     max_streams: int = Field(100, ge=1, description="Streams of events that one process keeps open; more get 503")
     cors_origins: str = Field("", description="Origins, comma-separated, whose pages may call the API; none by default")
     trusted_proxies: str = Field(
-        "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are believed"
+        "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are trusted"
     )
     root_path: str = Field("", description="Path prefix that a reverse proxy strips")
     log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`")
@@ -323,7 +324,7 @@ class Settings(BaseSettings):
     def _with_days(cls, schedule: str, info: ValidationInfo) -> str:
         days = [info.data.get(name, "refused") for name in ("prune_days", "prune_record_days")]
         if schedule and days == [0, 0]:
-            raise ValueError("it must go with FLOWCAST_PRUNE_DAYS or FLOWCAST_PRUNE_RECORD_DAYS, which say what is old")
+            raise ValueError("it must go with FLOWCAST_PRUNE_DAYS or FLOWCAST_PRUNE_RECORD_DAYS")
         return schedule
 
     @field_validator("admin_key", "grafana_password")

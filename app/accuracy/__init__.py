@@ -1,1 +1,1 @@
-"""Accuracy: realised errors, from forecasts joined to the counts that came."""
+"""Accuracy: realised errors, from forecasts joined to the realised counts."""

@@ -71,12 +71,12 @@ def _next_midnight(link: LinkInfo, second: int) -> int:
 
 
 class Piece(NamedTuple):
-    """Slots that start from ``begin`` to before ``end``, and what to add for the same local slot a week before."""
+    """Slots that start from ``begin`` to before ``end``, and the offset to the same local slot a week before."""
 
     part: int  # its place among the parts; -1 for what lies before them
     begin: int
     end: int
-    week_before: int | None  # None where the clocks skipped it
+    week_before: int | None  # seconds to add to a start; None where the clocks skipped that slot
 
 
 class _Offset(NamedTuple):
@@ -101,7 +101,7 @@ def cut_pieces(link: LinkInfo, span: Span, parts: Sequence[Span] = ()) -> list[P
 
 
 def _weeks_before(link: LinkInfo, span: Span) -> Iterator[tuple[int, int | None]]:
-    """Yield from when on how many seconds are to be added; of a local time that came twice, the first is meant."""
+    """Yield times and the seconds to add from each on, for the same local time a week before; its first occurrence."""
     offsets = list(_offsets(link, Span(span.begin - WEEK - 2 * SECONDS_A_DAY, span.end)))
     for now in offsets:
         done = max(now.begin, span.begin)

@@ -1,4 +1,4 @@
-"""Sums of errors, and the measures that are computed from them."""
+"""Sums of forecast errors, and the measures that are computed from them."""
 
 from __future__ import annotations
 

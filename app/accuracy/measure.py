@@ -1,4 +1,4 @@
-"""Measure accuracy, of one link or of all: forecasts as they were served against the counts that came."""
+"""Measure the accuracy of one link or of all: forecasts as they were served against the realised counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.accuracy.breakdown import LONGEST_DAYS, cut_parts, cut_pieces, window_seconds
 from app.accuracy.error_sums import ErrorSums, measures, skill, total
-from app.accuracy.queries import PART, Wanted, link_sums, network_sums
+from app.accuracy.queries import PART, ForecastFilter, link_sums, network_sums
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, SeriesItem, Sort
 from app.core.errors import CURSOR_RULE, Invalid, worded
 from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span
@@ -45,7 +45,7 @@ def link_accuracy(
     span = given or Span(0, 0)
     parts = cut_parts(link, span, by) if by in (By.HOUR, By.DAY) else []
     pieces = cut_pieces(link, span, [within for _, within in parts])
-    wanted = Wanted(span, horizon, model_version)
+    wanted = ForecastFilter(span, horizon, model_version)
     by_part = link_sums(session, link, pieces, wanted, floor, by=(PART,) if parts else ())
     whole = total(by_part.values())
 
@@ -63,9 +63,9 @@ def link_accuracy(
     elif by is not None:
         # Of a horizon the forecasts as they were served; of a version all of its own.
         each = (
-            Wanted(span, None, model_version)
+            ForecastFilter(span, None, model_version)
             if by is By.HORIZON
-            else Wanted(span, horizon, model_version, as_served=False)
+            else ForecastFilter(span, horizon, model_version, as_served=False)
         )
         found = link_sums(session, link, pieces, each, floor, by=(by.value,))
         series = [
@@ -113,7 +113,7 @@ def network_accuracy(
     span = given or Span(0, 0)
     if span.end - span.begin > LONGEST_DAYS * SECONDS_A_DAY:
         raise Invalid.field("from", instant_of(span.begin).isoformat(), LONGEST_RULE)
-    found = network_sums(session, Wanted(span, horizon), floor)
+    found = network_sums(session, ForecastFilter(span, horizon), floor)
     sums = [found.get((link.link_key,), ErrorSums()) for link in links]
     slots = [len(span.slots(link.slot_seconds)) for link in links]
     rows = [

@@ -1,4 +1,4 @@
-"""Compare forecasts with the counts that came, within the database: only sums leave it, never a row of a slot."""
+"""Compare forecasts with realised counts within the database, which returns sums only and no row of a slot."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ SumsByKey = dict[tuple[int, ...], ErrorSums]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which forecasts are compared with the counts of a span.
+class ForecastFilter:
+    """The forecasts to compare with the counts of a span.
 
     ``horizon`` and ``model_version`` are None for all. ``as_served`` keeps one forecast for each count and
     horizon: the one issued last, of those issued at the same time the one of the highest version.
@@ -69,7 +69,12 @@ class Wanted:
 
 
 def link_sums(
-    session: Session, link: LinkInfo, pieces: Sequence[Piece], wanted: Wanted, floor: int, by: tuple[str, ...] = ()
+    session: Session,
+    link: LinkInfo,
+    pieces: Sequence[Piece],
+    wanted: ForecastFilter,
+    floor: int,
+    by: tuple[str, ...] = (),
 ) -> SumsByKey:
     """Compute the sums of one link, by the parts that its pieces belong to, by horizon or by model version."""
     if not pieces:
@@ -85,12 +90,14 @@ def link_sums(
     return _read(session, wanted, floor, by, of_link)
 
 
-def network_sums(session: Session, wanted: Wanted, floor: int, by: tuple[str, ...] = (PART,)) -> SumsByKey:
+def network_sums(session: Session, wanted: ForecastFilter, floor: int, by: tuple[str, ...] = (PART,)) -> SumsByKey:
     """Compute the sums of all links, by link key and perhaps by model version; without those of last week."""
     return _read(session, wanted, floor, by, {})
 
 
-def _read(session: Session, wanted: Wanted, floor: int, by: tuple[str, ...], of_link: dict[str, Any]) -> SumsByKey:
+def _read(
+    session: Session, wanted: ForecastFilter, floor: int, by: tuple[str, ...], of_link: dict[str, Any]
+) -> SumsByKey:
     postgresql = session.get_bind().dialect.name == "postgresql"
     if postgresql:
         # A month that has no statistics yet seems to have few rows, for which PostgreSQL would compare every count
@@ -210,14 +217,14 @@ def _week_before(pieces: CTE, postgresql: bool) -> ColumnElement[bool]:
 
 
 def _bounds(
-    table: type[Count] | type[Forecast], pieces: CTE, span: str, away: ColumnElement[int] | None = None
+    table: type[Count] | type[Forecast], pieces: CTE, span: str, shift: ColumnElement[int] | None = None
 ) -> list[ColumnElement[bool]]:
     """Return bounds that follow from the joins, by which PostgreSQL reads no more than the rows of a piece.
 
-    Those of the span are known before it plans, and leave out all other months. SQLite needs none: it goes to
-    each row by its key, and would take a range for better than that.
+    Those of the span are known when the query is planned, and leave out all other months. SQLite needs none: it reads
+    each row by its key, and with a range it would choose a slower plan.
     """
-    begin, end = (pieces.c.begin, pieces.c.end) if away is None else (pieces.c.begin + away, pieces.c.end + away)
+    begin, end = (pieces.c.begin, pieces.c.end) if shift is None else (pieces.c.begin + shift, pieces.c.end + shift)
     in_piece = [table.link_key == pieces.c.link_key, table.slot_start >= begin, table.slot_start < end]
     return [*in_piece, table.slot_start >= _number(f"{span}_begin"), table.slot_start < _number(f"{span}_end")]
 

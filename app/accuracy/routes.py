@@ -56,7 +56,7 @@ def get_link_accuracy(
     begin: From = None,
     end: To = None,
 ) -> LinkAccuracy | Response:
-    """Compare what was forecast with what came, over a window up to the newest count or from `from` to `to`.
+    """Compare forecasts with the realised counts, over a window up to the newest count or from `from` to `to`.
 
     `Accept: text/csv` returns one row, or with `by` a row for each part.
     """
@@ -96,12 +96,12 @@ def get_network_accuracy(
     order: Annotated[Order, Query(description="Largest figure first, or smallest")] = Order.DESC,
     limit: Annotated[int, Query(ge=1, le=1000, description="Links in a page, at most")] = 100,
     cursor: Annotated[
-        str | None, Query(pattern=CURSOR_PATTERN, description="`next_cursor` of the page before, as it came")
+        str | None, Query(pattern=CURSOR_PATTERN, description="`next_cursor` of the previous page")
     ] = None,
     begin: From = None,
     end: To = None,
 ) -> NetworkAccuracy | Response:
-    """Compare what was forecast with what came over all links, and rank them.
+    """Compare forecasts with the realised counts over all links, and rank the links.
 
     Over a window up to the newest count, or from `from` to `to`, at most 42 days. `Accept: text/csv` returns a row
     for each link of the page, where a Link header leads to the next.

@@ -1,4 +1,4 @@
-"""Accuracy as responses: realised errors, summarised, each with the numbers that explain it."""
+"""Accuracy in responses: summaries of realised errors, each with the numbers that explain it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class By(StrEnum):
-    """What to break accuracy down by."""
+    """The keys that accuracy can be broken down by."""
 
     HOUR = "hour"
     DAY = "day"
@@ -19,7 +19,7 @@ class By(StrEnum):
 
 
 class Sort(StrEnum):
-    """What to rank links by."""
+    """The figures that links can be ranked by."""
 
     RMSE = "rmse"
     MARE = "mare"
@@ -35,7 +35,7 @@ class Sort(StrEnum):
 
 
 class Order(StrEnum):
-    """Which end of a ranking comes first."""
+    """The orders of a ranking."""
 
     ASC = "asc"
     DESC = "desc"
@@ -70,7 +70,7 @@ RANKED_EXAMPLE: dict[str, Any] = EXAMPLE | {"link_id": "Ba"}
 
 
 class SlotNumbers(BaseModel):
-    """How many slots figures were and were not made of."""
+    """Numbers of the slots that figures include and leave out."""
 
     n_used: int = Field(description="Slots scored: they have a count and a forecast", examples=[95])
     n_below_floor: int = Field(
@@ -158,4 +158,4 @@ class NetworkAccuracy(SlotNumbers, Errors):
     horizon: int = Field(description="Slots ahead", examples=[1])
     links_total: int = Field(description="How many links there are", examples=[1000])
     links: list[RankedLink] = Field(description="A page of links, ranked; those without the figure come last")
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

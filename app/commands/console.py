@@ -30,7 +30,7 @@ NETWORK_PARTS = {
     "context": "the context of each day",
     "metric": "the metric",
     "memory": "the memories",
-    "shares": "what the memories may say",
+    "shares": "the shares of the memories",
     "last memory": "the memories of all days",
 }
 

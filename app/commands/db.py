@@ -19,6 +19,7 @@ from app.commands.console import FAILED, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings, service_database
 from app.core.database import reading
 from app.core.errors import broken_rule
+from app.core.partitions import empty_months
 from app.core.schema import NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
 from app.maintenance.copy_database import (
     CannotCopy,
@@ -29,11 +30,10 @@ from app.maintenance.copy_database import (
     prepare,
     snapshot,
 )
-from app.maintenance.old_months import empty_months
 from app.maintenance.prune import (
     EMPTY_MONTHS,
-    Need,
-    Old,
+    Cutoffs,
+    NeededDays,
     count_old,
     needed_counts,
     needed_records,
@@ -183,12 +183,12 @@ def prune_command(
     _print_numbers("removed", removed)
 
 
-def _require(days: int, option: str, need: Need, force: bool) -> None:
+def _require(days: int, option: str, need: NeededDays, force: bool) -> None:
     if days < need.days and not force:
         refuse(PRUNE, f"{option}={days} is refused; it must be at least {need.days} ({need.by}), or --force be given")
 
 
-def _prune(engine: Engine, old: Old, total: int, removed: Counter[str]) -> None:
+def _prune(engine: Engine, old: Cutoffs, total: int, removed: Counter[str]) -> None:
     with progress_bar() as progress:
         bar = progress.add_task("removing", total=total)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from app.commands.console import FAILED, REFUSED, AsJson, notes, out, refuse
 from app.commands.count_files import MORE_REFUSED, ColumnMap, Layout, OnlyLink, OpenFile, file_opener, totals
 from app.commands.database import current_database, read_settings
 from app.core.errors import Problem
-from app.core.slots import EPOCH
+from app.core.times import instant_of
 from app.counts.import_file import import_file
 from app.counts.importers.reader import CountReader
 from app.counts.importers.record import CountFileError
@@ -194,4 +193,4 @@ def first_and_last_slot(reader: CountReader) -> tuple[str | None, str | None]:
 
 
 def _slot(seconds: int | None) -> str | None:
-    return None if seconds is None else f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%MZ}"
+    return None if seconds is None else f"{instant_of(seconds):%Y-%m-%dT%H:%MZ}"

@@ -102,7 +102,7 @@ def megabytes(size: int) -> str:
 
 @dataclass(frozen=True)
 class RegistrationOutcome:
-    """What became of one artifact: ``added``, ``there`` already or ``refused``."""
+    """The outcome for one artifact: ``added``, ``there`` already or ``refused``."""
 
     folder: str
     link_id: str | None
@@ -171,7 +171,7 @@ def _link_id(folder: Path) -> str:
     with suppress(TypeError, KeyError):
         if isinstance(link_id := contents["about"]["link_id"], str):
             return link_id
-    raise DamagedArtifact(folder, "it does not say which link it is for")
+    raise DamagedArtifact(folder, "it does not name its link")
 
 
 def print_outcomes(outcomes: Sequence[RegistrationOutcome]) -> None:

@@ -82,7 +82,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def prepare(settings: Settings, *, upgrade: bool) -> None:
-    """Bring the schema up to date and make the first admin key."""
+    """Upgrade the schema, if wanted, and make the first admin key."""
     with (service_database if upgrade else current_database)("serve", settings) as engine:
         if upgrade:
             upgrade_schema(engine)
@@ -118,7 +118,7 @@ def server_config(settings: Settings, workers: int) -> Config:
 
 
 def run(config: Config, listener: socket.socket, workers: int) -> None:
-    """Serve until a signal comes."""
+    """Serve until the process receives a signal."""
     if workers == 1:
         Server(config).run(sockets=[listener])
         return
@@ -130,12 +130,12 @@ def run(config: Config, listener: socket.socket, workers: int) -> None:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM came."""
+    """The process received SIGTERM."""
 
 
 @contextmanager
 def running_worker() -> Iterator[None]:
-    """Keep one worker process running for the length of a block."""
+    """Run one worker process for the length of a block, and start it again when it ends."""
     stopping = threading.Event()
     thread = threading.Thread(target=_keep_running, args=(stopping,), name="worker-beside", daemon=True)
     # The server, once it has stopped, raises the signal again that stopped it. By default that would end

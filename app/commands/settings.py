@@ -72,7 +72,7 @@ def _copy_of(given: str) -> tuple[str, Path]:
 
 
 def _keep(file: Path, given: SecretStr | None) -> None:
-    """Write a secret down; one that is given nowhere is what was written before, or made."""
+    """Write a secret into a file: the one of the settings, else the one in the file, else a new one."""
     try:
         kept = file.read_text().strip() if file.exists() else ""
         secret = kept if given is None else given.get_secret_value()

@@ -22,6 +22,7 @@ from app.commands.database import current_database, read_settings
 from app.commands.models import RegistrationOutcome, print_outcomes, register
 from app.core.database import reading
 from app.core.errors import no_link
+from app.core.times import SECONDS_A_DAY
 from app.counts.importers.record import CountFileError
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries, stored_series
@@ -37,7 +38,6 @@ from model.link_model.trained_model import ALGORITHMS as LINK_ALGORITHMS
 from model.link_model.training_plan import TrainingPlan
 from model.network_model.context import ContextParts
 
-SECONDS_A_DAY = 86_400
 KNOWN_ALGORITHMS = (*NETWORK_ALGORITHMS, *LINK_ALGORITHMS)
 
 

@@ -1,1 +1,1 @@
-"""What every package builds on: the database, time, errors. No HTTP and no product nouns."""
+"""The foundation of every package: the database, time, errors. No HTTP and no product nouns."""

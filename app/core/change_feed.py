@@ -37,7 +37,6 @@ class Notice(NamedTuple):
 
     change: Change
     sender: str = ""
-    as_of: int = 0  # the slot that forecasts were issued from, in Unix seconds
     link_keys: tuple[int, ...] = ()
 
 
@@ -47,8 +46,8 @@ def parse_notice(payload: str) -> Notice:
         change, *rest = payload.split(" ")
         if not rest:
             return Notice(Change(change))
-        sender, as_of, keys = rest
-        return Notice(Change(change), sender, int(as_of), tuple(int(key) for key in keys.split(",")))
+        sender, keys = rest
+        return Notice(Change(change), sender, tuple(int(key) for key in keys.split(",")))
     except ValueError:
         return Notice(Change.SERVED)
 
@@ -190,7 +189,7 @@ class PostgreSQLChangeFeed:
                 self._guard.shut_down_all()
             raise
         self._guard.unreachable = False
-        self._on_notice(Notice(Change.SERVED))  # whatever was missed before
+        self._on_notice(Notice(Change.SERVED))  # stands for all notices that were missed before
         self._listening = True
         return connection
 

@@ -1,4 +1,4 @@
-"""Now, from one place: the wall clock, or the feed itself for replays and tests."""
+"""The clock of the service: the machine's, or for replays and tests the end of the newest slot that has a count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WallClock:
         return datetime.now(UTC)
 
     def latest_end(self) -> float:
-        """Return the latest end of a slot, in Unix seconds, that ``POST /v1/counts`` takes: 60 s from now."""
+        """Return the latest end of a slot, in Unix seconds, that ``POST /v1/counts`` accepts: 60 s from now."""
         return self.now().timestamp() + ALLOWED_AHEAD
 
     def is_future(self, end: int) -> bool:

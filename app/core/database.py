@@ -68,7 +68,7 @@ _RECORDED = "flowcast.changes"  # where a session keeps what it changes
 
 
 class Table(DeclarativeBase):
-    """What all tables share: constraints with names that a migration can use."""
+    """Base class of all tables, whose constraints have names that a migration can use."""
 
     metadata = MetaData(naming_convention=CONSTRAINT_NAMES)
 
@@ -95,7 +95,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def open_database(url: str, *, pool_size: int = 10) -> Engine:
-    """Open the database; SQLite in WAL mode, with foreign keys, waiting for its turn to write."""
+    """Open the database; SQLite in WAL mode, with foreign keys, and with writers that wait for each other."""
     parts = make_url(url)
     pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": 20}
     if parts.get_backend_name() != "sqlite":
@@ -114,9 +114,9 @@ def open_database(url: str, *, pool_size: int = 10) -> Engine:
 
 
 def _on_read_only(context: ExceptionContext) -> exc.OperationalError | None:
-    """Treat a server that takes no writes like one that cannot be reached, and drop all connections to it.
+    """Treat a read-only server as unreachable, and drop all connections to it.
 
-    A connection keeps its server and its mode: only a new one can find that writes are possible again.
+    A connection keeps its server and the server's mode, so only a new one can find that writes are possible again.
     """
     problem = context.original_exception
     if getattr(problem, "sqlstate", None) != READ_ONLY:
@@ -189,10 +189,10 @@ def writing(engine: Engine, *, derived: bool = False, served: bool = True) -> It
 
 
 class Change(StrEnum):
-    """What a transaction wrote."""
+    """Kinds of writes, by the forecasts that they may change."""
 
-    SERVED = "served"  # something that any forecast may change by
-    OTHER = "other"  # something that no forecast changes by
+    SERVED = "served"  # may change any forecast
+    OTHER = "other"  # changes no forecast
     COUNTS = "counts"  # counts that move links forward; their forecasts are about to be issued
     FORECASTS = "forecasts"  # forecasts of links
     NOTHING = "nothing"  # no process is notified
@@ -201,20 +201,20 @@ class Change(StrEnum):
 own_writes: Counter[Change] = Counter()  # transactions of this process, by what they wrote
 
 
-def record_change(session: Session, change: Change, link_keys: Sequence[int] = (), as_of: int = 0) -> None:
+def record_change(session: Session, change: Change, link_keys: Sequence[int] = ()) -> None:
     """Record that a session's writes change the forecasts of these links alone, if any; calls add up."""
-    session.info.setdefault(_RECORDED, []).append((change, link_keys, as_of))
+    session.info.setdefault(_RECORDED, []).append((change, link_keys))
 
 
 def _publish_changes(session: Session, default: Change) -> list[Change]:
     """Notify other processes, at the commit, of the recorded changes, or else of the default; return them."""
-    recorded: list[tuple[Change, Sequence[int], int]] = session.info.get(_RECORDED, [(default, (), 0)])
+    recorded: list[tuple[Change, Sequence[int]]] = session.info.get(_RECORDED, [(default, ())])
     if not is_sqlite(session):
         sender = sender_name(session.get_bind().engine)
-        for change, link_keys, as_of in recorded:
-            for notice in format_notices(change, sender, link_keys, as_of):
+        for change, link_keys in recorded:
+            for notice in format_notices(change, sender, link_keys):
                 session.execute(select(func.pg_notify(CHANNEL, notice)))
-    return [change for change, _, _ in recorded if change is not Change.NOTHING]
+    return [change for change, _ in recorded if change is not Change.NOTHING]
 
 
 def sender_name(engine: Engine) -> str:
@@ -222,17 +222,17 @@ def sender_name(engine: Engine) -> str:
     return f"{PROCESS}{id(engine.dialect):x}"
 
 
-def format_notices(change: Change, sender: str, link_keys: Sequence[int], as_of: int = 0) -> Iterator[str]:
+def format_notices(change: Change, sender: str, link_keys: Sequence[int]) -> Iterator[str]:
     """Yield the notices of a change.
 
-    A notice is one word, or word, sender, newest slot and link keys: ``forecasts 5f0c2a 1757894400 17,18,19``.
+    A notice is one word, or word, sender and link keys: ``forecasts 5f0c2a 17,18,19``.
     """
     if change in (Change.SERVED, Change.OTHER):
         yield change.value
         return
     for begin in range(0, len(link_keys), MOST_KEYS):
         keys = ",".join(str(key) for key in link_keys[begin : begin + MOST_KEYS])
-        yield f"{change.value} {sender} {as_of} {keys}"
+        yield f"{change.value} {sender} {keys}"
 
 
 def database_now(session: Session) -> datetime:

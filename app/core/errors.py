@@ -52,7 +52,7 @@ def worded(pattern: str, rule: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text that a caller sent as a problem shows it."""
+    """Shorten a text that a caller sent to the length that a problem shows."""
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 

@@ -20,8 +20,7 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 ISSUE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LAG_BUCKETS = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400)
 REFUSAL_CODES = (401, 403, 413, 429, 503)
-# Why a forecast does not come from the link's active model; the texts that callers read have numbers in them.
-DEGRADED = ("no_model", "damaged_model", "gaps", "no_profile", "failed", "stale", "other")
+
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
@@ -74,8 +73,6 @@ for _code in REFUSAL_CODES:
     REFUSALS.labels(str(_code))
 for _what in ("read", "write"):
     SHED_REQUESTS.labels(_what)
-for _reason in DEGRADED:
-    FORECASTS_DEGRADED.labels(_reason)
 
 
 class _GivenMetrics(Collector):

@@ -1,4 +1,4 @@
-"""Ends a process with the process that started it, however that ended."""
+"""End a process when the process that started it has ended, even if that was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The months of counts and forecasts on PostgreSQL: a table each, made before something is written to it.
+"""The months of counts and forecasts on PostgreSQL: a table each, made before rows are written, dropped when it is old.
 
 There is no default partition: every query that does not name its slots would search it, and making a month would scan
 it under a lock. So writers ensure the months first. Months are numbered from January 1970.
@@ -6,6 +6,7 @@ it under a lock. So writers ensure the months first. Months are numbered from Ja
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -13,22 +14,31 @@ from contextlib import nullcontext
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from sqlalchemy import Connection, NullPool, Pool, create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, Engine, NullPool, Pool, create_engine, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
+from app.core.database import is_sqlite, writing
 from app.core.errors import Invalid
 
 MONTHLY = ("counts", "forecasts")
-# A month is dropped two days after its end at the earliest, and used for one without looking whether it exists.
+# A month is dropped two days after its end at the earliest. Until a day after its end it is trusted to exist.
 DROPPED_AFTER = 2 * 86_400
 TRUSTED_AFTER = 86_400
 # The same for months to come: a worker makes two ahead.
 TRUSTED_AHEAD = 70 * 86_400
 DROPPED_AHEAD = 100 * 86_400
-TRUSTED_SECONDS = 60.0  # for so long a DROP TABLE by hand may go unnoticed
-LOCK_TIMEOUT = "2s"  # for so long others may wait while a month is made
-TRIES = 15
+TRUSTED_SECONDS = 60.0  # in which a DROP TABLE by hand is not noticed
+MAKE_LOCK_TIMEOUT = "2s"  # the longest that others wait while a month is made
+MAKE_TRIES = 15
+# A drop waits for readers of the table, and others wait behind it. So it waits only shortly, and is tried again.
+DROP_LOCK_TIMEOUT = "100ms"
+# For the month alone, behind which only late counts wait; PostgreSQL may be vacuuming it.
+DROP_MONTH_LOCK_TIMEOUT = "3s"
+DROP_TRIES = 20
+DROP_PAUSE_SECONDS = 1.0
+
+log = logging.getLogger("flowcast.partitions")
 
 _seen: WeakKeyDictionary[Pool, dict[tuple[str, int], float]] = WeakKeyDictionary()  # table and month, and when
 _making = threading.Lock()
@@ -81,13 +91,13 @@ def ensure_months(
 ) -> None:
     """Make the months of slots that do not exist yet, and keep all of them until this transaction is over.
 
-    A missing month is made in a transaction of its own, so that all others see it at once and it stays
-    whatever becomes of this one. To be called before rows of links are locked: making a month waits for
-    those who write links, and these may wait for the rows. Without ``wait`` a month that cannot be made at once
+    A missing month is made in a transaction of its own, so that all others see it at once, and it stays if this
+    one is rolled back. Call this before rows of links are locked: making a month waits for those who write links,
+    and these may wait for the rows. Without ``wait`` a month that cannot be made at once
     raises an ``OperationalError`` for which ``lock_denied`` is true. More than ``most`` missing months raise
     ``Invalid``, and none is made.
     """
-    if session.get_bind().dialect.name != "postgresql":
+    if is_sqlite(session):
         return
     connection = session.connection()
     wanted = months_of(slots)
@@ -103,8 +113,8 @@ def ensure_months(
     if most is not None and len(missing) > most:
         raise _too_many(missing, most)
     if missing and connection.execute(_HOLDS_LOCKS, {"table": table}).scalar_one():
-        make_months(connection, table, missing)  # another transaction would wait for this one for ever
-        wanted -= missing  # they go if this is rolled back
+        make_months(connection, table, missing)  # here, because another transaction would wait for this one for ever
+        wanted -= missing  # not trusted later: a rollback removes them
     elif missing:
         _make_in_own_transaction(connection, table, missing, wait=wait)
     if names:
@@ -118,7 +128,7 @@ def existing_months(connection: Connection, table: str) -> set[int]:
 
 
 def make_months(connection: Connection, table: str, months: set[int], *, wait: bool = True) -> None:
-    """Make months, one maker at a time; readers and those who write counts go on meanwhile."""
+    """Make months, in one transaction at a time; reads and writes of counts go on meanwhile."""
     # The mode that the foreign key will need.
     connection.exec_driver_sql(f"LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE{'' if wait else ' NOWAIT'}")
     for month in sorted(months - existing_months(connection, table)):
@@ -145,13 +155,13 @@ def _too_many(missing: set[int], most: int) -> Invalid:
 
 
 def _make_in_own_transaction(connection: Connection, table: str, months: set[int], *, wait: bool) -> None:
-    # Not from the pool: all its connections may be held by others who wait for the same month.
+    # Not from the pool, because all its connections may be waiting for the same month.
     engine = create_engine(connection.engine.url, poolclass=NullPool)
     with _making if wait else nullcontext():
-        for left in reversed(range(TRIES if wait else 1)):
+        for left in reversed(range(MAKE_TRIES if wait else 1)):
             try:
                 with engine.begin() as own:
-                    own.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+                    own.exec_driver_sql(f"SET LOCAL lock_timeout = '{MAKE_LOCK_TIMEOUT}'")
                     make_months(own, table, months, wait=wait)
                 return
             except OperationalError as problem:
@@ -167,3 +177,67 @@ def _is_trusted(seen_at: float | None, month: int) -> bool:
         and month_begin(month + 1) > time.time() - TRUSTED_AFTER
         and month_begin(month) < time.time() + TRUSTED_AHEAD
     )
+
+
+def old_months(engine: Engine, table: str, before: int) -> list[int]:
+    """Return the months of a table that ended before a Unix second, the oldest first."""
+    if is_sqlite(engine) or table not in MONTHLY:
+        return []
+    end = min(before, int(time.time()) - DROPPED_AFTER)  # others may rely on a later one
+    with engine.connect() as connection:
+        return sorted(month for month in existing_months(connection, table) if month_begin(month + 1) <= end)
+
+
+def empty_months(engine: Engine) -> list[tuple[str, int]]:
+    """Return the tables and months without rows, except this month and those around it."""
+    if is_sqlite(engine):
+        return []
+    now, found = int(time.time()), []
+    with engine.connect() as connection:
+        for table in MONTHLY:
+            for month in sorted(existing_months(connection, table)):
+                over = month_begin(month + 1) <= now - DROPPED_AFTER
+                if (over or month_begin(month) >= now + DROPPED_AHEAD) and _is_empty(connection, table, month):
+                    found.append((table, month))
+                connection.rollback()  # or all months would be locked at the end
+    return found
+
+
+def drop_month(engine: Engine, table: str, month: int, *, served: bool, only_empty: bool = False) -> int | None:
+    """Drop a month; return how many rows went with it.
+
+    None if others held locks on it all the time, or if the month has rows and may only be dropped without any.
+    """
+    for left in reversed(range(DROP_TRIES)):
+        try:
+            with writing(engine, served=served) as session:
+                return _drop(session.connection(), table, month, only_empty=only_empty)
+        except OperationalError as problem:
+            if not lock_denied(problem):
+                raise
+            log.info("a month is in use", extra={"table": table, "month": month_name(month), "tries_left": left})
+            time.sleep(DROP_PAUSE_SECONDS if left else 0.0)
+    return None
+
+
+def _is_empty(connection: Connection, table: str, month: int) -> bool:
+    name = f"{table}_{month_name(month)}"
+    query = f"SELECT NOT EXISTS (SELECT FROM {name})"  # nosec B608 # a month's, of ours
+    try:
+        return bool(connection.exec_driver_sql(query).scalar_one())
+    except ProgrammingError:  # another process dropped it meanwhile
+        return False
+
+
+def _drop(connection: Connection, table: str, month: int, *, only_empty: bool) -> int | None:
+    name = f"{table}_{month_name(month)}"
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{DROP_MONTH_LOCK_TIMEOUT}'")
+    # Locked against writers, so that the counted rows are those that are dropped.
+    connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE MODE")
+    if only_empty and not _is_empty(connection, table, month):
+        return None
+    rows = connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one()  # nosec B608 # a month's, of ours
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{DROP_LOCK_TIMEOUT}'")
+    # Detached first, it would need a lock on links to go.
+    connection.exec_driver_sql(f"DROP TABLE {name}")
+    return int(rows)

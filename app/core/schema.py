@@ -1,6 +1,6 @@
-"""The schema of the database: which step of the migrations it is at, and how to bring it up to date.
+"""The schema of the database: the step of the migrations that it is at, upgrades and downgrades.
 
-Alembic is loaded when a step is taken: a process that serves needs the number of the step only.
+Alembic is imported only to take a step, because a process that serves needs no more than the step's number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _alone = threading.Lock()
 
 
 def upgrade_schema(engine: Engine, to: str = "head") -> None:
-    """Bring the schema up to a step; of several processes that do so at once, one works and the others wait."""
+    """Upgrade the schema to a step; of several processes that do so at once, one works and the others wait."""
     if to == "head" and schema_step(engine) == NEWEST_STEP:
         return
     from alembic import command
@@ -31,7 +31,7 @@ def upgrade_schema(engine: Engine, to: str = "head") -> None:
 
 
 def downgrade_schema(engine: Engine, to: str) -> None:
-    """Take the schema back to a step, each step in a transaction of its own.
+    """Downgrade the schema to a step, each step in a transaction of its own.
 
     Going back from 0003 merges months over other connections, which would wait for the locks of a later step.
     """

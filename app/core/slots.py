@@ -1,8 +1,8 @@
-"""The grid of slots: UTC inside, each link's own local time at the edges.
+"""The grid of slots, in UTC, and conversions from and to a link's local time.
 
 A slot is named by its start. Slots are numbered from 1970-01-01T00:00Z, so that a link's series is
-a run of consecutive numbers whatever its clocks do: a local day has 92, 96 or 100 slots of 15
-minutes, and no slot is ever missing or doubled.
+a run of consecutive numbers: where clocks change, a local day has 92 or 100 slots of 15 minutes
+instead of 96, and no slot is missing or comes twice.
 """
 
 from __future__ import annotations

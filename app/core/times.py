@@ -1,4 +1,4 @@
-"""Times as text, which are RFC 3339, spans of time, and schedules in cron syntax."""
+"""RFC 3339 times, spans of time, and schedules in cron syntax."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def read_span(begin: datetime | None, end: datetime | None, newest_end: int | No
 
 
 def check_cron(expression: str) -> None:
-    """Raise ``ValueError`` if a text is no cron expression, or names no time that ever comes."""
+    """Raise ``ValueError`` if a text is not a cron expression, or one that never becomes due."""
     if len(expression.split()) != CRON_FIELDS:  # CronSim would accept a sixth field, for seconds
         raise ValueError(CRON_RULE)
     try:

@@ -1,1 +1,1 @@
-"""Counts: vehicles on one link in one slot, from files to gap-marked series."""
+"""Counts: vehicles on one link in one slot; parsing, storing, importing and reading them."""

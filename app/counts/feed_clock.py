@@ -1,4 +1,4 @@
-"""The clock that the settings name: wall time, or the end of the newest slot."""
+"""Open the clock that the settings name: wall time, or the end of the newest slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stored counts of a link: read slot by slot with their corrections, and deleted."""
+"""Read the stored counts of a link slot by slot, with their corrections, and delete them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def count_history(
 
 
 def as_csv(page: CountPage) -> str:
-    """Write the slots of a page as CSV; a gap is a row with its time alone."""
+    """Return the slots of a page as CSV; a gap is a row with its time alone."""
     rows = (
         f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ},{'' if slot.count is None else slot.count},{slot.quality or ''},"
         f"{slot.verdict or ''}\n"

@@ -1,7 +1,7 @@
-"""Import a file of counts: read to its end, checked, and stored in one transaction, with a report of every value.
+"""Import a file of counts: read and check all of it, store it in one transaction, and report every value.
 
-First everything is read and checked, which needs no lock. Only then are months created and links locked, all of them
-at once and in the order of their keys, so that two imports cannot wait for each other.
+Reading and checking need no lock. Only then are months created and links locked, all of them at once and in the order
+of their keys, so that two imports cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def import_file(
     dry_run: bool = False,
     note: Note | None = None,
 ) -> ImportedFile:
-    """Store a file's counts, all that can be or none, and issue forecasts for links whose newest slot moved forward.
+    """Store a file's good counts in one transaction, and issue forecasts for links whose newest slot moved forward.
 
-    A file that cannot be read or summed leaves nothing behind. A dry run locks and writes nothing.
+    Of a file that cannot be read or summed nothing is stored. A dry run locks and writes nothing.
     """
     job = _Import(context, reader)
     with Spool(reader) as spool:
@@ -73,7 +73,7 @@ def import_file(
 
 
 class _Import:
-    """The links of a file as the database has them, and numbers of its counts so far."""
+    """The links of a file as they are stored, and numbers of its counts so far."""
 
     def __init__(self, context: IngestContext, reader: CountReader) -> None:
         self._clock, self._default_zone, self._reader = context.clock, context.settings.default_zone, reader
@@ -87,7 +87,7 @@ class _Import:
         self._n = Counter(stored=0, replaced=0, unchanged=0, repeated=0, suspect=0, imputed=0)
 
     def look_up(self, session: Session, link_ids: list[str], create_links: bool) -> None:
-        """Look the links up, and describe those that are to be created."""
+        """Read the links of the file, and describe those that are to be created."""
         links = self._reader.links
         self.known = links_by_id(session, list(links) if create_links else link_ids)
         if create_links:
@@ -130,7 +130,7 @@ class _Import:
         ensure_months(session, Count.__tablename__, map(month_begin, self._months), most=MOST_NEW_MONTHS)
         before = {link.link_id: link for link in self.known.values() if link.link_key > 0}
         if self._new:
-            # While links are written nobody can create a month, and those who post counts may need these.
+            # While links are written no month can be created, and posted counts may need these two.
             now = month_of(max(int(self._clock.now().timestamp()), self._newest_end))  # a feed may begin with this file
             for table in MONTHLY:
                 ensure_months(session, table, map(month_begin, (now, now + 1)))
@@ -188,7 +188,7 @@ class _Import:
 
 
 def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkIn:
-    """Return a link of a file as one to store; a position that is not on earth is left out."""
+    """Return a link of a file as one to store; a position outside the valid degrees is left out."""
     zone = default_zone if link.zone is None else link.zone.key
     if not zone:
         rule = (

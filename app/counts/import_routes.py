@@ -62,7 +62,7 @@ Layout = Annotated[
     str,
     Query(
         alias="format",
-        description="Layout of the file; `auto` tells it by the first line",
+        description="Layout of the file; `auto` recognises it by the first line",
         json_schema_extra={"enum": [AUTO, *layouts()]},
     ),
     AfterValidator(_known_layout),
@@ -104,7 +104,7 @@ OnlyLink = Annotated[
         examples=["Ba"],
     ),
 ]
-DryRun = Annotated[bool, Query(description="Tell what the import would do, and store nothing")]
+DryRun = Annotated[bool, Query(description="Report what the import would do, and store nothing")]
 CreateLinks = Annotated[bool, Query(description="Create the links that do not exist; needs the scope `admin`, too")]
 
 _FILE = {"type": "string", "format": "count-file", "description": "The file as it is, also packed with gzip or zip"}
@@ -112,7 +112,7 @@ _FORM = {"type": "object", "required": ["file"], "properties": {"file": {"type":
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The file itself, whatever its media type is said to be, or a form with the file as a field.",
+        "description": "The file itself, under any media type, or a form with the file as a field.",
         "content": {media_type: {"schema": _FILE} for media_type in MEDIA_TYPES} | {MULTIPART: {"schema": _FORM}},
     }
 }

@@ -1,4 +1,4 @@
-"""Parse counts as they are posted, in JSON, JSON lines or CSV; a bad row is refused by its place and its field."""
+"""Parse posted counts, in JSON, JSON lines or CSV; a bad row is refused by its place and its field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEDIA_TYPES = {
     CSV: CSV,
 }
 COLUMNS = ("link_id", "slot_start", "count")
-MOST_COMMAS = 5  # of a row; a sound one has three, and one after it
+MOST_COMMAS = 5  # of a row; a good one has three, and one after it
 MOST_KEYS = 20  # of a row; of more only the number is reported, because each would be an error of a kilobyte
 ROW = "row"  # the field of a count that is refused as a whole
 ROW_RULE = "must be an object of link_id, slot_start, count and perhaps quality"
@@ -70,14 +70,14 @@ def parse_counts(
 
     Without ``partial`` a bad row refuses the whole body.
     """
-    language = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
-    if language is None:
+    known_type = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
+    if known_type is None:
         raise UnsupportedMediaType(
             f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
         )
     if body.count(b",") > MOST_COMMAS * (most + 1):  # whatever else they separate, each takes a hundred bytes when read
         raise TooLarge(f"the body holds more values than {most} counts have; send fewer at a time")
-    rows = _rows(body, language, most)
+    rows = _rows(body, known_type, most)
     _check_size(len(rows), most)
     counts: dict[int, PostedCount] = {}
     refused: list[RefusedCount] = []
@@ -136,18 +136,18 @@ def _refused(place: int, row: Any, error: ErrorDetails) -> RefusedCount:
     return refused_count(place, row, field, value, rule)
 
 
-def _rows(body: bytes, language: str, most: int) -> list[Any]:
+def _rows(body: bytes, media_type: str, most: int) -> list[Any]:
     """Read the rows of a body without checking them."""
     try:
-        if language == JSON:
+        if media_type == JSON:
             return _rows_of(from_json(body, allow_inf_nan=False))
-        if language == JSON_LINES:
+        if media_type == JSON_LINES:
             lines = [line for line in body.splitlines() if line.strip()]
             _check_size(len(lines), most)
             return [from_json(line, allow_inf_nan=False) for line in lines]
         return _csv_rows(body.decode("utf-8-sig"), most)
     except ValueError as problem:
-        raise Invalid(f"the body cannot be read as {language}: {problem}") from None
+        raise Invalid(f"the body cannot be read as {media_type}: {problem}") from None
 
 
 def _rows_of(document: Any) -> list[Any]:

@@ -36,7 +36,7 @@ _UPSERT = """
     ON CONFLICT (link_key, slot_start) DO UPDATE SET count = excluded.count, quality = excluded.quality
 """
 _SQLITE = _UPSERT.format(rows="VALUES (?, ?, ?, ?)")
-# Four arrays travel and are planned once, where ten thousand rows of parameters would each be on their own.
+# Four arrays are sent and planned once; as parameters, each of ten thousand rows would be so by itself.
 _POSTGRESQL = _UPSERT.format(rows="SELECT * FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::smallint[])")
 
 
@@ -59,8 +59,8 @@ def newest_by_link(session: Session, table: type[Any], link_keys: Sequence[int] 
 def recent_then_older(session: Session, read: ReadRows, link_keys: Sequence[int] | None) -> list[Any]:
     """Return the rows of links at their newest slots; rows without a slot are left out.
 
-    PostgreSQL prepares for every month that a statement does not rule out, so it reads this month and
-    the last, and once more all before only for links that fell silent. SQLite has no months.
+    PostgreSQL plans for every month that a statement does not rule out. So this month and the last are read first, and
+    all others only for links that have no slot in them. SQLite has no months.
     """
     if link_keys is not None and not link_keys:
         return []
@@ -143,7 +143,7 @@ def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last:
 
 def as_rows(found: Sequence[Any]) -> Rows:
     """Return database rows of link_key, slot_start, count and quality as an array."""
-    # numpy.array() would check of each row in turn whether it is an array: a hundred times slower.
+    # numpy.array() is a hundred times slower, because it checks whether each row is an array.
     return np.fromiter(chain.from_iterable(found), dtype=np.int64, count=4 * len(found)).reshape(-1, 4)
 
 
@@ -165,7 +165,7 @@ def corrections_between(session: Session, link_key: int, first: int, last: int) 
 
 
 def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> None:
-    """Lock links against others who store their counts; SQLite has only one writer anyway.
+    """Lock links against other transactions that store their counts; SQLite has only one writer anyway.
 
     Without ``wait`` a link that is locked raises an ``OperationalError`` for which ``lock_denied`` is true.
     """
@@ -184,7 +184,7 @@ def upsert_counts(session: Session, rows: Rows, *, dry_run: bool = False) -> tup
     _, known, place = np.intersect1d(_link_and_slot(rows), _link_and_slot(old), assume_unique=True, return_indices=True)
     differs = (rows[known, 2:] != old[place, 2:]).any(axis=1)
     if not dry_run:
-        _keep(session, old[place[differs]])
+        _store_corrections(session, old[place[differs]])
         _upsert(session, np.delete(rows, known[~differs], axis=0))
     replaced = int(differs.sum())
     return len(rows) - len(known), replaced, len(known) - replaced
@@ -218,7 +218,7 @@ def _upsert(session: Session, rows: Rows) -> None:
         connection.exec_driver_sql(_SQLITE, [tuple(row) for row in rows.tolist()])
 
 
-def _keep(session: Session, replaced: Rows) -> None:
+def _store_corrections(session: Session, replaced: Rows) -> None:
     if len(replaced):
         names = ("link_key", "slot_start", "count", "quality")
         now = datetime.now(UTC)

@@ -32,7 +32,7 @@ _ROW = {"link_id": "high-street", "slot_start": "2025-09-15T08:00:00+02:00", "co
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A batch of counts; gzip by `Content-Encoding` is welcome.",
+        "description": "A batch of counts, also compressed with gzip (`Content-Encoding`).",
         "content": {
             JSON: {"schema": batch_schema(), "example": {"counts": [_ROW]}},
             JSON_LINES: {
@@ -67,9 +67,9 @@ async def post_counts(
     caller: IngestKey,
     partial: Annotated[bool, Query(description="Store the good counts and report each refused one")] = False,
 ) -> IngestReport:
-    """Store a batch of counts, all or nothing; sent twice it changes nothing, a correction replaces.
+    """Store a batch of counts, all or none; a batch sent again changes nothing, and a correction replaces the count.
 
-    The answer leaves after the commit. Forecasts are issued for every link whose newest slot moved forward.
+    The response is sent after the commit. Forecasts are issued for every link whose newest slot moved forward.
     """
     body = await request.body()
     media_type = request.headers.get("content-type", JSON)
@@ -108,7 +108,7 @@ def list_link_counts(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
     cursor: Annotated[
         str | None,
-        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"),
+        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
     ] = None,
     corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
 ) -> CountPage | Response:

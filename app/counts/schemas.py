@@ -1,4 +1,4 @@
-"""Counts as they go out."""
+"""Counts in responses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class ReplacedCount(BaseModel):
     """A count that a later one replaced, or that was deleted."""
 
     count: int = Field(description="Vehicles in the slot, as it was", examples=[117])
-    quality: Quality = Field(description="How that count came about")
+    quality: Quality = Field(description="The origin of that count")
     replaced_at: datetime = Field(
-        description="When the later count came in, or this one was deleted", examples=["2025-09-01T09:02:11Z"]
+        description="When the later count was stored, or this one was deleted", examples=["2025-09-01T09:02:11Z"]
     )
     reason: str | None = Field(
         description="Why it was deleted; null where a later count replaced it", examples=["detector fault"]
@@ -29,7 +29,7 @@ class SlotCount(BaseModel):
     slot_start: datetime = Field(description="Start of the slot, in UTC", examples=["2025-09-01T08:00:00Z"])
     count: int | None = Field(description="Vehicles in the slot; null where there is no count", examples=[121])
     quality: Quality | None = Field(
-        description="How the count came about, as its sender stated; null where there is no count"
+        description="The origin of the count, as its sender stated it; null where there is no count"
     )
     verdict: SlotVerdict | None = Field(
         description="What detector health found wrong with the count, which is then not learnt from; null for nothing"
@@ -69,9 +69,9 @@ class CountPage(BaseModel):
     )
     to: datetime | None = Field(description="End of the span, excluded; null for a link without counts")
     counts: list[CorrectedCount] | list[SlotCount] = Field(
-        description="Every slot of the span; `corrections` only when asked for"
+        description="Every slot of the span, with `corrections` if they were requested"
     )
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class DeletedCounts(BaseModel):
@@ -99,7 +99,7 @@ class DeletedCounts(BaseModel):
 
 
 class RefusedCount(BaseModel):
-    """One count that was not taken."""
+    """One count that was refused."""
 
     index: int = Field(description="Where it stood in the batch, from 0")
     link_id: str
@@ -110,7 +110,7 @@ class RefusedCount(BaseModel):
 
 
 class IngestReport(BaseModel):
-    """What became of a batch: received = stored + replaced + unchanged + refused."""
+    """The report of a batch: received = stored + replaced + unchanged + refused."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -129,7 +129,7 @@ class IngestReport(BaseModel):
 
 
 class RefusedEntry(BaseModel):
-    """One entry of a file that was not taken; a whole row or a whole link stands for several values."""
+    """One entry of a file that was refused; a whole row or a whole link stands for several values."""
 
     source: str = Field(description="The file, or the member of an archive", examples=["body"])
     line: int | None = Field(description="Line in the source; null for what was refused by link, not by line")
@@ -140,7 +140,7 @@ class RefusedEntry(BaseModel):
 
 
 class ImportedFile(BaseModel):
-    """What became of a file: values = stored + replaced + unchanged + repeated + gaps + refused."""
+    """The report of a file: values = stored + replaced + unchanged + repeated + gaps + refused."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -174,14 +174,16 @@ class ImportedFile(BaseModel):
     )
 
     format: str = Field(description="The layout it was read in", examples=["flowcast-csv"])
-    dry_run: bool = Field(description="Whether nothing was stored, whatever the figures say would have been")
+    dry_run: bool = Field(description="Whether this only reports what would be stored")
     rows: int = Field(description="Rows read", examples=[97])
     values: int = Field(description="Values in them: a row may hold a whole day", examples=[97])
     stored: int = Field(description="New counts", examples=[94])
     replaced: int = Field(description="Corrections; what they replaced is kept in history", examples=[1])
     unchanged: int = Field(description="Counts that were there already, just so", examples=[0])
     repeated: int = Field(description="Counts that a later one of the same file replaced", examples=[0])
-    gaps: int = Field(description="Slots that the file says have no count, or that lack a row of a sum", examples=[1])
+    gaps: int = Field(
+        description="Slots that the file declares to have no count, or that lack a row of a sum", examples=[1]
+    )
     refused: int = Field(description="Values that were not taken", examples=[1])
     suspect: int = Field(description="Taken counts that are marked suspect", examples=[0])
     imputed: int = Field(description="Taken counts that are marked imputed", examples=[0])

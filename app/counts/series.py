@@ -39,9 +39,7 @@ class LinkSeries:
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 1 or self.counts.shape != self.suspect.shape:
-            raise ValueError(
-                f"link {self.link_id}: counts {self.counts.shape} and suspect {self.suspect.shape} must be rows alike"
-            )
+            raise ValueError(f"link {self.link_id}: counts {self.counts.shape} and suspect {self.suspect.shape} differ")
 
     def __len__(self) -> int:
         return len(self.counts)

@@ -13,14 +13,14 @@ from app.links.tables import Link
 
 
 class Quality(StrEnum):
-    """How a count came about."""
+    """The origin of a count, as its sender states it."""
 
     OBSERVED = "observed"
     IMPUTED = "imputed"
     SUSPECT = "suspect"
 
 
-# In the database a quality is its place in this row; new ones go to the end.
+# In the database a quality is its position in this tuple; new ones go to the end.
 QUALITIES = tuple(Quality)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on a link's stored counts: one judgement for counts, health and the page."""
+"""Verdicts of detector health on a link's stored counts, the same for counts, health and the page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from model.link_model.detector_health import FORTNIGHT, Verdict, examine, slot_v
 
 
 class SlotVerdict(StrEnum):
-    """What can be wrong with a count."""
+    """The verdicts on the count of a slot."""
 
     DEAD = "dead"
     STUCK = "stuck"
     IMPOSSIBLE = "impossible"
 
 
-class Judged(NamedTuple):
+class JudgedCounts(NamedTuple):
     """The counts of consecutive slots, by number, and the verdicts on them."""
 
     slots: range
@@ -36,7 +36,7 @@ class Judged(NamedTuple):
         return {slot: SlotVerdict(name) for slot, name in zip(self.slots, names, strict=True) if name is not None}
 
 
-def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) -> Judged:
+def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) -> JudgedCounts:
     """Judge the counts of the slots from ``first`` to ``last``, both included, in Unix seconds.
 
     Counts are judged by the fortnights of local days that end with the day of the newest count, so
@@ -45,7 +45,7 @@ def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) 
     slots = _whole_fortnights(link, newest, first, min(last, newest))
     rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, slots[-1] * link.slot_seconds)
     per_slot = None if link.capacity is None else link.capacity * link.slot_minutes / 60
-    return Judged(slots, rows, examine(as_count_series(series_of(link, rows, slots)), per_slot).verdicts)
+    return JudgedCounts(slots, rows, examine(as_count_series(series_of(link, rows, slots)), per_slot).verdicts)
 
 
 def _whole_fortnights(link: LinkInfo, newest: int, first: int, last: int) -> range:

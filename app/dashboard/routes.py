@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class PageFiles:
-    """The files of the page; ``digest`` changes with any of them, so that browsers may keep them for good."""
+    """The files of the page; ``digest`` changes with any of them, so that browsers may cache them without a limit."""
 
     digest: str
     template: str

@@ -149,7 +149,7 @@ class City:
 
     @property
     def slots(self) -> range:
-        """Numbers of the slots."""
+        """Return the numbers of the slots."""
         return range(self.first_slot, self.first_slot + len(next(iter(self.counts.values()))))
 
 

@@ -32,7 +32,7 @@ class Clock(NamedTuple):
 
     @property
     def hour(self) -> FloatArray:
-        """Local time of day at which each slot starts, in hours."""
+        """Return the local time of day at which each slot starts, in hours."""
         hours: FloatArray = self.slot_of_day * self.grid.slot_minutes / 60
         return hours
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# In the German Bight, where there are no roads: nobody can take this for a real town.
+# In the German Bight, where there are no roads, so that it is not mistaken for a real town.
 ORIGIN_LON, ORIGIN_LAT = 7.0, 54.5
 SPACING_M = 500.0
 IRREGULARITY = 0.16  # of the spacing, at most, in each direction
@@ -30,7 +30,7 @@ Cell = tuple[int, int]
 
 
 class RoadClass(NamedTuple):
-    """What a kind of road is designed for and passes, and how much of that the strongest hour usually takes."""
+    """A kind of road: its stated capacity, the vehicles that it passes, and the share that a usual peak hour takes."""
 
     name: str
     lanes: int
@@ -71,24 +71,24 @@ class Street:
 
     @property
     def link_id(self) -> str:
-        """Name of the link: first junction upper-case, second lower-case."""
+        """Return the name of the link: first junction upper-case, second lower-case."""
         return junction_name(self.tail) + junction_name(self.head).lower()
 
     @property
     def direction(self) -> Cell:
-        """Step on the grid from tail to head."""
+        """Return the step on the grid from tail to head."""
         return self.end[0] - self.start[0], self.end[1] - self.start[1]
 
     @property
     def road_class(self) -> RoadClass:
-        """Class of the road, the same in both directions and along a line of the grid."""
+        """Return the class of the road, the same in both directions and along a line of the grid."""
         return ROWS[self.start[1] % 4] if self.direction[1] == 0 else COLUMNS[self.start[0] % 4]
 
     @property
     def inbound(self) -> float:
-        """How directly the link leads to the town centre: 1 straight in, -1 straight out."""
-        away = [hypot(x - TOWN_CENTRE[0], y - TOWN_CENTRE[1]) for x, y in (self.start, self.end)]
-        return away[0] - away[1]
+        """Return how directly the link leads to the town centre: 1 straight in, -1 straight out."""
+        distances = [hypot(x - TOWN_CENTRE[0], y - TOWN_CENTRE[1]) for x, y in (self.start, self.end)]
+        return distances[0] - distances[1]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Network:
 
     @cached_property
     def upstream(self) -> tuple[tuple[int, ...], ...]:
-        """Streets that end where each begins, by number, the way back left out."""
+        """Return the streets that end where each begins, by number, without the opposite direction."""
         into: dict[int, list[int]] = {}
         for i, street in enumerate(self.streets):
             into.setdefault(street.head, []).append(i)
@@ -110,7 +110,7 @@ class Network:
 
     @cached_property
     def parallel(self) -> tuple[tuple[int, ...], ...]:
-        """Streets one block to either side in the same direction: where a driver would turn to."""
+        """Return the parallel streets one block to either side in the same direction, to which drivers divert."""
         by_cells = {(s.start, s.end): i for i, s in enumerate(self.streets)}
         return tuple(
             tuple(i for side in (1, -1) if (i := by_cells.get(_moved(street, side))) is not None)

@@ -1,4 +1,4 @@
-"""A demo's folder, and what is prepared in it: database, sample city, first counts, trained models, a key."""
+"""A demo's folder, and its preparation: database, sample city, first counts, trained models, a key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NO_SPACE = os.strerror(ENOSPC)
 
 @dataclass(frozen=True)
 class DemoSize:
-    """How large the demo is and when it begins; the same size and day give the same counts."""
+    """The size of the demo and its first day; the same size and day give the same counts."""
 
     links: int = 12
     days: int = 28
@@ -65,7 +65,7 @@ class DemoSize:
 
     @property
     def stored_days(self) -> int:
-        """Days of counts that are stored before the replay begins."""
+        """Return the days of counts that are stored before the replay begins."""
         return self.days - REPLAYED_DAYS
 
     def stored_slots(self, city: City) -> int:
@@ -87,17 +87,17 @@ class DemoFolder:
 
     @property
     def database_url(self) -> str:
-        """The embedded database."""
+        """Return the address of the embedded database."""
         return f"sqlite:///{self.root.absolute() / 'flowcast.db'}"
 
     @property
     def model_store(self) -> ModelStore:
-        """The artifacts of the trained models."""
+        """Return the store of the trained models."""
         return self.models or ModelStore(self.root.absolute() / "models")
 
     @property
     def log(self) -> Path:
-        """The service's log."""
+        """Return the file of the service's log."""
         return self.root / "service.log"
 
     def environment(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The demo's service: a process of its own that never outlives the demo."""
+"""The demo's service: a process of its own, which ends with the demo."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ServiceProcess:
     def require_alive(self) -> None:
         """Raise ``ServiceGone`` when the process has ended."""
         if self._process.poll() is not None:
-            lines = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise ServiceGone(f"the service ended; {self._log} says: {lines[0][-MOST_CHARACTERS:]}")
+            lines = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it is empty"]
+            raise ServiceGone(f"the service ended; the last line of {self._log}: {lines[0][-MOST_CHARACTERS:]}")
 
     def wait_until_ready(self) -> None:
         """Wait until the service can take requests."""

@@ -35,32 +35,32 @@ class Span:
 
     @property
     def first_day(self) -> date:
-        """The first training day."""
+        """Return the first training day."""
         return self.link.grid.start(self.link.first).astimezone(self.link.zone).date()
 
     @cached_property
     def training_link(self) -> LinkSeries:
-        """The training days as counts of the link."""
+        """Return the training days as counts of the link."""
         return replace(self.link, counts=self.link.counts[: self.cut], suspect=self.link.suspect[: self.cut])
 
     @cached_property
     def series(self) -> CountSeries:
-        """All slots."""
+        """Return the series of all slots."""
         return as_count_series(self.link)
 
     @cached_property
     def training(self) -> CountSeries:
-        """The slots of the training days."""
+        """Return the slots of the training days."""
         return self.series.head(self.cut)
 
     @cached_property
     def window(self) -> LagWindow:
-        """The past slots that a forecast is computed from."""
+        """Return the past slots that a forecast is computed from."""
         return LagWindow(self.lags)
 
     @cached_property
     def rows(self) -> TrainingSet:
-        """Every whole window of the training days, and the count that followed it."""
+        """Return every whole window of the training days, with the count that followed it."""
         rows = self.window.training_set(self.training.counts)
         if len(rows.y) < 2:
             raise NotEnoughCounts(
@@ -70,17 +70,17 @@ class Span:
 
     @cached_property
     def profile(self) -> Array:
-        """The training days' profile at every slot."""
+        """Return the training days' profile at every slot."""
         return _profile(self.training).at(self.series.weekday, self.series.slot_of_day)
 
     @cached_property
     def filled(self) -> Array:
-        """The counts, with the profile where there is none."""
+        """Return the counts, with the profile where there is none."""
         return np.where(np.isnan(self.series.counts), self.profile, self.series.counts)
 
     @cached_property
     def test_slots(self) -> Slots:
-        """Every slot of the test days."""
+        """Return every slot of the test days."""
         return np.arange(self.cut, len(self.series))
 
     def windows(self, slots: Slots) -> Array:
@@ -174,7 +174,7 @@ def choose_links(links: dict[str, LinkSeries], plan: EvaluationPlan) -> Choice:
             left_out.append(NotEvaluated(link_id, str(problem)))
     notes = []
     if plan.sample is not None and plan.sample > len(able):
-        notes.append(f"a sample of {plan.sample} was asked for; {len(able)} links can be evaluated, and all were taken")
+        notes.append(f"a sample of {plan.sample} was requested; {len(able)} links can be evaluated, and all were taken")
     elif plan.sample is not None:
         drawn = np.random.default_rng(plan.seed).choice(len(able), size=plan.sample, replace=False)
         able = [able[at] for at in sorted(drawn)]

@@ -1,4 +1,4 @@
-"""Evaluate links in parallel: counts in, figures and pictures out, each link's failure its own."""
+"""Evaluate links in parallel processes; a failure concerns its link alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def evaluate_link(
 ) -> Evaluated | NotEvaluated:
     """Run all methods on one link, NETWORK and `best` where it is in a network; a failure becomes its reason."""
     try:
-        with threadpool_limits(limits=1):  # joblib sees to it only when there are several processes
+        with threadpool_limits(limits=1):  # joblib does so only when there are several processes
             result = _evaluate(cut_out(link, plan), plan, network)
             return Evaluated(result, draw_figure4(result))
     except Exception as problem:  # one link's failure must not stop the others

@@ -18,7 +18,7 @@ Part = Literal["train", "test"]
 
 MARE_FLOOR = 1.0
 PARTS: tuple[Part, ...] = ("train", "test")
-# What makes a figure the best of its row; a measure that is not in these has no best.
+# Which figure of a row is the best, by measure; other measures have no best.
 SMALLEST = ("rmse", "mare", "mae", "wape", "mean_geh")
 LARGEST = ("geh_pass_share", "skill_profile", "skill_last_week")
 NEAREST_LEVEL = ("coverage",)
@@ -29,7 +29,7 @@ GEOMETRIC = ("rmse", "mare")
 
 
 def measure(actual: Array, forecast: SlotForecasts, profile: Array, last_week: Array, slot_minutes: float) -> Measures:
-    """Measure forecasts of some slots against the counts that came, and beside two simpler forecasts."""
+    """Measure forecasts of some slots against the realised counts, and beside two simpler forecasts."""
     expected = forecast.expected
     errors, relative = rmse(actual, expected), mare(actual, expected, MARE_FLOOR)
     passed = geh_pass_share(actual, expected, slot_minutes)

@@ -1,4 +1,4 @@
-"""``report.html``: one page that opens anywhere, with everything it needs inside; and the folder of a report."""
+"""``report.html``, one page that needs no other file and no network, and the folder of a report."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _days(report: Report) -> str:
 def _left_out(report: Report, numbers: Numbers) -> str:
     links = report.not_evaluated
     if not links:
-        return "<p>Every link asked for was evaluated.</p>"
+        return "<p>Every requested link was evaluated.</p>"
     rows = "".join(f"<li><strong>{escape(link.link_id)}</strong>: {escape(link.reason)}</li>" for link in links)
     is_open = " open" if len(links) <= MOST_LEFT_OUT_OPEN else ""
     noun = "link" if len(links) == 1 else "links"

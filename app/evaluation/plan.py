@@ -71,14 +71,14 @@ class EvaluationPlan:
 
     @property
     def link_ids(self) -> list[str] | None:
-        """Ids of the links that are named, each once; None where none is."""
+        """Return the ids of the links that are named, each once; None if none is."""
         if self.links is None:
             return None
         return list(dict.fromkeys(name.strip() for name in self.links.split(",") if name.strip()))
 
     @property
     def held_out_days(self) -> int:
-        """Last training days on which the product chooses: its own number, or a third of a short span."""
+        """Return how many last training days the product chooses on: its own number, or a third of a short span."""
         return min(TrainingPlan().held_out_days, self.train_days // 3)
 
     @property

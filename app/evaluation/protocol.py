@@ -1,4 +1,4 @@
-"""How each method is run: under the paper's settings, or as the product trains it."""
+"""Run each method under the paper's settings, or as the product trains it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model.link_model.intervals import Bands
 from model.link_model.training import train
 
 Array = NDArray[np.float64]
-# A count of 1 is inside an interval that ends at 0.9999999999999998, and 1e-17 vehicles are none.
+# Without rounding, a count of 1 is outside an interval that ends at 0.9999999999999998.
 DECIMALS = 9
 
 

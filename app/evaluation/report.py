@@ -70,7 +70,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Slots:
-    """The test slots of a link and the counts that came."""
+    """The test slots of a link and their counts."""
 
     slot_starts: list[str]  # RFC 3339, UTC
     local_starts: list[str]  # the same on the link's clocks

@@ -18,7 +18,7 @@ COUNT, VEHICLES, SHARE, RATIO, LEVEL = "count", "vehicles", "share", "ratio", "l
 
 
 class Column(NamedTuple):
-    """How a measure is headed and formatted."""
+    """The heading of a measure, and the format of its figures."""
 
     heading: str
     style: str

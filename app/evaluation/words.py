@@ -1,4 +1,4 @@
-"""The sentences of ``report.html``: what the figures of a run mean to a traffic engineer."""
+"""The sentences of ``report.html``, which explain the figures to a traffic engineer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = f"summary.methods.{KR_SML}"
 LEARNS_A_METRIC = (MLKR, KR_SML)
 SHORT = 0.03  # an interval that holds so much less than it is meant to is explained
 STRAYED = "the counts of the test days strayed further than those it was learnt from"
-BELIEVES_ITSELF = "a method that fits the training days too closely believes itself more exact than it is"
+OVERFITS = "a method that fits the training days too closely gives intervals that are too narrow"
 
 
 def verdict(numbers: Numbers) -> list[str]:
@@ -130,7 +130,7 @@ def _intervals(numbers: Numbers) -> str:
     worst = min(short, key=lambda at: means[at], default=KR_SML)
     if means[worst] == means[KR_SML]:
         return sentence
-    why = BELIEVES_ITSELF if worst == MLKR and numbers.at("protocol") == "paper" else STRAYED
+    why = OVERFITS if worst == MLKR and numbers.at("protocol") == "paper" else STRAYED
     return f"{sentence} {METHODS[worst]}'s held {numbers.span(paths[worst], SHARE)}: {why}."
 
 
@@ -140,9 +140,9 @@ def _skill(numbers: Numbers) -> str:
         return ""
     profile, week = (numbers.span(path, SHARE) for path in paths)
     verdict = (
-        "it knows more than the calendar does"
+        "it is better than the calendar alone"
         if numbers.at(paths[0]) > 0
-        else "on these days the calendar alone says as much or more"
+        else "on these days the calendar alone is as good or better"
     )
     return (
         f"Against the link's profile, its usual count at that weekday and time of day, KR_SML's skill is {profile} "

@@ -1,4 +1,4 @@
-"""Push events to webhooks: at least once each, and one slow address holds up no other."""
+"""Deliver events to webhooks, at least once each; a slow address does not delay the others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Deliverer:
         self._closed = threading.Event()
 
     def step(self, now: datetime) -> None:
-        """Begin to deliver whatever is due; never raises."""
+        """Start the deliveries that are due; exceptions are logged and not raised."""
         try:
             self._under_way = {key: thread for key, thread in self._under_way.items() if thread.is_alive()}
             with reading(self._engine) as session:
@@ -63,7 +63,7 @@ class Deliverer:
         except SQLAlchemyError as problem:
             log.warning("webhooks wait for the database", extra={"reason": type(problem).__name__})
         except Exception:  # the thread that calls this must live on
-            log.exception("webhooks were not delivered to")
+            log.exception("events were not delivered to webhooks")
 
     def wait(self, seconds: float = 30.0) -> None:
         """Wait for deliveries under way."""
@@ -72,7 +72,7 @@ class Deliverer:
             thread.join(timeout=max(0.0, until - monotonic()))
 
     def close(self) -> None:
-        """Begin nothing more, and let messages under way arrive."""
+        """Start no more deliveries, and wait for those under way."""
         self._closed.set()
         self.wait()
         self._changes.close()
@@ -128,7 +128,7 @@ class Deliverer:
         except NotDelivered as problem:
             failure = str(problem)
         except Exception as problem:  # tried again like any other
-            log.exception("webhook was not delivered to", extra={"webhook": row.id})
+            log.exception("events were not delivered to a webhook", extra={"webhook": row.id})
             failure = type(problem).__name__
         self._store(row, cursor, arrived, failure, now + _since(began), lease)
 

@@ -1,4 +1,4 @@
-"""The payloads of events, for streams and webhooks, and the messages of a webhook: what is new since its cursor."""
+"""The payloads of events, for streams and webhooks, and the messages that a webhook has not been sent yet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def activation_event(row: Activation, link_id: str) -> Document:
 
 
 class Cursor(NamedTuple):
-    """A newest activation, and each link's forecast: those that a webhook was sent, or the latest there are."""
+    """The newest activation, and the latest forecast of each link: those that a webhook was sent, or those stored."""
 
     activation: int
     marks: Marks
@@ -53,7 +53,7 @@ class Cursor(NamedTuple):
         return cls(row.last_activation, {int(key): (as_of, version) for key, (as_of, version) in stored.items()})
 
     def columns(self) -> dict[str, Any]:
-        """Return the cursor as a webhook's columns hold it."""
+        """Return the cursor as values of a webhook's columns."""
         return {
             "last_activation": self.activation,
             "last_forecast": json.dumps(self.marks, separators=(",", ":")),
@@ -79,7 +79,7 @@ class Message(NamedTuple):
 def messages(
     engine: Engine, kinds: str, cursor: Cursor, latest: Cursor, sent_at: datetime, now: int
 ) -> Iterator[Message]:
-    """Yield what a webhook is to be sent, activations first: they explain the forecasts.
+    """Yield the messages to send to a webhook, activations first, because they explain the forecasts.
 
     ``now`` is the time by the service's clock, in Unix seconds, by which the age of counts is computed.
     """
@@ -97,7 +97,7 @@ def _activations(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: dateti
     while True:
         with reading(engine) as session:
             found = activations_after(session, cursor.activation, ACTIVATIONS_A_MESSAGE)
-        # Beyond the newest that was read before, one with a lower number may still be uncommitted.
+        # Newer ones wait, because one with a lower number may still be uncommitted.
         rows = [(row, link_id) for row, link_id in found if row.id <= latest.activation]
         if not rows:
             return
@@ -114,7 +114,7 @@ def _forecasts(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime
         links = [forecast_event(one, now) for one in _read_forecasts(engine, part)]
         body = encode(_head(EventKind.FORECAST, sent_at) | {"links": links}) if links else None
         cursor = cursor._replace(marks=cursor.marks | part)
-        # With the newest activation, because a rollback makes an earlier forecast the latest once more.
+        # The id includes the newest activation, because a rollback makes an earlier forecast the latest again.
         message_id = _id(EventKind.FORECAST, [latest.activation, *part.items()])
         yield Message(message_id, EventKind.FORECAST, body, cursor)
 

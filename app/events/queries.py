@@ -1,4 +1,4 @@
-"""Webhooks in the database: what they are to be sent, and when an address that failed is tried again."""
+"""Queries of webhooks and of the forecasts to send to them, and the waits after failed deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks as requests and responses hold them."""
+"""Webhooks in requests and responses."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ AGENT = f"flowcast/{version('flowcast')}"
 
 
 class NotDelivered(Exception):
-    """An address that did not take a message."""
+    """A message was not accepted by its address."""
 
 
 def is_allowed(url: str, hosts: Collection[str]) -> bool:

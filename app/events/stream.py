@@ -1,4 +1,4 @@
-"""What one stream of events has sent, and what is new since."""
+"""The state of one stream of events: what it has sent, and which events are new."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class NetworkEvents:
         self._newest = 0
 
     def version(self) -> object:
-        """Return what differs once there may be something new.
+        """Return a value that changes once there may be a new event.
 
-        The cache is replaced a moment after the database shows that a forecast was written.
+        It includes the revision of the cache, which changes a moment after the database.
         """
         return self._change_feed.any_version(), self._forecast_cache.revision
 
@@ -57,7 +57,7 @@ class NetworkEvents:
         recent = self._recent_activations()
         frames = []
         if self._forecasts is None:
-            self._forecasts = self._take_as_sent(latest, recent)
+            self._forecasts = self._sent_before(latest, recent)
             frames.append(Frame("ready", json.dumps({"links": len(entries)}), str(self._id)))
         now = self._forecast_cache.now()
         events = [
@@ -85,8 +85,11 @@ class NetworkEvents:
             self._newest = max(self._newest, newest)
             return activations_after(session, max(0, since - LOOK_BACK), MOST_ACTIVATIONS)
 
-    def _take_as_sent(self, latest: dict[str, IssuedForecast], recent: list[tuple[Activation, str]]) -> Identities:
-        """Take as sent what preceded the stream: everything, or what is older than the event it resumes after."""
+    def _sent_before(self, latest: dict[str, IssuedForecast], recent: list[tuple[Activation, str]]) -> Identities:
+        """Return the forecasts, and set the activations, that are not sent because they preceded the stream.
+
+        These are all, or for a stream that is resumed those older than the event after which it resumes.
+        """
         if not self._resumes:
             self._activations = {row.id for row, _ in recent}
             return _identities(latest)

@@ -1,4 +1,4 @@
-"""Webhooks: addresses that events are pushed to."""
+"""Webhooks: addresses that events are sent to."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Forecasts: issued when a count comes in, stored, and served."""
+"""Forecasts: issued when a count is stored, kept, and served."""

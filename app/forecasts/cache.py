@@ -1,10 +1,10 @@
-"""The latest forecast of every link, in memory.
+"""A cache of the latest forecast of every link.
 
-A link's newest count and its active model decide its forecast; together they are its `ForecastKey`. While the
+A link's newest count and its active model determine its forecast; together they are its `ForecastKey`. While the
 change feed shows no write, an entry is returned as it is. After a write the keys are read again, and only forecasts
 whose key changed are read or computed. The process that stores counts issues the forecasts and replaces its entries.
 On PostgreSQL other processes notify which links they wrote, which evicts those links here; on SQLite every write
-evicts all. An evicted entry stays in memory: while the database is unreachable, it is returned as stale.
+evicts all. An evicted entry stays in memory, and is returned as stale while the database is unreachable.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ GRACE_SECONDS = 2.0  # in which the process that stored counts is expected to is
 EVICTED = object()  # a version that the change feed never has
 STALE_HEADER = {"X-Flowcast-Stale": "true"}
 
+for _kind in Degradation:  # created at the start, as in app.core.metrics
+    metrics.FORECASTS_DEGRADED.labels(_kind)
+
 
 class ForecastKey(NamedTuple):
-    """What decides a link's forecast."""
+    """The link, newest count and active model that determine a forecast."""
 
     link: LinkInfo
     as_of: int | None  # newest slot with a count, in Unix seconds
@@ -73,7 +76,7 @@ class CacheEntry:
             missing = "the database is unreachable and its profile is not in memory"
             return Unavailable(f"there is no forecast of link {link_id!r} from now on: {missing}")
         return Unavailable(
-            f"the forecast of link {link_id!r} failed; the service's log says why",
+            f"the forecast of link {link_id!r} failed; the service's log has the reason",
             problem_type=ProblemType.FORECAST_FAILED,
         )
 
@@ -83,7 +86,7 @@ class CacheEntry:
 
 
 class _Noticed(NamedTuple):
-    """When another process last notified of a write to a link, and from when on its entry must be looked up."""
+    """The time of the last notice of a write to a link, and the time from which its entry must be looked up."""
 
     at: float
     due: float
@@ -240,7 +243,7 @@ class ForecastCache:
     def _read(
         self, session: Session, links: Sequence[LinkInfo], version: object, *, issue: bool
     ) -> dict[str, CacheEntry]:
-        """Read the entries of links; with ``issue``, forecasts that nobody computed yet are computed and stored."""
+        """Read the entries of links; with ``issue``, compute and store the forecasts that are missing."""
         link_keys = [link.link_key for link in links]
         newest, active = newest_slots(session, link_keys), active_models(session, link_keys)
         entries = {}
@@ -257,7 +260,7 @@ class ForecastCache:
             entry.issued = stored.get((entry.key.link.link_key, entry.key.active_version))
         missing = [entry.key.link for entry in changed if entry.issued is None]
         if issue and missing:
-            # By the session that the keys were read with: it still sees a link that was deleted since.
+            # With the session that read the keys, which still sees a link that was deleted since.
             for forecast in self._store(self.forecaster.compute(session, missing, newest)):
                 entries[forecast.link.link_id].issued = forecast
         return entries
@@ -293,7 +296,7 @@ class ForecastCache:
         return replace(entry, fallback=self.forecaster.late_fallback_in_memory(entry.issued))
 
     def _put(self, entries: Mapping[str, CacheEntry], began: float) -> None:
-        """Put entries that were read from ``began`` on into the cache, unless a newer one is there."""
+        """Store entries that were read from ``began`` on, unless a newer one is in the cache."""
         with self._lock:
             for link_id, entry in entries.items():
                 old, link_key = self._entries.get(link_id), entry.key.link.link_key
@@ -315,7 +318,7 @@ class ForecastCache:
                 del self._entries[link_id]
 
     def _on_notice(self, notice: Notice) -> None:
-        """Evict links that another process wrote: at once, or where only counts are stored, after a moment's grace."""
+        """Evict links that another process wrote: at once, or if only counts were stored, after ``GRACE_SECONDS``."""
         now = monotonic()
         due = now if notice.change is Change.FORECASTS else now + GRACE_SECONDS
         with self._lock:

@@ -31,7 +31,8 @@ from model.artifacts.artifact import DamagedArtifact
 class Forecaster:
     """Computes forecasts with the models in memory, and from profiles where there is none.
 
-    Each expert takes the requests and returns, by link key, the forecasts that it can make, or reasons why not.
+    Lag models, network models and profiles each return, by link key, the forecasts that they can compute, or the
+    reasons why not.
     """
 
     def __init__(self, models: LoadedModels) -> None:
@@ -89,7 +90,7 @@ class Forecaster:
         return self.request(session, issued.link, issued.as_of, active_models(session, [key]).get(key))
 
     def late_fallback(self, session: Session, issued: IssuedForecast) -> LateFallback:
-        """Return what replaces a forecast once its link's counts stopped coming."""
+        """Return the fallback for a forecast whose link has had no count for too long."""
         request = self.request_again(session, issued)
         profile = self.profiles.of(session, request)
         if isinstance(profile, LinkSeries):
@@ -97,7 +98,7 @@ class Forecaster:
         return LateFallback(request.version, profile)
 
     def late_fallback_in_memory(self, issued: IssuedForecast) -> LateFallback | None:
-        """Return the same without the database; None where nothing is in memory."""
+        """Return the fallback without reading the database; None if neither profile nor model is in memory."""
         link, version = issued.link, issued.model_version
         profile = self.profiles.in_memory(link, issued.as_of, version)
         if profile is None and (loaded := self.models.in_memory(link.link_key, version)) is not None:

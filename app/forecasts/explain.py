@@ -1,4 +1,4 @@
-"""Why a forecast is what it is: when it looked like this before, and which lags or context matter."""
+"""Explain a forecast: the similar moments that it was computed from, and the lags or context that matter."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
 
 
 def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
-    """Explain a forecast; None where no trained model made it, or where corrections left too many gaps since."""
+    """Explain a forecast; return None if no trained model made it, or too many of its counts are missing now."""
     request = forecaster.request_again(session, issued)
     loaded = request.loaded
     if loaded is None or loaded.version != issued.model_version or issued.method == PROFILE:
@@ -170,7 +170,7 @@ def _moments(model: NetworkModel, rows: NetworkRows) -> list[_Moment]:
 def _counts(
     session: Session, link: LinkInfo, model: NetworkModel, moments: Sequence[_Moment]
 ) -> list[list[float | None]]:
-    """Read what came after each moment, as its link counted."""
+    """Read the counts of its link after each moment."""
     if not moments:
         return []
     ids = model.network.link_ids
@@ -188,7 +188,7 @@ def _counts(
 
 
 def _context(model: NetworkModel, rows: NetworkRows) -> list[ContextShare]:
-    """Split the count that is expected one slot ahead into what each part adds, in vehicles."""
+    """Return the vehicles that each part adds to the count that is expected one slot ahead."""
     network, base, scale = model.network, model.network.base, model.scale
     standardised = base.standardised(rows.columns[0], 1)
     adds = standardised[0] * (base.weights[0] + model.own[0]) * scale

@@ -1,4 +1,4 @@
-"""Past forecasts, each with the count that came, a page at a time."""
+"""Past forecasts, each with the realised count, a page at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link's forecast: as it is requested, as an expert computes it, and as it is stored, served and written as JSON."""
+"""A link's forecast as it is requested, as a model computes it, and as it is stored, served and written as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
-from app.registry.loaded_models import Loaded
+from app.registry.loaded_models import LoadedModel
 
 Array = NDArray[np.float64]
 Document = dict[str, Any]
@@ -23,7 +23,7 @@ DECIMALS = 3
 
 
 class Degradation(StrEnum):
-    """The kinds of reasons, by which Prometheus counts degraded forecasts."""
+    """The kinds of reasons for a degraded forecast, which are labels in Prometheus."""
 
     NO_MODEL = "no_model"
     DAMAGED_MODEL = "damaged_model"
@@ -35,7 +35,7 @@ class Degradation(StrEnum):
 
 
 class Reason(NamedTuple):
-    """Why a forecast is degraded: the kind, and the text that callers get, with names and numbers."""
+    """The reason for a degraded forecast: its kind, and the text in responses, with names and numbers."""
 
     kind: Degradation
     text: str
@@ -56,7 +56,7 @@ class ForecastRequest(NamedTuple):
 
     link: LinkInfo
     as_of: int  # Unix seconds of the newest slot known
-    loaded: Loaded | None = None
+    loaded: LoadedModel | None = None
     reason: Reason | None = None
 
     @property
@@ -66,7 +66,7 @@ class ForecastRequest(NamedTuple):
 
 
 class ModelForecast(NamedTuple):
-    """What an expert expects of a link's next slots; intervals are None where too little is known."""
+    """The expected counts of a link's next slots by one method; intervals are None where too few errors are known."""
 
     method: str
     version: int  # of the trained model; 0 without one
@@ -104,7 +104,7 @@ class IssuedForecast(NamedTuple):
         return range(first, first + len(self.expected) * seconds, seconds)
 
     def identity(self) -> tuple[object, ...]:
-        """Return what no other forecast has, to compare forecasts and to derive entity tags from."""
+        """Return the values that identify a forecast, for comparisons and entity tags."""
         source = (self.as_of, self.model_version, self.degraded_reason, self.issued_at)
         return (self.link.link_id, self.link.link_key, *source)
 

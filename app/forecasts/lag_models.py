@@ -1,4 +1,4 @@
-"""Forecasts of trained models of single links, which look at lag windows; of many links at once."""
+"""Forecasts of many links at once by trained models of single links, which use lag windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("flowcast.forecasts")
 
 
 def forecast_from_lags(session: Session, requests: Sequence[ForecastRequest]) -> dict[int, ModelForecast | Reason]:
-    """Return the forecasts of links with such a model, by link key, or the reasons why there is none."""
+    """Return the forecasts of links with a lag model, by link key, or the reasons why there is none."""
     wanted = [(one, one.loaded.model) for one in requests if one.loaded and isinstance(one.loaded.model, TrainedModel)]
     series = _read_series(session, wanted)
     ready: list[tuple[ForecastRequest, TrainedModel, Array, LatestWindow]] = []

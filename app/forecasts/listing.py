@@ -1,4 +1,4 @@
-"""The forecasts of many links: which links are wanted, and the answer as JSON, CSV or GeoJSON."""
+"""The forecasts of many links: filter the links, and return the response as JSON, CSV or GeoJSON."""
 
 from __future__ import annotations
 

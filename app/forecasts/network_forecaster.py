@@ -36,8 +36,8 @@ from model.network_model.series import NetworkCalendar
 Slots = NDArray[np.int64]
 Group = Sequence[tuple[ForecastRequest, NetworkModel]]  # of one network, as of one slot
 
-PAST_DAYS = 8  # a week ago, whatever the clocks did since
-CALENDARS = 64  # that are kept: one for each network and newest slot of late
+PAST_DAYS = 8  # reach the same local slot a week ago, also if the clocks changed since
+CALENDARS = 64  # in the cache: one for each network and newest slot
 NEWEST = max(4, NEIGHBOUR_LAGS)  # slots whose deviations are never kept; related links' lags are among them
 KEPT_SECONDS = 600.0  # after which corrected and late counts are seen
 MOST_KEPT = 2048  # slots of a network; eight days as of some hundred different slots need fewer
@@ -56,7 +56,7 @@ class NetworkRows(NamedTuple):
 
 @dataclass
 class _KnownNetwork:
-    """What is kept of a network, in its order of links: their keys, their scales, and mean deviations by slot."""
+    """The cached facts of a network, in its order of links: their keys, their scales, and mean deviations by slot."""
 
     scale: Array
     keys: Slots
@@ -72,7 +72,7 @@ class NetworkForecaster:
         self._lock = threading.Lock()
 
     def compute(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, ModelForecast | Reason]:
-        """Return the forecasts of links with such a model, by link key, or the reasons why there is none."""
+        """Return the forecasts of links with a network model, by link key, or the reasons why there is none."""
         groups: dict[tuple[int, int, str, int], list[tuple[ForecastRequest, NetworkModel]]] = {}
         for request in requests:
             if request.loaded is not None and isinstance(model := request.loaded.model, NetworkModel):
@@ -161,7 +161,7 @@ class NetworkForecaster:
         )
 
     def _known_network(self, session: Session, network: Network) -> _KnownNetwork:
-        """Return what is kept of a network, with the keys that its links have now."""
+        """Return the cached facts of a network, with the current keys of its links."""
         with self._lock:
             known = self._known.get(id(network))
             if known is None:

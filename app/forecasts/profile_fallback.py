@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.core.database import reading
 from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
-from app.core.times import instant_of
+from app.core.times import SECONDS_A_DAY, instant_of
 from app.counts.queries import Rows, counts_by_link, newest_slots
 from app.counts.series import LinkSeries, series_of, slots_between
 from app.forecasts.issued_forecast import (
@@ -51,7 +51,7 @@ log = logging.getLogger("flowcast.forecasts")
 
 
 class LinkProfile(NamedTuple):
-    """A link's profile, and how far its counts stray from it."""
+    """A link's profile, and the bands that its counts keep around it."""
 
     profile: Profile
     bands: Bands | None
@@ -108,15 +108,18 @@ class ProfileFallback:
             else:
                 alike.setdefault(request.as_of, []).append(request.link.link_key)
         for as_of, link_keys in alike.items():
-            found |= counts_by_link(session, link_keys, as_of - DAYS * 86400, as_of)
+            found |= counts_by_link(session, link_keys, as_of - DAYS * SECONDS_A_DAY, as_of)
         return found
 
     def learn(self, request: ForecastRequest, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
-        """Return the profile of a link that was looked up, learnt and kept; its last weeks if these are too few."""
+        """Return the profile of a link that was looked up; learn and keep it if it was not in memory.
+
+        Return the link's last weeks instead if they have too few counts for a profile.
+        """
         if isinstance(known, LinkProfile):
             return known
         link, as_of = request.link, request.as_of
-        series = series_of(link, known, slots_between(link, as_of - DAYS * 86400, as_of))
+        series = series_of(link, known, slots_between(link, as_of - DAYS * SECONDS_A_DAY, as_of))
         profile = learn_profile(series, request.loaded.model.profile if request.loaded else None)
         if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
@@ -133,10 +136,10 @@ class ProfileFallback:
         return kept[1] if kept is not None and kept[0] <= as_of else None
 
     def learn_ahead(self, engine: Engine, over: Callable[[], bool]) -> None:
-        """Learn the profiles of links without a model before they are needed, and rest for as long as each part took.
+        """Learn the profiles of links without a model before they are needed, and pause for as long as each part took.
 
-        Counts that are posted meanwhile go through their links in the order of keys. This goes the other way, so
-        that the two share the work instead of doing it twice.
+        Counts that are posted meanwhile are processed in the order of link keys. This goes in the opposite order, so
+        that no profile is learnt twice.
         """
         with reading(engine) as session:
             modelled = active_models(session)
@@ -163,7 +166,7 @@ class ProfileFallback:
 
 
 class LateFallback(NamedTuple):
-    """What replaces the forecast of a link whose counts stopped coming: its profile, or else its last count."""
+    """The fallback of a link that has had no count for too long: its profile, or else its last count."""
 
     version: int  # of the trained model that the profile belongs to; 0 for none
     profile: LinkProfile | None
@@ -175,7 +178,7 @@ class LateFallback(NamedTuple):
         first = now - now % link.slot_seconds
         reason = Reason(Degradation.STALE, f"no count has come for more than {minutes} minutes")
         if self.profile is None:
-            # Without an interval: errors of the last count are known for the next few slots only.
+            # Without an interval, because errors of the last count are known for the next few slots only.
             expected = np.full(HORIZONS, self.last_count)
             forecast = ModelForecast(LAST_COUNT, 0, LEVEL, expected, None, None, None, reason=reason)
         else:
@@ -240,5 +243,5 @@ def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array
 
 
 def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:
-    # By the whole link: after its zone changed or counts were deleted, what was learnt before is not found again.
-    return link, (as_of + RENEWAL_STEP * link.link_key) // 86400, version
+    # The whole link is part of the key, because a change of its zone or deleted counts make earlier profiles invalid.
+    return link, (as_of + RENEWAL_STEP * link.link_key) // SECONDS_A_DAY, version

@@ -1,4 +1,4 @@
-"""Forecasts in the database."""
+"""Queries of stored forecasts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def stored_forecasts(
     for (newest, seconds), by_key in alike.items():
         query = select(Forecast.__table__).where(
             in_values(Forecast.link_key, by_key),
-            # As a span as well, without which SQLite would read all forecasts of a link.
+            # The span follows from the next condition; without it SQLite would read all forecasts of a link.
             Forecast.slot_start.between(newest + seconds, newest + HORIZONS * seconds),
             Forecast.slot_start - Forecast.horizon * seconds == newest,
         )
@@ -149,7 +149,7 @@ def past_forecasts(
     horizon, by different models, all are returned.
     """
     place = Forecast.slot_start, Forecast.horizon, Forecast.model_version
-    # The span restricts both: PostgreSQL would look for counts in every month, in which there are none.
+    # The span restricts counts as well, or PostgreSQL would look for them in every month.
     came = [Count.link_key == Forecast.link_key, Count.slot_start == Forecast.slot_start]
     came += [Count.slot_start >= span.begin, Count.slot_start < span.end]
     query = select(Forecast, Count.count, Count.quality).outerjoin(Count, and_(*came)).order_by(*place).limit(limit)

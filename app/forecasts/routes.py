@@ -74,7 +74,7 @@ async def get_link_forecast(
 
     `Accept: text/csv` returns a row for each horizon; an explanation exists as JSON only.
     """
-    # Not dependencies: FastAPI takes 50 µs for each, and this is the call that is made most often.
+    # Not dependencies, because FastAPI takes 50 µs for each, and this call is made most often.
     forecasts: ForecastCache = request.app.state.forecast_cache
     shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
@@ -127,7 +127,7 @@ async def list_forecasts(
         str | None, Query(pattern=LINK_ID_PATTERN, description="Only links whose traffic runs into this one")
     ] = None,
 ) -> Response:
-    """Return the forecasts of all links in one call; a link that has none never spoils the answer.
+    """Return the forecasts of all links in one call; a link without a forecast is listed with its status.
 
     `Accept: text/csv` returns a row for each link and horizon, `Accept: application/geo+json` a feature for each link.
     """
@@ -160,9 +160,9 @@ def list_past_forecasts(
     horizon: Annotated[int | None, Query(ge=1, le=HORIZONS, description="Only this horizon")] = None,
     model_version: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this version; 0 for none")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next_cursor` of the page before")] = None,
+    cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next_cursor` of the previous page")] = None,
 ) -> PastForecasts | Response:
-    """Return what was forecast, with what came: the last 24 hours up to the newest forecast by default.
+    """Return past forecasts with the realised counts: by default the last 24 hours up to the newest forecast.
 
     `Accept: text/csv` answers in CSV. A Link header leads to the next page.
     """

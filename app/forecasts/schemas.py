@@ -70,7 +70,7 @@ PAST_EXAMPLE: dict[str, Any] = {
 
 
 class ForecastOut(BaseModel):
-    """What is expected of one slot."""
+    """The forecast of one slot."""
 
     horizon: int = Field(
         description="Slots ahead of the newest count, from 1; once that is too old, of the last slot that is over",
@@ -106,17 +106,17 @@ class Neighbour(BaseModel):
         examples=[0.11],
     )
     counts: list[float | None] = Field(
-        description="What came then, horizon by horizon, for NETWORK as that link counted; null where nothing is known"
+        description="The counts that followed, horizon by horizon, for NETWORK those of that link; null where unknown"
     )
     missed: list[float | None] | None = Field(
         default=None,
         description="For NETWORK what its linear base had missed by then, horizon by horizon, in vehicles of the link "
-        "that is asked about; null for other methods",
+        "that is explained; null for other methods",
     )
 
 
 class ContextShare(BaseModel):
-    """What one part of the context adds to the count that is expected one slot ahead."""
+    """The vehicles that one part of the context adds to the count that is expected one slot ahead."""
 
     part: str = Field(
         description="`usual`, the profile's count of the slot; a part of the context, such as `deviations`; `offset`, "
@@ -129,23 +129,23 @@ class ContextShare(BaseModel):
 
 
 class MemoryShares(BaseModel):
-    """How much of each memory's correction a network's model adds to its linear base."""
+    """The shares of each memory's correction that a network model adds to its linear base."""
 
     own: float = Field(description="Of the link's own past", examples=[0.5])
     network: float = Field(description="Of the past of all links", examples=[0.5])
 
 
 class Explanation(BaseModel):
-    """Why a forecast is what it is."""
+    """The explanation of a forecast."""
 
-    neighbours: list[Neighbour] = Field(description="When it looked like this before, the heaviest first")
+    neighbours: list[Neighbour] = Field(description="Moments that looked like this one, the heaviest first")
     lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first; empty for NETWORK")
     rank: int = Field(description="Rank of the learnt metric", examples=[24])
     context: list[ContextShare] | None = Field(
         default=None, description="For NETWORK what each part adds, one slot ahead; null for other methods"
     )
     shares: MemoryShares | None = Field(
-        default=None, description="For NETWORK how much the memories have to say; null for other methods"
+        default=None, description="For NETWORK the shares of the memories; null for other methods"
     )
 
 
@@ -171,7 +171,7 @@ class ExplainedForecast(LinkForecast):
 
 
 class LinkStatus(BaseModel):
-    """One link's part in the answer for all."""
+    """One link in the response for all."""
 
     link_id: str = Field(examples=["Ba"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
@@ -191,7 +191,7 @@ class NetworkForecast(BaseModel):
 
 
 class PastForecastOut(BaseModel):
-    """What was forecast, and what came."""
+    """A past forecast, and the realised count."""
 
     slot_start: datetime
     horizon: int
@@ -199,7 +199,7 @@ class PastForecastOut(BaseModel):
     lower: float | None
     upper: float | None
     level: float
-    count: int | None = Field(description="The count that came; null while there is none")
+    count: int | None = Field(description="The realised count; null while there is none")
     quality: Literal["observed", "imputed", "suspect"] | None
     realised_error: float | None = Field(description="expected_count - count: positive when too many were expected")
     as_of_slot: datetime
@@ -219,7 +219,7 @@ class PastForecasts(BaseModel):
 
     link_id: str
     forecasts: list[PastForecastOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 # Of answers as CSV.

@@ -14,7 +14,7 @@ from app.core.errors import Invalid
 from app.core.times import SECONDS_A_DAY, Span, check_order, instant_of, unix_seconds
 from app.counts.queries import Rows, newest_slots
 from app.counts.tables import QUALITIES
-from app.counts.verdicts import Judged, judge, local_day
+from app.counts.verdicts import JudgedCounts, judge, local_day
 from app.health.schemas import (
     DayCompleteness,
     FeedTotals,
@@ -33,7 +33,7 @@ DAYS_RULE = f"must lie before the end of the span, by at most {MOST_DAYS} local 
 
 
 class Freshness(NamedTuple):
-    """The present moment, in Unix seconds, and the age in minutes past which a feed is stale."""
+    """The current time, in Unix seconds, and the age in minutes above which a feed is stale."""
 
     now: int
     stale_after_minutes: int
@@ -144,7 +144,7 @@ def _local_days(
     return [(day, link.grid.local_day(day, link.zone)) for day in dates]
 
 
-def _is_suspect(link: LinkInfo, judged: Judged) -> bool:
+def _is_suspect(link: LinkInfo, judged: JudgedCounts) -> bool:
     """Return whether a verdict touches the newest day's worth of slots."""
     recent = len(judged.slots) - link.grid.slots_per_day
     return any(verdict.last >= recent for verdict in judged.verdicts if verdict.name != TOO_FEW)

@@ -45,7 +45,7 @@ def get_network_health(
     clock: ClockDep,
     limit: Annotated[int, Query(ge=1, le=500, description="Links in a page, at most")] = 100,
     cursor: Annotated[
-        str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
+        str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the previous page")
     ] = None,
 ) -> NetworkHealth:
     """Count links by the age of their newest count, and examine a page of them."""

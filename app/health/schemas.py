@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class State(StrEnum):
-    """How a link's feed is, in one word."""
+    """The states of a link's feed."""
 
     OK = "ok"
     SUSPECT = "suspect"
@@ -19,7 +19,7 @@ class State(StrEnum):
 
 
 class VerdictName(StrEnum):
-    """What can be wrong with counts."""
+    """The verdicts on counts."""
 
     DEAD = "dead"
     STUCK = "stuck"
@@ -58,7 +58,7 @@ NETWORK_EXAMPLE: dict[str, Any] = {
 
 
 class HealthVerdict(BaseModel):
-    """One thing found wrong, with the slots it concerns."""
+    """One verdict, with the slots that it concerns."""
 
     name: VerdictName
     reason: str = Field(examples=["40 slots of zero where about 2210 vehicles are usual"])
@@ -68,7 +68,7 @@ class HealthVerdict(BaseModel):
 
 
 class DayCompleteness(BaseModel):
-    """How complete one local day is; what is neither counted nor missing has not happened yet."""
+    """The completeness of one local day; slots that are neither counted nor missing are not over yet."""
 
     day: date = Field(description="The day by the link's own clock", examples=["2025-09-01"])
     expected: int = Field(description="Slots of the day: 92, 96 or 100 of 15 minutes", examples=[96])
@@ -79,7 +79,7 @@ class DayCompleteness(BaseModel):
 
 
 class Feed(BaseModel):
-    """How fresh a link's counts are."""
+    """The freshness of a link's counts."""
 
     link_id: str = Field(examples=["Ba"])
     state: State = Field(
@@ -111,7 +111,7 @@ class LinkState(Feed):
 
 
 class FeedTotals(BaseModel):
-    """How many links there are, by the age of their newest count."""
+    """Numbers of links by the age of their newest count."""
 
     links: int = Field(examples=[1000])
     live: int = Field(description="Newest count young enough; `ok` or `suspect`", examples=[991])
@@ -127,4 +127,4 @@ class NetworkHealth(BaseModel):
     totals: FeedTotals
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
     links: list[LinkState] = Field(description="A page of links, by id")
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

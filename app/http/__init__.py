@@ -1,1 +1,1 @@
-"""What routes share: problems, media types, paging, streams, sessions."""
+"""Code that routes share: problems, media types, paging, streams, sessions."""

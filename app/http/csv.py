@@ -1,7 +1,7 @@
-"""CSV: answers as CSV, and cells that no spreadsheet runs.
+"""CSV responses, and cells that a spreadsheet does not evaluate.
 
-A spreadsheet takes a text that begins with ``=`` or ``-`` for a formula, unless an apostrophe precedes it. No link id
-begins with an apostrophe, so a reader can remove it. Numbers need none: a figure below zero is no formula.
+A spreadsheet evaluates a text that begins with ``=`` or ``-`` as a formula, unless an apostrophe precedes it. No link
+id begins with an apostrophe, so a reader can remove it. Numbers need none: a negative one is not a formula.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = "'"
 
 
 def as_cell(text: str) -> str:
-    """Return a text for a cell, marked as text where it could be taken for a formula."""
+    """Return a text for a cell, marked as text where it could be evaluated as a formula."""
     return MARK + text if text.startswith(FORMULA) else text
 
 
@@ -29,7 +29,7 @@ def from_cell(cell: str) -> str:
 
 
 class CsvResponse(Response):
-    """Rows by the names of their columns; null is an empty cell."""
+    """A response of rows, which are mappings of column names to values; None becomes an empty cell."""
 
     media_type = CSV
 

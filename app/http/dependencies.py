@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
+from anyio import CancelScope, CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import Depends, Request
-from fastapi.concurrency import contextmanager_in_threadpool
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -33,15 +35,30 @@ ChangeFeedDep = Annotated[ChangeFeed, Depends(from_state("change_feed"))]
 SheddingDep = Annotated[Shedding, Depends(from_state("shedding"))]
 
 
+@asynccontextmanager
+async def closed_in_thread(context: AbstractContextManager[Session]) -> AsyncIterator[Session]:
+    """Open a session for a block and close it in a thread, also if the block is cancelled."""
+
+    async def close(*raised: Any) -> None:
+        # Not cancelled itself, and in a thread of its own: all others may wait for the connection that this one frees.
+        with CancelScope(shield=True):
+            await run_sync(context.__exit__, *raised, limiter=CapacityLimiter(1))
+
+    session = context.__enter__()  # opens no connection: the first statement does
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(close)
+        yield session
+
+
 async def get_read_session(engine: EngineDep, shedding: SheddingDep) -> AsyncIterator[Session]:
     """Return a session for one request that only reads."""
-    async with shedding.turns["read"], contextmanager_in_threadpool(reading(engine)) as session:
+    async with shedding.turns["read"], closed_in_thread(reading(engine)) as session:
         yield session
 
 
 async def get_write_session(engine: EngineDep, shedding: SheddingDep) -> AsyncIterator[Session]:
     """Return a session that commits before the response is sent."""
-    async with shedding.turns["write"], contextmanager_in_threadpool(writing(engine)) as session:
+    async with shedding.turns["write"], closed_in_thread(writing(engine)) as session:
         yield session
 
 

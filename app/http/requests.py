@@ -1,4 +1,4 @@
-"""What is read of a request: its path, its query parameters, and its headers Accept and If-None-Match."""
+"""Parts of a request: its path, its query parameters, and its headers Accept and If-None-Match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.core.errors import Invalid, NotAcceptable
 from app.core.times import Instant
 
 JSON = "application/json"
-ANY_TYPE = ("*/*", JSON)  # what most clients accept, which every call can answer
+ANY_TYPE = ("*/*", JSON)  # sent by most clients; every call can return JSON
 
 
 def route_path(scope: Scope) -> str:

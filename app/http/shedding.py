@@ -1,10 +1,10 @@
-"""Load shedding: refuse at once what could only be answered much too late.
+"""Load shedding: refuse requests at once that could only be answered much too late.
 
-Few sessions are open at a time, and few batches of counts are worked on; other requests wait for their turn.
-Past a bound on how many wait, more are refused with 503 and ``Retry-After``: reads at half the bound, so that
-counts still come in. Streams of events and imports last long: each kind has a number of places, and those that wait
-for a thread do not count for others. A forecast in memory needs no thread and is refused only when the process
-itself cannot keep up. Probes and metrics are never refused.
+Few sessions are open, and few batches of counts are processed, at a time; other requests wait. Once too many wait,
+more are refused with 503 and ``Retry-After``: reads at half the bound, so that counts can still be stored. Streams
+of events and imports last long: each kind has a number of places, and those of them that wait for a thread are not
+counted as waiting. A forecast in memory needs no thread and is refused only when the process itself cannot keep up.
+Probes and metrics are never refused.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Shedding:
 
     @contextmanager
     def place(self, kind: str) -> Iterator[None]:
-        """Take one of the places for streams of events or for imports; refuse where all are taken."""
+        """Reserve a place for a stream of events or an import for a block; refuse where all are taken."""
         if self._taken[kind] >= self._places[kind]:
             raise self._refusal(read=kind == "events", why=f"all {self._places[kind]} places of this call are taken")
         self._taken[kind] += 1
@@ -112,7 +112,7 @@ class Shedding:
         self._body_bytes -= n_bytes
 
     async def pause(self, seconds: float) -> None:
-        """Wait before work is tried again, without a thread; refuse if too many wait already."""
+        """Wait, without a thread, before work is tried again; refuse if too many wait already."""
         if self._pausing >= self._most[False]:
             raise self._refusal(read=False)
         self._pausing += 1

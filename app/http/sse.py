@@ -1,4 +1,4 @@
-"""Server-sent events: frames when something changed, and a keep-alive comment when nothing did."""
+"""Server-sent events: events when something changed, and a keep-alive comment when nothing did."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def streams_end_on_signals() -> Iterator[None]:
 
 
 class EventStream(StreamingResponse):
-    """An answer of events; it takes one of the places for streams from its beginning to its end.
+    """A response of events; it occupies one of the places for streams.
 
-    ``look`` is given the last frame sent and returns new ones, and whether those were all. It is called once, and again
-    whenever ``version`` returns something else than before. The stream ends after so many seconds; a client connects
-    again, as browsers do by themselves.
+    ``look`` is called with the last frame sent, and returns the new ones and whether they end the stream. It is called
+    once, and again whenever ``version`` returns another value than before. The stream ends after some seconds; clients
+    connect again, as browsers do by themselves.
     """
 
     def __init__(self, request: Request, version: Callable[[], object], look: Look, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Authentication: who calls, and whether their key has the scope of the call, before any of a body is read."""
+"""Authentication: identify the caller and check that the key has the call's scope, before any of the body is read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _authenticate(scope: ASGIScope, path: str) -> None:
     client = scope["client"][0] if scope["client"] else ""
     caller = scope[CALLER] = await app.state.api_keys.identify(_sent_key(Headers(scope=scope)), client)
     needed = None if required is None else required.scope
-    # By its path, too: attempts at admin calls that do not exist are recorded.
+    # By its path, too, so that attempts at admin calls that do not exist are recorded.
     if needed is Scope.ADMIN or path.startswith(ADMIN_PATH):
         scope[ADMIN_CALL] = True
     if needed is not None:

@@ -1,6 +1,6 @@
-"""API keys in the memory of a process: who calls, with which scopes, and how often.
+"""A cache of API keys, with the scopes of each and a limit on its requests.
 
-A key is kept for a minute, and for some more while the database is unreachable.
+A key is kept for a minute, and for up to ten while the database is unreachable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHALLENGE = {"WWW-Authenticate": 'ApiKey header="X-API-Key", Bearer'}
 
 
 def hashed(key: str) -> str:
-    """Return what is stored of a key."""
+    """Return the hash of a key, which is stored in its place."""
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -44,7 +44,7 @@ def key_id_in(key: str) -> str | None:
 
 
 class RateLimiter:
-    """Limits the calls of each name in a minute: every call takes one of the name's tokens, which refill steadily.
+    """Limits the calls per minute of each name by a token bucket.
 
     Past a bound the oldest name is dropped, so that names cannot fill the memory.
     """
@@ -77,14 +77,14 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose key it is, and what it may do."""
+    """The owner of a key, and its scopes."""
 
     key_id: str
     name: str
     scopes: frozenset[str]
 
     def require_scope(self, scope: str) -> None:
-        """Refuse a call whose scope the key has not."""
+        """Raise ``Forbidden`` if the key does not have a scope."""
         if scope not in self.scopes:
             held = ", ".join(sorted(self.scopes)) or "none"
             raise Forbidden(f"this call needs the scope {str(scope)!r}; key {self.key_id} has {held}")
@@ -103,7 +103,7 @@ class _CachedKey:
 
 
 class ApiKeyCache:
-    """Finds the caller of a request by the key that it sends, and limits how often one calls."""
+    """Identifies the caller of a request by its key, and limits the requests of each key."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine = engine
@@ -118,7 +118,7 @@ class ApiKeyCache:
 
     @property
     def has_environment_key(self) -> bool:
-        """Return whether a key with every scope came with the settings."""
+        """Return whether the settings have a key with every scope."""
         return bool(self._environment_hash)
 
     def cached(self, key: str | None) -> Caller | None:
@@ -164,7 +164,7 @@ class ApiKeyCache:
                 "a key is missing; send it in the header X-API-Key, or as Authorization: Bearer", headers=CHALLENGE
             )
         key_hash, key_id = hashed(key), key_id_in(key)
-        # A key that was good a minute ago is no guess.
+        # A key that was valid a minute ago is not a guess.
         suspect = self._failures.wait(client) > 0 and key_hash not in self._cached
         turns = self._suspect_turns if suspect else self._turns
         try:

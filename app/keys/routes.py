@@ -65,7 +65,7 @@ def _forget_afterwards(session: Session, keys: ApiKeyCache, key_id: str) -> None
 
 @own_router.get("", summary="The key of this call")
 def get_own_key(caller: AnyKey, session: ReadSession) -> OwnKey:
-    """Return what the key of the call may do; any key may ask."""
+    """Return the scopes and the expiry of the key of the call; no scope is needed."""
     row = key_with_id(session, caller.key_id)
     return OwnKey(
         key_id=caller.key_id,

@@ -1,4 +1,4 @@
-"""Keys, and the audit of admin calls, as they come in and go out."""
+"""Keys, and the audit of admin calls, in requests and responses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _once_each(scopes: list[Scope]) -> list[Scope]:
     return scopes
 
 
-KeyPath = Annotated[str, Path(pattern=KEY_ID, description="The key's id, as the list of keys tells it")]
+KeyPath = Annotated[str, Path(pattern=KEY_ID, description="The key's id, as the list of keys shows it")]
 Scopes = Annotated[
     list[Scope], Field(min_length=1, json_schema_extra={"uniqueItems": True}), AfterValidator(_once_each)
 ]
@@ -158,4 +158,4 @@ class AuditPage(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"calls": [CALL_EXAMPLE], "next_cursor": None}]})
 
     calls: list[AuditOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

@@ -12,7 +12,7 @@ from app.core.database import Table, UtcDateTime
 
 
 class Scope(StrEnum):
-    """What a key may be allowed to do; none of them implies another."""
+    """The scopes of keys; none of them implies another."""
 
     READ = "read"
     INGEST = "ingest"

@@ -1,6 +1,6 @@
-"""GeoJSON geometries as RFC 7946 has them: [longitude, latitude], WGS 84, with or without an altitude.
+"""GeoJSON geometries of RFC 7946: [longitude, latitude], WGS 84, with or without an altitude.
 
-How long one may be is left to the limit on the size of a body.
+Their length is bounded by the limit on the size of a body.
 """
 
 from __future__ import annotations

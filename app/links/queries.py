@@ -23,7 +23,7 @@ PROFILE_WON, WITHDRAWN = "profile", "withdrawn"
 
 @dataclass(frozen=True)
 class LinkInfo:
-    """What counting and forecasting need to know of a link."""
+    """The facts of a link that counting and forecasting need."""
 
     link_key: int
     link_id: str
@@ -87,7 +87,7 @@ def set_choice(session: Session, link_key: int, choice: str | None) -> None:
 
 
 class LinkContents(NamedTuple):
-    """How many counts and trained models a link has."""
+    """Numbers of the counts and trained models of a link."""
 
     counts: int
     models: int

@@ -44,9 +44,7 @@ def link_page(session: Session, after: str | None, limit: int) -> LinkPage:
 router = APIRouter(prefix="/v1/links", tags=["links"])
 
 MOST = 1000
-Cursor = Annotated[
-    str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the page before, as it came")
-]
+Cursor = Annotated[str | None, Query(pattern=LINK_ID_PATTERN, description="`next_cursor` of the previous page")]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
 Force = Annotated[
     bool,
@@ -147,7 +145,7 @@ def put_link(
 def patch_link(
     _key: AdminKey, session: WriteSession, link_id: LinkPath, body: LinkBody, force: Force = False
 ) -> LinkOut:
-    """Change the fields of a link that are given; the others stay. `null` takes a name, geometry or capacity away."""
+    """Change the fields of a link that are given; the others stay. `null` removes a name, geometry or capacity."""
     update_link(session, link_id, body, force=force)
     return read_link(session, link_id)
 

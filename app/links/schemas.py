@@ -1,4 +1,4 @@
-"""Links as they come in and go out, as JSON and as a GeoJSON FeatureCollection (RFC 7946)."""
+"""Links in requests and responses, as JSON and as a GeoJSON FeatureCollection (RFC 7946)."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class LinkCollection(BaseModel):
 
     @property
     def links(self) -> list[LinkIn]:
-        """The links that the features describe."""
+        """Return the links that the features describe."""
         return [feature.link() for feature in self.features]
 
 
@@ -182,7 +182,7 @@ def _format(body: Any) -> str:
 
 
 def _refuse_wide(body: Any) -> Any:
-    """Return JSON unless an object in it has more keys than any that is known."""
+    """Return JSON; raise ``ValueError`` if an object in it has far more keys than any known one."""
     waiting = [body]
     while waiting:
         part = waiting.pop()
@@ -205,7 +205,7 @@ LINKS_BODY: TypeAdapter[LinkBatch | LinkCollection] = TypeAdapter(
 
 
 def parse_links(body: bytes, media_type: str) -> list[LinkIn]:
-    """Parse links from JSON or GeoJSON; a body of nothing but brackets would take fifty times its size."""
+    """Parse links from JSON or GeoJSON; refuse bodies of many brackets, which would take fifty times their size."""
     kind = media_type.partition(";")[0].strip().lower()
     if not (kind == "application/json" or kind.endswith("+json")):
         raise Invalid.field("content-type", media_type, f"must be application/json or {GEOJSON}")
@@ -249,11 +249,11 @@ class LinkPage(BaseModel):
     )
 
     links: list[LinkOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class LinksReport(BaseModel):
-    """What storing links changed."""
+    """The numbers of links that a request created, changed and left as they were."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"created": 2, "updated": 0, "unchanged": 0}]})
 

@@ -62,7 +62,7 @@ def store_links(
 
 
 def update_link(session: Session, link_id: str, body: LinkBody, *, force: bool) -> None:
-    """Change the fields of a link that ``body`` was given; the others stay."""
+    """Change the fields of a link that ``body`` sets; the others stay."""
     lock_link_table(session)
     stored = read_link(session, link_id)
     given = body.model_fields_set
@@ -90,7 +90,7 @@ def link_out(stored: Link, upstream: Mapping[int, list[str]]) -> LinkOut:
 
 
 def delete_link(session: Session, link_id: str, *, force: bool) -> None:
-    """Delete a link and all that belongs to it; one that has counts only by force."""
+    """Delete a link and all that belongs to it; one that has counts only with ``force``."""
     stored = stored_link(session, link_id)
     contents = link_contents(session, stored.link_key)
     if contents.counts and not force:
@@ -150,7 +150,7 @@ def _check_slot_length(session: Session, row: Link, wanted: int) -> None:
 
 
 def _check_zone(session: Session, row: Link, wanted: str, now: datetime, *, force: bool) -> None:
-    """Refuse to change the zone of a link with counts or models, or with ``force`` retire what the old zone made."""
+    """Refuse to change the zone of a link with counts or models, or with ``force`` retire its models."""
     if row.zone == wanted:
         return
     if any(contents := link_contents(session, row.link_key)) and not force:

@@ -1,4 +1,4 @@
-"""Links, and which of them lie upstream of which; the folder that is named after a link."""
+"""Links, the links upstream of each, and the folder that is named after a link."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ class UpstreamLink(Table):
 
 
 def folder_name(link_id: str) -> str:
-    """Return the name of a link's folder: its id, but for a leading dot, which would hide it or name another."""
+    """Return the name of a link's folder: its id, with a leading dot escaped, which would hide it or name another."""
     return f"%2E{link_id[1:]}" if link_id.startswith(".") else link_id

@@ -40,7 +40,7 @@ Advance = Callable[[str, int], None]
 
 
 class CannotCopy(Exception):
-    """Why nothing was copied."""
+    """The databases cannot be copied; nothing was written."""
 
 
 class Difference(NamedTuple):
@@ -69,7 +69,7 @@ def all_tables() -> list[Table]:
 
 @contextmanager
 def snapshot(source: Engine) -> Iterator[Connection]:
-    """Read one state of a database, whatever is written to it meanwhile."""
+    """Open a connection that reads one state of a database, without what is written meanwhile."""
     with source.connect() as connection:
         if not is_sqlite(source):
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -77,7 +77,7 @@ def snapshot(source: Engine) -> Iterator[Connection]:
 
 
 def prepare(source: Engine, target: Engine) -> None:
-    """Bring the target's schema up to date; refuse a source of another version and a target that holds rows."""
+    """Upgrade the target's schema; refuse a source of another version and a target that holds rows."""
     step = schema_step(source) or "none"
     if step != NEWEST_STEP:
         raise CannotCopy(
@@ -177,7 +177,7 @@ def _write_postgresql(target: Connection, table: Table, batches: Iterator[Sequen
 
 
 def _write_sqlite(target: Connection, table: Table, batches: Iterator[Sequence[Row]], advance: Advance) -> None:
-    # As text, JSON goes in the way it came out.
+    # As text, JSON is stored exactly as it was read.
     types = {column.name: Text() if isinstance(column.type, JSON) else column.type for column in table.columns}
     plain = Table(table.name, MetaData(), *(Column(name, kind) for name, kind in types.items()))
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Remove old counts and records in small transactions, while the service runs, and how many days must be kept."""
+"""Remove old counts and records in small transactions, while the service runs, and compute how many days to keep."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.core.database import Table, reading, writing
-from app.core.partitions import lock_denied
+from app.core.partitions import drop_month, empty_months, lock_denied, old_months
+from app.core.times import SECONDS_A_DAY
 from app.counts.queries import lock_links, newest_slot_end, newest_slots
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.keys.tables import AuditEntry
 from app.links.tables import Link
-from app.maintenance.old_months import drop_month, empty_months, old_months
 from app.registry.tables import ModelVersion
 from app.settings import ClockKind, Settings
 from app.training.queries import ENDED
@@ -39,17 +39,17 @@ EMPTY_MONTHS = "empty_months"
 WEEK = 8  # days that the same slot of last week may lie back, on a week with a change of clocks
 
 
-class Old(NamedTuple):
+class Cutoffs(NamedTuple):
     """Moments before which rows are old; None keeps all of them."""
 
     slots: int | None  # Unix seconds
     records: datetime | None
 
 
-def old_before(session: Session, settings: Settings, days: int | None, record_days: int | None) -> Old:
+def old_before(session: Session, settings: Settings, days: int | None, record_days: int | None) -> Cutoffs:
     """Return the moments some days ago: for slots by the service's clock, which may be the feed's, else by the wall."""
-    slots = None if days is None else int(service_now(session, settings).timestamp()) - days * 86_400
-    return Old(slots, None if record_days is None else datetime.now(UTC) - timedelta(days=record_days))
+    slots = None if days is None else int(service_now(session, settings).timestamp()) - days * SECONDS_A_DAY
+    return Cutoffs(slots, None if record_days is None else datetime.now(UTC) - timedelta(days=record_days))
 
 
 def service_now(session: Session, settings: Settings) -> datetime:
@@ -58,29 +58,29 @@ def service_now(session: Session, settings: Settings) -> datetime:
     return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
 
 
-class Need(NamedTuple):
-    """Days of history, and what needs them."""
+class NeededDays(NamedTuple):
+    """Days of history that are needed, and for what."""
 
     days: int
     by: str
 
 
-def needed_counts(session: Session, settings: Settings) -> Need:
+def needed_counts(session: Session, settings: Settings) -> NeededDays:
     """Return how many days of counts are read: the most that forecasts, retraining and its trigger need."""
     window = -(-settings.retrain_trigger_window_hours // 24)
     return max(
-        Need(RETRAIN_DAYS, "retraining reads so many by default"),
-        Need(PROFILE_DAYS, "the profile is learnt from so many"),
-        Need(window + WEEK, "the trigger on falling accuracy measures over so many, a week before included"),
-        Need(_days_of_lags(session), "the lag window of an active model reaches so far"),
-        Need(_days_of_runs(session), "a retrain run that is not over was asked to read so many"),
+        NeededDays(RETRAIN_DAYS, "retraining reads so many by default"),
+        NeededDays(PROFILE_DAYS, "the profile is learnt from so many"),
+        NeededDays(window + WEEK, "the trigger on falling accuracy measures over so many, a week before included"),
+        NeededDays(_days_of_lags(session), "the lag window of an active model reaches so far"),
+        NeededDays(_days_of_runs(session), "a retrain run that is not over reads so many"),
     )
 
 
-def needed_records(settings: Settings) -> Need:
+def needed_records(settings: Settings) -> NeededDays:
     """Return how many days of finished retrain runs are read."""
     days = -(-settings.retrain_trigger_cool_down_hours // 24)
-    return Need(days, "the trigger on falling accuracy lets a link rest for so many after a run")
+    return NeededDays(days, "the trigger on falling accuracy lets a link rest for so many after a run")
 
 
 def _days_of_lags(session: Session) -> int:
@@ -101,7 +101,7 @@ def _days_of_runs(session: Session) -> int:
     return max((int(parameters.get("days") or 0) for parameters in runs), default=0)
 
 
-def count_old(session: Session, old: Old) -> dict[str, int]:
+def count_old(session: Session, old: Cutoffs) -> dict[str, int]:
     """Count the rows that would be removed, by table."""
 
     def count(table: type[Table], condition: ColumnElement[bool]) -> int:
@@ -118,7 +118,7 @@ def count_old(session: Session, old: Old) -> dict[str, int]:
     return found
 
 
-def prune(engine: Engine, old: Old, removed: Removed) -> None:
+def prune(engine: Engine, old: Cutoffs, removed: Removed) -> None:
     """Remove what is old; each part is committed, and reported to ``removed`` with its table, by itself."""
     if old.slots is not None:
         _prune_slots(engine, old.slots, removed)
@@ -157,7 +157,7 @@ def _prune_slots(engine: Engine, before: int, removed: Removed) -> None:
 
 
 def all_keys(session: Session) -> list[int]:
-    """Return the keys of all links, in the order in which those who store counts lock them."""
+    """Return the keys of all links, in the order in which storing counts locks them."""
     return list(session.scalars(select(Link.link_key).order_by(Link.link_key)))
 
 
@@ -249,5 +249,5 @@ def _old_runs(session: Session, before: datetime) -> ColumnElement[bool]:
 
 
 def _let_others_write(began: float) -> None:
-    # Those who wait for SQLite's only writer try again and again; without a pause they would never find a gap.
+    # Writers that wait for SQLite's lock poll it; without a pause they would hardly ever get it.
     time.sleep(max(LEAST_PAUSE, time.monotonic() - began))

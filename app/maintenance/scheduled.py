@@ -1,4 +1,4 @@
-"""Maintenance of the database by schedule: months made ahead, old rows removed."""
+"""Scheduled maintenance of the database: make months ahead, remove old rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.core.database import is_sqlite, reading, writing
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of
 from app.core.times import last_cron_time
-from app.maintenance.prune import Need, needed_counts, needed_records, old_before, prune, service_now
+from app.maintenance.prune import NeededDays, needed_counts, needed_records, old_before, prune, service_now
 from app.maintenance.tables import Upkeep
 from app.settings import Settings
 
@@ -107,7 +107,7 @@ class Maintenance:
         return None
 
 
-def _too_few(setting: str, days: int | None, need: Need) -> str | None:
+def _too_few(setting: str, days: int | None, need: NeededDays) -> str | None:
     if days is None or days >= need.days:
         return None
     return f"{setting}={days} is refused; it must be at least {need.days} ({need.by})"

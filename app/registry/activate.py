@@ -1,4 +1,4 @@
-"""Make one version of a link's trained model the active one, forwards or back, or none of them."""
+"""Activate a version of a link's trained model, newer or older, or withdraw the active one."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def version_or_404(session: Session, link: LinkInfo, version: int) -> ModelVersi
     if found is None:
         raise NotFound(
             f"link {link.link_id!r} has no trained model of version {version}",
-            [FieldError("version", str(version), "must name a Version of the link's models")],
+            [FieldError("version", str(version), "must name a version of the link's models")],
         )
     return found
 

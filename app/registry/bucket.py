@@ -1,4 +1,4 @@
-"""Objects in a bucket, by fsspec: each call returns, or fails with one line that states why."""
+"""Objects in a bucket, accessed through fsspec; a failure of the store is one line that states why."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Bucket:
         targets = [str(folder / name.rpartition("/")[2]) for name in wanted]
         try:
             self._call(lambda files: files.get([self._path(name) for name in wanted], targets) if wanted else None)
-        except FileNotFoundError:  # whoever reads the folder finds which
+        except FileNotFoundError:  # reading the folder shows which one
             return
 
     def put(self, files_by_name: Mapping[str, Path]) -> None:

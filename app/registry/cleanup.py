@@ -1,4 +1,4 @@
-"""Keep registry and store small: remove old versions, artifacts without a row, and folders that dead writers left."""
+"""Remove old versions, artifacts without a row, and folders that dead writers left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.registry.queries import lock_versions, networks_in_use, newest_versions
 from app.registry.store import ModelStore, is_old
 from app.registry.tables import ModelVersion
 
-LEFT_AFTER_SECONDS = 3600.0  # without a write, after which a writer is taken for dead
+LEFT_AFTER_SECONDS = 3600.0  # without a write, after which a writer counts as dead
 TRAINING = ".training-"
 
 log = logging.getLogger("flowcast.housekeeping")

@@ -1,7 +1,7 @@
-"""Trained models in memory: the ones used of late, their arrays mapped from disk and shared between processes.
+"""A cache of trained models, whose arrays are mapped from disk and shared between processes.
 
-A mapped array changes with its file, and reading past the end of one that was cut short ends the process. So the
-files of a model, and of its network, are checked before each use, which takes microseconds.
+A mapped array changes with its file, and reading beyond the end of a shortened file ends the process. So the files
+of a model, and of its network, are checked before each use, which takes microseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AHEAD = 20  # artifacts that are fetched together from a bucket
 log = logging.getLogger("flowcast.models")
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model in memory, and when its memory begins."""
 
     version: int
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What is wrong with an artifact, until when it is not tried again, and whether only its store is unreachable."""
+    """Why an artifact cannot be loaded, until when it is not tried again, and whether only its store is unreachable."""
 
     reason: str
     until: float
@@ -52,7 +52,7 @@ class Damage(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    loaded: Loaded
+    loaded: LoadedModel
     states: dict[Path, int | None]  # of its folder and its network's, as they were when it was read
 
 
@@ -68,8 +68,8 @@ class LoadedModels:
     def __len__(self) -> int:
         return len(self._models)
 
-    def get(self, ref: ArtifactRef) -> Loaded:
-        """Return a model, or raise ``DamagedArtifact`` with what is wrong with its artifact."""
+    def get(self, ref: ArtifactRef) -> LoadedModel:
+        """Return a model; raise ``DamagedArtifact`` with the reason if its artifact cannot be loaded."""
         with self._lock:
             kept, damage = self._models.get(ref), self._damaged.get(ref)
             if kept is not None:
@@ -89,7 +89,7 @@ class LoadedModels:
                 self._models.popitem(last=False)
         return kept.loaded
 
-    def in_memory(self, link_key: int, version: int) -> Loaded | None:
+    def in_memory(self, link_key: int, version: int) -> LoadedModel | None:
         """Return a model if it is in memory; its files are not checked."""
         with self._lock:
             return next((kept.loaded for ref, kept in self._models.items() if ref[:2] == (link_key, version)), None)
@@ -106,10 +106,9 @@ class LoadedModels:
             self._store.fetch_many(wanted)
 
     def load_ahead(self, refs: Iterable[ArtifactRef], over: Callable[[], bool]) -> None:
-        """Load models before they are needed, until no more are kept, and rest for as long as each took.
+        """Load models before they are needed, up to the size of the cache, and pause for as long as each took.
 
-        Damage is noted, as if the model had been needed. Loading ends when it is ``over``, and where the store is
-        unreachable.
+        Damage is recorded as in ``get``. Loading ends when ``over`` returns True or the store is unreachable.
         """
         wanted = list(islice(refs, self._most))
         for begin in range(0, len(wanted), AHEAD):
@@ -128,7 +127,7 @@ class LoadedModels:
                 time.sleep(time.monotonic() - began)
 
     def damaged(self) -> dict[tuple[int, int], str]:
-        """Return what is wrong with the versions that could not be loaded, by link key and version."""
+        """Return why versions could not be loaded, by link key and version."""
         with self._lock:
             return {ref[:2]: damage.reason for ref, damage in self._damaged.items()}
 
@@ -157,7 +156,7 @@ class LoadedModels:
                 before = self._damaged.get(ref)
                 self._damaged[ref] = damage
             if before is None or before.unreachable != damage.unreachable:
-                message = "artifact out of reach" if damage.unreachable else "artifact damaged"
+                message = "artifact unreachable" if damage.unreachable else "artifact damaged"
                 log.error(message, extra={"folder": ref.folder, "reason": damage.reason})
             raise damage.as_problem(self._store.root / ref.folder) from None
 
@@ -169,7 +168,7 @@ def _read(folder: Path, ref: ArtifactRef) -> _Kept:
         shared = network_folder(folder, network)
         states[shared] = folder_state(shared)
     model, about = load_model(folder, fingerprint=ref.fingerprint)
-    return _Kept(Loaded(ref.version, model, str(about["trained_from"])), states)
+    return _Kept(LoadedModel(ref.version, model, str(about["trained_from"])), states)
 
 
 def _damage(problem: Exception) -> Damage:

@@ -1,7 +1,7 @@
 """Artifacts in a bucket, and copies of those that were needed in a folder of this machine.
 
-A copy is verified before it takes its place, and identified by its fingerprint. It is mapped like any artifact in a
-folder, so that a loaded model needs the bucket no more.
+A copy is identified by its fingerprint and verified before it is used. It is mapped like any artifact in a folder, so
+that a loaded model does not need the bucket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from model.artifacts.network_models import NETWORKS, check_network, network_of
 
 FETCHED_AT_ONCE = 8
 TRIM_SECONDS = 600.0
-SPARED_SECONDS = 3600.0  # a copy that was used of late stays, however many there are
+SPARED_SECONDS = 3600.0  # a copy that was used in this time stays, however many there are
 MEGABYTE = 1 << 20
 
 log = logging.getLogger("flowcast.models")
@@ -79,7 +79,7 @@ class ObjectStore(ModelStore):
             list(pool.map(fetch, wanted))
 
     def add(self, source: Path, place: str, fingerprint: str) -> None:
-        """Store an artifact: its network first, then its arrays, and last its manifest, without which it is none."""
+        """Store an artifact: its network first, then its arrays, and last its manifest, which makes it complete."""
         folder = self.path(place)
         new = not folder.exists()
         super().add(source, place, fingerprint)  # the copy is checked, and it is what is uploaded
@@ -201,11 +201,11 @@ class ObjectStore(ModelStore):
             self._require_stored(place)
         except DamagedArtifact:
             self._upload(place)
-        else:  # in use again: only what was not written to of late is swept
+        else:  # written again, because an unused network is swept an hour after its last write
             self._bucket.put({f"{place}/{MANIFEST}": self.path(place) / MANIFEST})
 
     def _require_stored(self, place: str) -> None:
-        """Raise where the bucket does not hold what the copy is of, as far as sizes and the manifest show."""
+        """Raise ``DamagedArtifact`` if the bucket differs from the copy in the manifest or the sizes of objects."""
         folder = self.path(place)
         manifest = (folder / MANIFEST).read_bytes()
         objects = self._objects(place)
@@ -252,7 +252,7 @@ def _has_fingerprint(folder: Path, fingerprint: str) -> bool:
 
 
 def _arrays(folder: Path, manifest: bytes) -> list[str]:
-    """Return the files that a manifest names; a name that leads elsewhere is refused."""
+    """Return the files that a manifest names; raise ``DamagedArtifact`` for a path out of the folder."""
     entries = parse_manifest(folder, manifest)["arrays"]
     for name, entry in entries.items():
         check_entry(folder, name, entry)

@@ -1,4 +1,4 @@
-"""The registry in the database."""
+"""Queries of the registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.registry.tables import Activation, ModelVersion
 
 
 class ArtifactRef(NamedTuple):
-    """Where the artifact of one version of a link's model lies, and what it must be."""
+    """The place and the fingerprint of the artifact of one version of a link's model."""
 
     link_key: int
     version: int
@@ -130,7 +130,7 @@ def active_versions(session: Session) -> dict[int, int]:
 def lock_versions(session: Session, link_key: int) -> None:
     """Lock a link's models against other writers; SQLite has only one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
-        # Without the key: a transaction that stores counts of the link need not wait.
+        # Not the key, so that a transaction that stores counts of the link need not wait.
         query = select(Link.link_key).where(Link.link_key == link_key)
         session.execute(query.with_for_update(key_share=True)).all()
 

@@ -1,4 +1,4 @@
-"""Put a trained model into the registry: its artifact into the store, then its row, or neither."""
+"""Register a trained model: store its artifact, then its row, or neither."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def note_decision(session: Session, link_key: int, version: int, run_id: int, ou
 
 
 def mismatch(link: LinkInfo, zone: str, slot_minutes: int) -> Invalid | None:
-    """Return why counts of another zone or slot length cannot train a link's model; None when they are the link's."""
+    """Return why counts of another zone or slot length cannot train a link's model; None if both are the link's."""
     if slot_minutes != link.slot_minutes:
         rule = f"must be that of link {link.link_id!r}, {link.slot_minutes}"
         return Invalid.field("slot_minutes", slot_minutes, rule)

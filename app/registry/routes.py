@@ -21,9 +21,7 @@ router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 MOST = 1000
 Cursor = Annotated[
     str | None,
-    Query(
-        pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the page before, as it came"
-    ),
+    Query(pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
@@ -49,5 +47,5 @@ def list_link_models(
 def get_link_model(
     _key: ReadKey, session: ReadSession, models: LoadedModelsDep, link_id: LinkPath, version: VersionPath
 ) -> ModelVersionDetail:
-    """Show a trained model: what its row says, the verdicts on its training counts, and the lags that matter."""
+    """Return a trained model with the verdicts on its training counts and the lags that matter most."""
     return show_version(session, models, link_or_404(session, link_id), version)

@@ -22,7 +22,7 @@ class StoredMeasure(BaseModel):
 
 
 class ModelVerdict(BaseModel):
-    """One thing that was found wrong with the training counts."""
+    """One fault that was found in the training counts."""
 
     name: str = Field(description="`dead`, `stuck`, `impossible` or `too_few`", examples=["stuck"])
     reason: str = Field(description="What was found, in words")
@@ -31,7 +31,7 @@ class ModelVerdict(BaseModel):
 
 
 class ArtifactAbout(BaseModel):
-    """An artifact's description of itself: its link, how it was learnt and how good it was."""
+    """The description in an artifact: its link, how it was learnt and how accurate it was."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,7 +51,7 @@ class ArtifactAbout(BaseModel):
 
 
 class RunDecision(BaseModel):
-    """What the retrain run that trained a model decided about it."""
+    """The decision of the retrain run that trained a model."""
 
     run_id: int
     outcome: Literal["activated", "refused"]
@@ -110,21 +110,21 @@ class ModelVersionOut(BaseModel):
     decision: RunDecision | None = Field(
         description="Whether the retrain run activated it, and why; null without a run"
     )
-    created_at: datetime = Field(description="When it came into the registry")
+    created_at: datetime = Field(description="When it was registered")
     activated_at: datetime | None = Field(description="When it last became the active one")
     retired_at: datetime | None = Field(description="When another took its place")
     damaged: str | None = Field(description="What is wrong with its artifact; null as far as is known nothing")
 
 
 class LagWeight(BaseModel):
-    """How much one lag matters to the learnt metric."""
+    """The weight of one lag in the learnt metric."""
 
     lag: int = Field(description="Slots back, from 1 for the newest count", ge=1)
     weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
 
 
 class ContextWeight(BaseModel):
-    """How much one column of context matters to the metric of a network."""
+    """The weight of one column of context in the metric of a network."""
 
     part: str = Field(description="Part of the context", examples=["deviations"])
     column: str = Field(description="Column of that part", examples=["deviation 1"])
@@ -132,7 +132,7 @@ class ContextWeight(BaseModel):
 
 
 class ModelVersionDetail(ModelVersionOut):
-    """A trained model with what was found while it was learnt."""
+    """A trained model with its penalty, its training counts and the weights of its metric."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE]})
 
@@ -173,4 +173,4 @@ class ModelList(BaseModel):
         "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"
     )
     models: list[ModelVersionOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

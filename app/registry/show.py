@@ -1,4 +1,4 @@
-"""Show trained models."""
+"""Trained models as responses show them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINDINGS = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "
 
 
 def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> ModelList:
-    """List a link's trained models, the newest first."""
+    """Return a page of a link's trained models, the newest first."""
     found = read_versions(session, link.link_key, int(cursor) if cursor else None, most + 1)
     damaged = models.damaged()
     shown = [
@@ -37,7 +37,7 @@ def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: 
 
 
 def show_version(session: Session, models: LoadedModels, link: LinkInfo, version: int) -> ModelVersionDetail:
-    """Show one version with what was found while it was learnt, and what its artifact holds."""
+    """Return one version with its verdicts, and the weights that its artifact holds."""
     row = version_or_404(session, link, version)
     lags, columns, damage = None, None, None
     try:

@@ -31,11 +31,11 @@ COPIED_AT_ONCE = 1 << 20
 
 
 class StoreUnreachable(OSError):
-    """The model store does not answer, or refuses this service, and why; nothing is known about what it holds."""
+    """The model store does not answer, or refuses this service; its artifacts may be sound."""
 
 
 class ArtifactUnreachable(DamagedArtifact):
-    """An artifact that cannot be read now, because its store is unreachable; it may be sound."""
+    """An artifact that cannot be read because its store is unreachable; it may be sound."""
 
 
 class ModelStore:
@@ -84,7 +84,7 @@ class ModelStore:
         return self.path(place)
 
     def fetch_many(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """Fetch artifacts, by place and fingerprint, as far as that is possible now."""
+        """Fetch artifacts by place and fingerprint; failures are reported when the artifacts are fetched one by one."""
 
     def add(self, source: Path, place: str, fingerprint: str) -> None:
         """Copy an artifact in, whole or not at all; what is left of an earlier one at its place is replaced.
@@ -106,13 +106,13 @@ class ModelStore:
         sync(self.root)
 
     def add_network(self, source: Path, fingerprint: str) -> None:
-        """Copy what links share in, whole or not at all; a sound one that is there already stays."""
+        """Copy a network in, whole or not at all; a sound one that is there already stays."""
         target = self.path(f"{NETWORKS}/{fingerprint}")
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(target.parent)
         try:
             check_network(target, fingerprint)
-            os.utime(target)  # in use again: only what was not written to of late is swept
+            os.utime(target)  # because an unused network is swept an hour after its last write
         except (DamagedArtifact, OSError):
             if source.absolute() == target.absolute():
                 raise
@@ -150,7 +150,7 @@ class ModelStore:
         return sorted(self._below(networks, NETWORK_PLACE)) if networks.is_dir() else []
 
     def networks_referred_to(self) -> set[str]:
-        """Return the fingerprints that artifacts in the store refer to, whatever the database knows of them."""
+        """Return the fingerprints of networks that artifacts in the store refer to, also artifacts without a row."""
         found = set()
         for place in self.places():
             with suppress(DamagedArtifact, OSError):  # what cannot be read cannot be served either
@@ -206,7 +206,7 @@ def _copy_artifact(source: Path, target: Path, fingerprint: str) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file and have it on disk before returning."""
+    """Copy a file and flush it to disk."""
     with source.open("rb") as original, target.open("xb") as copy:
         shutil.copyfileobj(original, copy, COPIED_AT_ONCE)
         copy.flush()

@@ -1,1 +1,1 @@
-"""What serves requests: middleware, connections, limits, readiness and metrics."""
+"""The server: middleware, connections, limits on bodies, readiness, metrics and the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""Request bodies: bounded in size and in time, each and all together, unpacked where they come packed."""
+"""Request bodies: bounded in size and time, each and all together, and decompressed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOST_DIGITS = 20  # of a length; Python refuses to read very long numbers
 
 
 class TooSlow(Problem):
-    """A body that does not come."""
+    """A body that is received too slowly."""
 
     problem_type = ProblemType.TOO_SLOW
     title = "The body did not come"
 
 
 class Body:
-    """A request's body on its way in: bounded in size and time, and unpacked if it is packed."""
+    """A request's body while it is received: bounded in size and time, and decompressed if it is gzip."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Body:
         self._is_last = self._is_whole = False
 
     async def receive(self) -> Message:
-        """Return the next part; refuse a body that comes too slowly, is too large or was packed badly."""
+        """Return the next part; refuse a body that is too slow or too large, or is not valid gzip."""
         if self._is_whole:  # only the end of the connection can follow, whenever that may be
             return await self._receive()
         if self._packed is None:
@@ -67,7 +67,7 @@ class Body:
             part = message.get("body", b"")
         else:
             part, self._packed = self._packed, None
-        # In a thread: 30 kB may be 30 MB, and take a tenth of a second.
+        # In a thread, because 30 kB may unpack to 30 MB, which takes a tenth of a second.
         body = part if self._unpacker is None else await run_sync(self._unpacked, part, limiter=self._unpacking)
         self._size += len(body)
         if self._size > self._limit:
@@ -86,7 +86,7 @@ class Body:
             self._shedding.release(self._held)
 
     async def _next(self) -> Message:
-        # Not a fixed total, because large files may come over slow lines; but no client may be silent for long.
+        # A least rate instead of a fixed total, because large files may come over slow lines.
         left = min(self._seconds, self._seconds + self._sent / LEAST_RATE - self._waited)
         began = monotonic()
         try:

@@ -1,8 +1,8 @@
-"""Connections: how long, and with how much, a client may keep one.
+"""Limits on connections: how long a client may keep one, and how much it may send before a body.
 
-uvicorn reads a request's head for as long as it takes and of any length, reads on after an answer, and keeps what a
-client does not read. Each of these would let a client without a key occupy a connection. All connections are checked
-once a second, because a timer for each would cost every request time.
+uvicorn bounds neither the length of a request's head nor the time that it takes, reads on after a response, and keeps
+what a client does not read. Each of these would let a client without a key occupy a connection. All connections are
+checked once a second, because a timer for each would cost every request time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unread(NamedTuple):
 
 
 def patient_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Return what uvicorn calls for each connection, with the limits of the settings."""
+    """Return the protocol class that uvicorn instantiates for each connection, with the limits of the settings."""
     # uvicorn only calls it. A partial, because it must be pickled for the processes that serve.
     make = partial(PatientProtocol, head_seconds=settings.header_seconds, body_seconds=settings.body_seconds)
     return cast("type[asyncio.Protocol]", make)
@@ -58,19 +58,19 @@ class PatientProtocol(HttpToolsProtocol):
         self._chunk = 0  # bytes being read just now
         self._too_long = False
         self._body_open = False
-        self._wrapping = 0  # bytes that came with a body and are none of it: sizes of chunks, trailers
+        self._wrapping = 0  # bytes around the parts of a body: sizes of chunks, trailers
         self._rest_since: float | None = None  # while the body of a request comes that was answered already
         self._unread: Unread | None = None
         self._ending_since: float | None = None  # since the server began to end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Start to wait for a request."""
         super().connection_made(transport)
         self._head_since = self.loop.time()
         _watch(self._state, self.loop)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, and refuse a head that grows beyond its bound."""
+        """Parse received bytes, and refuse a head that grows beyond its bound."""
         awaited = self._head_since
         self._chunk = len(data)
         self._wrapping += len(data)
@@ -81,7 +81,7 @@ class PatientProtocol(HttpToolsProtocol):
             elif self._is_idle() and not self._body_open and self.timeout_keep_alive_task is None:
                 self._head_since, self._came = self.loop.time(), len(data)  # such as line ends, which begin no request
             return
-        if awaited is self._head_since:  # the very same; else most of these bytes belong to a request before this one
+        if awaited is self._head_since:  # else most of these bytes belong to the request before this one
             self._came += len(data)
         if self._came > LONGEST_HEAD:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
@@ -93,7 +93,7 @@ class PatientProtocol(HttpToolsProtocol):
             self._head_since, self._came = self.loop.time(), 1
 
     def on_headers_complete(self) -> None:
-        """Record that a head is whole, and refuse one that came at once and is too long."""
+        """Record that a head is complete, and refuse one that was received at once and is too long."""
         if self._came + self._chunk > LONGEST_HEAD:  # what came may be a short head and much of a body
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > LONGEST_HEAD:
@@ -104,7 +104,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, but none that follows the body: those are not expected, and could contradict the others."""
+        """Store a header; ignore those after the body, which are not expected and could contradict the others."""
         if not self._body_open:
             super().on_header(name, value)
 
@@ -118,7 +118,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._wrapping -= LONGEST_CHUNK_SIZE
 
     def on_message_complete(self) -> None:
-        """Record that a request is whole."""
+        """Record that a request is complete."""
         self._body_open = False
         super().on_message_complete()
 
@@ -128,19 +128,19 @@ class PatientProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a problem, as every error."""
+        """Send a problem, as for every error, if the bytes are not HTTP."""
         if self._too_long:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
         else:
             self._refuse(400, "what came is no HTTP request")
 
     def shutdown(self) -> None:
-        """Begin to end: requests under way are finished, but a body that is still coming is not waited for long."""
+        """Start the shutdown: finish requests under way, but wait only shortly for a body that is still received."""
         self._ending_since = self.loop.time()
         super().shutdown()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: any client could fill the log with such requests, which are answered as they are."""
+        """Log nothing, because any client could fill the log; such requests are answered without an upgrade."""
 
     def look(self, now: float) -> None:
         """End the connection if its client keeps it without using it."""

@@ -71,7 +71,7 @@ class DatabaseMetrics:
                 slow = None
         reached = state.trouble is None and (slow is not None or not state.is_ready)
         return [
-            _gauge("flowcast_ready", "1 when /readyz says so", state.is_ready),
+            _gauge("flowcast_ready", "1 when /readyz returns 200", state.is_ready),
             _gauge("flowcast_database_up", "1 when the database answers", reached),
             InfoMetricFamily("flowcast_build", "What runs here", value=self._build),
             *found,
@@ -128,7 +128,7 @@ class DatabaseMetrics:
         yield _gauges("flowcast_retrain_links", about, "outcome", links)
         about = "Age of the oldest queued run, 0 without one"
         yield _gauge("flowcast_retrain_oldest_queued_seconds", about, _since(retrain.queued_since, now))
-        about = "Time since the last sign of life of a run that is carried out, the longest; 0 without one"
+        about = "Time since the last heartbeat of a running run, the longest; 0 without one"
         yield _gauge("flowcast_retrain_oldest_heartbeat_seconds", about, _since(retrain.heartbeat, now))
         ended = {state: moment.timestamp() for state, moment in retrain.ended.items()}
         about = "When a run last ended in each state; absent where none has"

@@ -1,4 +1,4 @@
-"""The OpenAPI document beyond the routes themselves: every error that an answer can be, and which calls follow."""
+"""The parts of the OpenAPI document that FastAPI does not derive from routes: problems, and calls that can follow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAGS = [
     {"name": "links", "description": "Directed stretches of road, each with a detector."},
     {"name": "counts", "description": "Vehicles on one link in one slot: in, out, and from files."},
     {"name": "forecasts", "description": "What is expected, how sure it is, and past forecasts."},
-    {"name": "accuracy", "description": "Forecasts against the counts that came."},
+    {"name": "accuracy", "description": "Forecasts compared with the realised counts."},
     {"name": "health", "description": "Which detectors to trust, and how complete their counts are."},
     {"name": "models", "description": "The registry of trained models."},
     {"name": "retraining", "description": "Retrain runs, activating a version and going back to one."},

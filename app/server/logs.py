@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard output."""
+"""Structured logs: one JSON object per line, on standard output."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BackgroundHandler(logging.Handler):
         threading.Thread(target=self._write_until_ended, name="request-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line for the thread; drop it while many wait, because without a reader memory must stay bounded."""
+        """Queue a line for the thread; drop it while many wait, so that memory stays bounded if nothing reads them."""
         if len(self._lines) < MOST_WAITING:
             self._lines.append(self.format(record) + "\n")
 

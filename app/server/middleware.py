@@ -176,4 +176,4 @@ def _problem_of(raised: Exception, context: RequestContext) -> Problem:
     if isinstance(raised, PASSING):  # while the key was looked up
         return Unavailable("the database cannot be reached; try again shortly")
     log.error("unexpected failure", exc_info=raised, extra={"request_id": context.request_id})
-    return Problem("the request could not be answered; the service's log says why, under the request id")
+    return Problem("the request could not be answered; the service's log has the reason, under the request id")

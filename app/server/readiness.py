@@ -31,7 +31,7 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class DatabaseState:
-    """What is stored, and whether the database can be used."""
+    """Whether the database can be used, and what it stores."""
 
     trouble: str | None
     step: str | None = None

@@ -1,4 +1,4 @@
-"""What one process of the service opens when it starts, refreshes while it runs, and closes when it ends."""
+"""The resources of one process of the service: opened when it starts, refreshed while it runs, closed when it ends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def running_resources(settings: Settings) -> AsyncIterator[Resources]:
 
 
 async def _refresh_until(over: asyncio.Event, resources: Resources) -> None:
-    """Do what no request should wait for."""
+    """Refresh the resources every few seconds, so that no request waits for that."""
     refresh_at = 0.0
     while True:
         with suppress(TimeoutError):
@@ -116,7 +116,7 @@ def _save_last_use(resources: Resources) -> None:
 def _refresh_forecasts(resources: Resources) -> None:
     try:
         resources.forecast_cache.refresh()
-        log.debug("forecasts remembered", extra={"links": len(resources.forecast_cache.known() or ())})
+        log.debug("forecast cache refreshed", extra={"links": len(resources.forecast_cache.known() or ())})
     except SQLAlchemyError as problem:  # the forecasts in memory stay
         log.warning("the forecast cache was not refreshed", extra={"reason": type(problem).__name__})
 

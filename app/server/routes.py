@@ -59,7 +59,7 @@ ForecastsStatus = Literal["ready", "stale", "unavailable"]
 
 
 class Alive(BaseModel):
-    """A sign of life."""
+    """A process that answers."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"status": "alive"}]})
 
@@ -107,7 +107,7 @@ class ModelsCheck(BaseModel):
 
 
 class FeedCheck(BaseModel):
-    """How fresh the counts are."""
+    """The freshness of the counts."""
 
     newest_slot: datetime | None
     age_seconds: Annotated[float | None, Field(description="Since the end of the newest slot")]

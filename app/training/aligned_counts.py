@@ -53,7 +53,7 @@ def slot_capacity(link: LinkInfo) -> float | None:
 
 
 def by_network(links: Iterable[LinkSeries]) -> dict[tuple[str, int], list[LinkSeries]]:
-    """Group links by what makes a network: the same time zone and slot length; a link without a count is in none."""
+    """Group links into networks, which share a time zone and a slot length; a link without a count is in none."""
     groups: dict[tuple[str, int], list[LinkSeries]] = {}
     for link in links:
         if not np.isnan(link.counts).all():

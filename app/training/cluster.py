@@ -121,7 +121,7 @@ def code_facts() -> dict[str, str]:
 
 
 def difference(theirs: Mapping[str, str]) -> str:
-    """Return how another machine's `code_facts` differ from these, with both values; empty if they do not."""
+    """Return the differences of another machine's `code_facts` from these, with both values."""
     ours = code_facts()
     return ", ".join(
         f"{name} is {theirs.get(name, 'missing')} there and {ours[name]} here"

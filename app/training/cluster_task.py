@@ -117,7 +117,7 @@ def train_on_cluster(
             try:
                 if stage is not None and stage not in networks:
                     network = NetworkFiles.read(stage)
-                    # Without a hash, because Dask may be about to forget equal content of an earlier run.
+                    # Not identified by a hash, because Dask may just be deleting equal content of an earlier run.
                     networks[stage] = network and client.scatter(network, broadcast=True, hash=False)
                 future = executor.submit(train_on_worker, task, networks.get(stage))
             except Exception as problem:

@@ -15,6 +15,9 @@ class Decision(NamedTuple):
     profile_won: bool = False
 
 
+NOTHING_ACTIVATED = Decision(False, "the run activates nothing: its field activate is never")
+
+
 def decide(
     held_out: dict[str, Any], mode: str, margin: float, *, served: bool = False, young: bool = False
 ) -> Decision:
@@ -25,25 +28,25 @@ def decide(
     has an active model: without one there was none to measure.
     """
     if mode == "never":
-        return Decision(False, "the run was told to activate nothing")
+        return NOTHING_ACTIVATED
     if mode == "always":
-        return Decision(True, "the run was told to activate whatever it trained")
+        return Decision(True, "the run activates whatever it trained: its field activate is always")
     candidate = _error(held_out, "candidate")
     if candidate is None and young and "active" not in held_out:
         return Decision(True, "too young to be measured; what its network has in common is better than no model")
     if candidate is None:
         return Decision(False, "there was no held-out slot to measure the candidate on")
-    rivals = {"the active model": _error(held_out, "active"), "the profile": _error(held_out, "profile")}
-    for name, error in rivals.items():
+    references = {"the active model": _error(held_out, "active"), "the profile": _error(held_out, "profile")}
+    for name, error in references.items():
         if error is not None and not candidate < (1.0 - margin) * error:
             return Decision(
                 False,
                 f"RMSE {candidate:.4g} is not {margin:.1%} below that of {name}, {error:.4g}, on the held-out days",
                 profile_won=name == "the profile",
             )
-    beaten = " and ".join(f"{name} ({error:.4g})" for name, error in rivals.items() if error is not None)
-    expected = rivals if served else ["the profile"]
-    missing = ", ".join(name for name in expected if rivals[name] is None)
+    beaten = " and ".join(f"{name} ({error:.4g})" for name, error in references.items() if error is not None)
+    expected = references if served else ["the profile"]
+    missing = ", ".join(name for name in expected if references[name] is None)
     unmeasured = f"; {missing} could not be measured" if missing else ""
     if not beaten:
         return Decision(True, f"RMSE {candidate:.4g} on the held-out days, and nothing to compare with{unmeasured}")
@@ -53,13 +56,10 @@ def decide(
 
 
 def decide_refreshed(about: dict[str, Any], mode: str) -> Decision:
-    """Activate a refreshed model: nothing was learnt anew that would have to be compared."""
-    message = f"refreshed: counts up to {about['trained_to']} joined the memory"
-    return (
-        Decision(False, f"{message}; the run was told to activate nothing")
-        if mode == "never"
-        else Decision(True, message)
-    )
+    """Activate a refreshed model, unless ``mode`` is never; nothing was learnt anew that would have to be compared."""
+    if mode == "never":
+        return NOTHING_ACTIVATED
+    return Decision(True, f"refreshed: counts up to {about['trained_to']} joined the memory")
 
 
 def summary(held_out: dict[str, Any]) -> dict[str, dict[str, float | None]]:

@@ -33,7 +33,7 @@ def execute_run(context: RunContext) -> str:
     """Train what is left of a run; return the state it ended in."""
     with (
         training_folder(context.store, context.run.id) as folder,
-        closing(train_run(context, folder)) as trained,  # whatever happens, training ends with it
+        closing(train_run(context, folder)) as trained,  # ends the training also after an exception
     ):
         for outcome, link in trained:
             register_outcome(context, link, outcome, folder)

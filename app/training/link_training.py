@@ -1,4 +1,4 @@
-"""What the training of a link starts from, and what is kept with its model."""
+"""The inputs of a link's training, and the description that is kept with its model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Figures = Mapping[str, Mapping[str, Measure]]
 
 @dataclass(frozen=True, eq=False)
 class LinkTraining:
-    """All that a link's model is trained from.
+    """The inputs of the training of one link.
 
     Parameters
     ----------
     series : LinkSeries
     plan : TrainingPlan or NetworkTraining
-        How to train the link by itself, or in its network.
+        Of the link by itself, or in its network.
     capacity : float, optional
         Vehicles that a slot can pass, for detector health.
     active : ActiveModel, optional
@@ -53,8 +53,8 @@ class LinkTraining:
     refused: str = ""
 
 
-def active_rival(training: LinkTraining) -> dict[str, ReferenceModel]:
-    """Return the active model as one to compare with; a network model is judged by its stage."""
+def active_reference(training: LinkTraining) -> dict[str, ReferenceModel]:
+    """Return the active model to compare with; none if it is a network model, which its stage compares."""
     if training.active is None:
         return {}
     try:
@@ -63,7 +63,7 @@ def active_rival(training: LinkTraining) -> dict[str, ReferenceModel]:
             return {}
         began = datetime.fromisoformat(about["trained_from"])
         return {"active": ReferenceModel(model, training.series.grid.containing(began) - training.series.first)}
-    except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read cannot be better
+    except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read is not compared with
         return {}
 
 

@@ -1,9 +1,9 @@
-"""What the links of a network learn together, kept in a folder until each of them has its model.
+"""Network stages: the training that the links of a network share, stored until each of them has its model.
 
-A stage lies beside the artifacts of the links, as ``.network-…``: a draft of each link's model, forecasts of the
-held-out slots, and ``stage.json``, which is written last. The network's own artifact goes where those of the links
-look for it. So a process that trains a link reads that link's share alone, and a process that was killed leaves no
-stage that looks complete.
+A stage is a folder beside the artifacts of the links, ``.network-…``: a draft of each link's model, forecasts of the
+held-out slots, and ``stage.json``, which is written last, so that an interrupted stage is not taken for complete. The
+network's own artifact is stored where those of the links refer to it. A process that trains a link reads only that
+link's part.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEAST_LINKS = 2
 
 @dataclass(frozen=True)
 class NetworkTraining:
-    """How to train links in their networks.
+    """The parameters of training links in their networks.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class ActiveModel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NetworkStage:
-    """A stage that has ended, for those who train a link."""
+    """A stage that has ended, from which links are trained."""
 
     folder: Path
     facts: dict[str, Any]
@@ -121,17 +121,17 @@ class NetworkStage:
 
     @property
     def failed(self) -> str:
-        """Why there is no network; empty where there is one."""
+        """Return why there is no network; empty if there is one."""
         return str(self.facts.get("failed", ""))
 
     @property
     def network(self) -> str:
-        """Fingerprint of the network's artifact."""
+        """Return the fingerprint of the network's artifact."""
         return str(self.facts["network"])
 
     @property
     def forecast_links(self) -> dict[str, list[str]]:
-        """The links whose held-out slots were forecast, by method, in the order of their rows."""
+        """Return the links whose held-out slots were forecast, by method, in the order of their rows."""
         return dict(self.facts.get("forecasts", {}))
 
     def model(self, link_id: str) -> NetworkModel | None:
@@ -179,7 +179,7 @@ def execute_stage(
     Parameters
     ----------
     folder : Path
-        Where the stage is stored. Whatever goes wrong is stored there, too; the links decide what it means for them.
+        Where the stage is stored. An exception is stored there as its failure; each link decides how to go on.
     active : mapping of str to ActiveModel, optional
         By link, the models that are compared with; in a refresh, those that newer counts join.
     drafts : collection of str, optional
@@ -207,7 +207,7 @@ def execute_stage(
 
 @contextmanager
 def _stored_facts(folder: Path) -> Iterator[dict[str, Any]]:
-    """Collect what is to be known of a stage and write it at the end, or why it failed."""
+    """Write the facts of a stage when the block ends, or why it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {}
     try:
@@ -226,7 +226,7 @@ def reason_of(problem: Exception) -> str:
 
 def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: Report | None) -> dict[str, Any]:
     if (n := len(series.link_ids)) < LEAST_LINKS:
-        raise NotEnoughCounts(f"a network of {n} link is none; at least {LEAST_LINKS} links with counts are needed")
+        raise NotEnoughCounts(f"a network of {n} link cannot be trained; at least {LEAST_LINKS} links need counts")
     result = train_network(series, plan, report)
     about = {"links": n, "days": series.days, "ridge": result.ridge, "own_ridge": result.own_ridge}
     fingerprint = save_network(folder.parent, result.network, about)
@@ -263,7 +263,7 @@ def _save_drafts(folder: Path, models: Iterable[NetworkModel], network: str) -> 
 
 
 def _network_models(active: Mapping[str, ActiveModel]) -> dict[str, NetworkModel]:
-    """Load the network models among artifacts; one that cannot be read cannot be better, nor be refreshed."""
+    """Load the network models among artifacts; leave out those that cannot be read."""
     found = {}
     for link_id, (folder, fingerprint) in active.items():
         try:

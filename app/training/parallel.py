@@ -23,8 +23,8 @@ def run_parallel(calls: Iterable[Any], *, jobs: int, threads: int = 1) -> Genera
     Parameters
     ----------
     calls : iterable
-        Read by several threads, and only one call more than there are processes: a stopped run ends soon,
-        and a link is marked as training only when it is.
+        Read by several threads, and no more than one call beyond the number of processes, so that a stopped run ends
+        soon and a link is marked as training only when it is.
     jobs : int
         How many processes; -1 for one a core. With 1 the calls run in this process.
     threads : int, default=1

@@ -1,4 +1,4 @@
-"""Retrain runs in the database, and the figures that metrics show of them."""
+"""Queries of retrain runs, and their figures for metrics."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def read_heartbeats(session: Session) -> dict[int, tuple[str | None, datetime | 
 def claim_run(session: Session, worker: str, now: datetime, silent: Sequence[int] = ()) -> RetrainRun | None:
     """Claim the oldest run that is queued, whose worker is dead, or that is this worker's own; None if none is.
 
-    A worker is dead if its heartbeat is too old, or its run among those found ``silent``. A worker that claims a run
-    executes none: a run of its own was left when the database was unreachable. Of several workers that try at once
-    one succeeds: the update names the state it expects.
+    A worker is dead if its heartbeat is too old, or its run among those found ``silent``. A worker claims runs only
+    while it executes none, so a run of its own was left when the database was unreachable. Of several workers that try
+    at once one succeeds, because the update has the expected state as its condition.
     """
     lost = now - timedelta(seconds=LOST_SECONDS)
-    unheard = or_(RetrainRun.heartbeat_at < lost, RetrainRun.worker == worker, RetrainRun.id.in_(silent))
-    free = or_(RetrainRun.state == "queued", (RetrainRun.state == "running") & unheard)
+    expired = or_(RetrainRun.heartbeat_at < lost, RetrainRun.worker == worker, RetrainRun.id.in_(silent))
+    free = or_(RetrainRun.state == "queued", (RetrainRun.state == "running") & expired)
     query = select(RetrainRun.id, RetrainRun.worker).where(free).order_by(RetrainRun.id)
     for run_id, before in session.execute(query).all():
         claim = update(RetrainRun).where(RetrainRun.id == run_id, free, RetrainRun.worker.is_not_distinct_from(before))
@@ -106,7 +106,7 @@ def is_cancelled(session: Session, run_id: int) -> bool:
 
 
 def set_detail(session: Session, run_id: int, detail: str | None) -> None:
-    """Store what is to be known of a run as a whole."""
+    """Store a note on a run as a whole; None removes it."""
     _update(session, update(RetrainRun).where(RetrainRun.id == run_id).values(detail=detail))
 
 

@@ -29,13 +29,13 @@ from app.training.schemas import (
     AcceptedRun,
     ActivationOut,
     ActivationPage,
+    ActivationReason,
     NewRun,
     RunDetail,
     RunLink,
     RunOut,
     RunPage,
     RunPath,
-    Wish,
 )
 
 
@@ -49,7 +49,7 @@ def show_run(session: Session, run_id: int) -> RunDetail:
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
 Cursor = Annotated[
-    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="The `next_cursor` of the page before")
+    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page")
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -142,7 +142,7 @@ def activate_model(
     caller: AdminKey,
     session: WriteSession,
     settings: SettingsDep,
-    body: Wish | None = None,
+    body: ActivationReason | None = None,
 ) -> ActivationOut:
     """Activate a version, or go back to one; every process serves it within two seconds."""
     link = link_or_404(session, link_id)
@@ -152,7 +152,7 @@ def activate_model(
     done = activations_before(session, link.link_key, None, 1)
     if done and done[0].version == version:
         return ActivationOut.of(done[0], link_id)
-    # It was active already, since before there was a history.
+    # It was active already when activations were first recorded.
     before = {"previous_version": None, "activated_by": "unknown", "reason": None, "figures": None}
     return ActivationOut(
         link_id=link_id, version=version, activated_at=chosen.activated_at or chosen.created_at, **before
@@ -165,7 +165,7 @@ def activate_model(
     responses=problem_responses(ProblemType.NO_ACTIVE_MODEL),
 )
 def deactivate_model(
-    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Wish | None = None
+    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: ActivationReason | None = None
 ) -> ActivationOut:
     """Withdraw a link's active model: its profile answers until a version is activated or a run activates one."""
     link = link_or_404(session, link_id)

@@ -1,4 +1,4 @@
-"""A run that a worker holds: its lease, which a heartbeat renews, and whether it should go on."""
+"""The context of a run that a worker executes: its lease, which heartbeats renew, and whether it should go on."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("flowcast.retrain")
 
 
 class RunLost(Exception):
-    """The run was given to another worker, because this one sent no heartbeat."""
+    """Another worker has claimed the run, because this one sent no heartbeat."""
 
 
 class RunContext:
-    """A run, and what it takes to execute it; while entered, a thread renews the lease and stores the progress.
+    """A run and the resources to execute it; while entered, a thread renews the lease and stores the progress.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class RunContext:
 
     @property
     def over(self) -> bool:
-        """Return whether the run should go on no further."""
+        """Return whether the run should stop."""
         return self._lost or self._cancelled or self._stop.is_set()
 
     @contextmanager
@@ -80,12 +80,12 @@ class RunContext:
             yield session, now
 
     def set_detail(self, detail: str | None) -> None:
-        """Store with the run how it is trained if that is not as set; None removes it."""
+        """Store a note with the run if it is not trained as set; None removes it."""
         with self.lease(derived=True, served=False) as (session, _):
             set_detail(session, self.run.id, detail)
 
     def artifact(self, reference: ArtifactRef) -> Path:
-        """Return the folder of an artifact on this machine; a damaged one is found to be damaged when it is read."""
+        """Return the folder of an artifact on this machine; damage is found when the artifact is read."""
         try:
             return self.store.fetch(reference.folder, reference.fingerprint)
         except DamagedArtifact:

@@ -77,10 +77,10 @@ ACTIVATION_EXAMPLE: dict[str, Any] = {
 
 
 class Parameters(BaseModel):
-    """How to train; what is left out is as ``flowcast train`` has it.
+    """Training parameters; those that are left out have the defaults of ``flowcast train``.
 
-    ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, best gives
-    them to KR_SML and KR. ``context`` is for NETWORK and best. A refresh takes ``days`` alone.
+    ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, and best passes
+    them to KR_SML and KR. ``context`` is for NETWORK and best. A refresh accepts ``days`` alone.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -185,7 +185,7 @@ class RunLink(BaseModel):
 
 
 class Progress(BaseModel):
-    """How far a run is, in links."""
+    """The progress of a run, in links."""
 
     total: int
     waiting: int = 0
@@ -196,7 +196,7 @@ class Progress(BaseModel):
 
 
 class Stage(BaseModel):
-    """What a run is doing: links learn together in their networks first, then each for itself."""
+    """The stage of a run: links are trained together in their networks first, then each by itself."""
 
     name: Literal["network", "links"]
     share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
@@ -222,11 +222,11 @@ class RunOut(BaseModel):
     run_id: int
     state: RunState
     progress: Progress
-    stage: Stage | None = Field(description="Of a run that is being carried out; null otherwise")
+    stage: Stage | None = Field(description="Of a run whose state is `running`; null otherwise")
     algorithm: Algorithm
     parameters: dict[str, Any]
     activate: Activate
-    requested_by: str = Field(description="The key that asked, or what set it off by itself")
+    requested_by: str = Field(description="Id of the key, or `schedule`, `refresh` or `trigger` without one")
     occasion: str | None
     requested_at: datetime
     started_at: datetime | None
@@ -264,11 +264,11 @@ class RunPage(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"runs": [RUN_EXAMPLE], "next_cursor": None}]})
 
     runs: list[RunOut]
-    next_cursor: str | None = Field(description="Give it back as `cursor` for the next page; null at the end")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
 class ActivationOut(BaseModel):
-    """One version that became the active one, or the withdrawal of one."""
+    """The activation of a version, or the withdrawal of the active one."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [ACTIVATION_EXAMPLE]})
 
@@ -298,8 +298,8 @@ class ActivationPage(BaseModel):
     next_cursor: str | None
 
 
-class Wish(BaseModel):
-    """Why a version is activated or withdrawn."""
+class ActivationReason(BaseModel):
+    """The reason for an activation or a withdrawal."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "roll back"}]})
 

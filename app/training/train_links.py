@@ -1,4 +1,4 @@
-"""Train many links in parallel processes: one artifact a link, each link's failure its own."""
+"""Train many links in parallel processes, one artifact per link; a failure concerns its link alone."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _training_key(links: Sequence[LinkSeries], topology: Topology, how: NetworkT
 
 
 def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is kept with a link's model if it is sound and was trained as expected."""
+    """Return the description of a link's model if it is sound and was trained from the expected counts and plan."""
     with suppress(DamagedArtifact, OSError):
         _, about = load_model(output / folder_name(link.link_id))
         return about if all(about.get(name) == value for name, value in same.items()) else None

@@ -1,4 +1,4 @@
-"""Train the model of a link: by itself, in its network, or what is best; or refresh the one it has."""
+"""Train the model of a link by itself, in its network, or the best of these, or refresh its active model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from app.counts.series import LinkSeries, as_count_series
 from app.training.aligned_counts import examined
-from app.training.link_training import LinkTraining, active_rival, describe, figures_as_json, learnt_from
+from app.training.link_training import LinkTraining, active_reference, describe, figures_as_json, learnt_from
 from app.training.network_stage import ACTIVE, BASE, BEST, NetworkStage, NetworkTraining
 from model.artifacts.link_models import load_model, save_model
 from model.artifacts.network_models import save_network_model
@@ -63,8 +63,8 @@ def train_model(training: LinkTraining, folder: Path, on_evaluation: OnEvaluatio
 def _train_alone(
     training: LinkTraining, plan: TrainingPlan, others: Mapping[str, Array], on_evaluation: OnEvaluation | None
 ) -> TrainingResult:
-    link, rivals = training.series, active_rival(training)
-    return train(as_count_series(link), plan, training.capacity, link.suspect, rivals, others, on_evaluation)
+    link, references = training.series, active_reference(training)
+    return train(as_count_series(link), plan, training.capacity, link.suspect, references, others, on_evaluation)
 
 
 def _active_one_ahead(forecasts: Mapping[str, Array]) -> dict[str, Array]:
@@ -192,11 +192,11 @@ class _NetworkSelection:
         return np.full(len(self._link), np.nan) if forecasts is None else forecasts[:, 0]
 
     def _network_figures(self, forecasts: dict[str, Array]) -> tuple[Figures, bool]:
-        """Measure the network's forecasts beside KR, profile and last week; of a young link beside what it has."""
+        """Measure the network's forecasts beside KR, profile and last week; of a young link beside those it has."""
         forecasts, link, plan = forecasts | self._active, self._link, self._how.alone
-        rivals = active_rival(self._training)
+        references = active_reference(self._training)
         try:
-            return compare(self._series, forecasts, plan, self._training.capacity, link.suspect, rivals), False
+            return compare(self._series, forecasts, plan, self._training.capacity, link.suspect, references), False
         except NotEnoughCounts:
             return self._young_figures(forecasts), True
 

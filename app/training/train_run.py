@@ -17,12 +17,13 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
+from app.core.times import SECONDS_A_DAY
 from app.counts.queries import newest_slots, stored_span
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from app.registry.store import StoreUnreachable
-from app.settings import DaskAway
+from app.settings import DaskFallback
 from app.training.aligned_counts import read_topology, slot_capacity
 from app.training.cluster import ClusterUnavailable, UnknownHost, close
 from app.training.cluster_task import train_on_cluster
@@ -43,7 +44,6 @@ from app.training.train_links import LinkOutcome, train_link
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
 
-SECONDS_A_DAY = 86_400
 MAX_FAILURES = 3  # of training processes or of the cluster, without a link trained in between
 RETRY_SECONDS, POLL_SECONDS = 2.0, 0.2
 
@@ -55,7 +55,7 @@ def train_run(context: RunContext, folder: Path) -> Generator[tuple[LinkOutcome,
 
     When a training process is killed, for example because memory ran out, the links that were being trained are
     trained again; after several such failures in a row the run fails. The same holds for a cluster that becomes
-    unavailable, except for what ``FLOWCAST_DASK_AWAY`` says about that.
+    unavailable, unless ``FLOWCAST_DASK_AWAY`` is ``local``: then the run goes on in local processes.
     """
     failures = 0
     # A refresh learns nothing: sending a link to the cluster would take longer than writing its model.
@@ -81,8 +81,8 @@ def _goes_on(context: RunContext, problem: Exception, failures: int) -> bool:
         log.warning("the cluster became unavailable", extra={"run": context.run.id, "reason": str(problem)})
         if failures < MAX_FAILURES:
             return True
-        if context.settings.dask_away == DaskAway.LOCAL:
-            reason = f"the cluster went away {failures} times in a row: {problem}"
+        if context.settings.dask_away == DaskFallback.LOCAL:
+            reason = f"the cluster became unavailable {failures} times in a row: {problem}"
             context.set_detail(f"trained in local processes: {reason}")
             return False
     if failures >= MAX_FAILURES or not isinstance(problem, BrokenProcessPool):
@@ -141,8 +141,8 @@ def _prepare(context: RunContext, how: NetworkTraining, link: LinkInfo, stage: P
     if reference is not None:
         try:
             active = ActiveModel(context.artifact(reference), reference.fingerprint)
-        except StoreUnreachable as away:  # the new model could not be compared with the active one
-            refused = str(away)
+        except StoreUnreachable as problem:  # the new model could not be compared with the active one
+            refused = str(problem)
     plan = how if how.algorithm in ALGORITHMS else how.alone
     return LinkTraining(series, plan, slot_capacity(link), active, stage, refused=refused)
 
@@ -152,7 +152,7 @@ def connect_to_cluster(context: RunContext) -> Any | None:
     cluster = context.cluster
     assert cluster is not None
     facts = {"run": context.run.id, "scheduler": cluster.address}
-    waits, reason = context.settings.dask_away == DaskAway.WAIT, ""
+    waits, reason = context.settings.dask_away == DaskFallback.WAIT, ""
     while not context.over:
         try:
             client = cluster.connect()
@@ -164,7 +164,7 @@ def connect_to_cluster(context: RunContext) -> Any | None:
                 reason = str(problem)
                 then = {"reason": reason, "then": context.settings.dask_away}
                 log.warning("the cluster is unreachable", extra=facts | then)
-                action = "waits for" if waits else "trained in local processes, for want of"
+                action = "waits for" if waits else "trained in local processes, without"
                 context.set_detail(f"{action} the Dask scheduler {cluster.address}: {reason}")
             if not waits:
                 return None

@@ -1,1 +1,1 @@
-"""The worker: claims retrain runs, and makes those that are due."""
+"""The worker: executes retrain runs, and does periodic work."""

@@ -26,7 +26,7 @@ from app.worker.triggers import Triggers
 LOOK_SECONDS = 10.0
 SWEEP_SECONDS = 3600.0
 SCHEDULER_LOCK = 7_240_602  # a number of our own among PostgreSQL's advisory locks
-# A host that vanished closes no connection; the server must notice by itself, or no other worker gets the lock.
+# A host that failed closes no connection; the server must detect that by itself, or no other worker gets the lock.
 SERVER_KEEP_ALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 
 log = logging.getLogger("flowcast.scheduler")

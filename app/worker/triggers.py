@@ -1,4 +1,4 @@
-"""Runs that no person requests: by the schedules, and where accuracy fell."""
+"""Retrain runs that are queued by the schedules, or because accuracy fell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.accuracy.error_sums import ErrorSums, measures
-from app.accuracy.queries import MODEL_VERSION, PART, Wanted, network_sums
+from app.accuracy.queries import MODEL_VERSION, PART, ForecastFilter, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
 from app.core.errors import Conflict
@@ -49,7 +49,7 @@ class Triggers:
     Parameters
     ----------
     since : datetime, optional
-        Before which a schedule that never made a run is not made up for; by default when runs are first looked for.
+        Moments before it are not made up for by a schedule that has had no run; by default the time of the first check.
     """
 
     def __init__(self, engine: Engine, settings: Settings, clock: Clock, since: datetime | None = None) -> None:
@@ -57,7 +57,7 @@ class Triggers:
         self._measure_at = 0.0  # when accuracy is measured next, by the monotonic clock
 
     def queue_due_runs(self) -> list[int]:
-        """Queue what the schedules and the trigger make due; return the numbers of the runs."""
+        """Queue the runs that are due by the schedules and the trigger; return their numbers."""
         self._since = self._since or self._clock.now()
         queued = [self._queue_scheduled(), self._queue_refresh(), self._queue_triggered()]
         return [run_id for run_id in queued if run_id is not None]
@@ -100,7 +100,7 @@ class Triggers:
         return self._queue(TRIGGER, occasion, [one.link for one in fallen])
 
     def _due(self, kind: str, schedule: str) -> str | None:
-        """Return the occasion that a schedule makes due; None where there is none, or where it has its run."""
+        """Return the occasion that is due by a schedule; None if there is none, or if it has its run already."""
         if not schedule:
             return None
         moment = last_cron_time(schedule, self._clock.now())
@@ -163,7 +163,7 @@ def fallen_accuracies(session: Session, settings: Settings, cool_since: datetime
     if not links:
         return []
     span = Span(max(0, end - 3600 * settings.retrain_trigger_window_hours), end)
-    sums = network_sums(session, Wanted(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
+    sums = network_sums(session, ForecastFilter(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
     fallen = []
     for link in sorted(links, key=lambda link: link.link_key):
         version, promised = held_out[link.link_key]

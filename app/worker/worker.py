@@ -45,7 +45,7 @@ class Worker:
         self._silent_runs = SilentRuns()
 
     def stop(self) -> None:
-        """End after the run under way is released; another worker will claim it."""
+        """Stop after the run under way is released; another worker will claim it."""
         self._stop.set()
 
     def close(self) -> None:
@@ -101,9 +101,9 @@ class Worker:
                 log.info("run ended", extra={"run": run.id, "state": state})
             except RunLost:
                 log.warning("run lost to another worker", extra={"run": run.id})
-            except StoreUnreachable as away:
-                log.warning("run failed", extra={"run": run.id, "reason": str(away)})
-                fail_run(context, str(away))
+            except StoreUnreachable as problem:
+                log.warning("run failed", extra={"run": run.id, "reason": str(problem)})
+                fail_run(context, str(problem))
             except SQLAlchemyError:
                 raise  # the run is claimed again when the database is reachable
             except Exception as problem:

@@ -201,7 +201,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
         cluster.scheduler.kill()
         ended = runs.ended(run_id)
     assert (ended.state, ended.progress.done) == ("succeeded", LINKS)
-    want = f"trained in local processes, for want of the Dask scheduler {cluster.address}: Connection refused"
+    want = f"trained in local processes, without the Dask scheduler {cluster.address}: Connection refused"
     assert ended.detail == want
 
 

@@ -50,7 +50,7 @@ class Feed:
 
 def remembers(service: Service, links: int) -> bool:
     """Return whether the service has the forecasts of so many links in memory, should the database go away."""
-    lines = [json.loads(line) for line in service.log.read_text().splitlines() if "forecasts remembered" in line]
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if "forecast cache refreshed" in line]
     return bool(lines) and lines[-1]["links"] == links
 
 

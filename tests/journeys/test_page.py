@@ -658,7 +658,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         counts = [{"link_id": "new", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}]
         assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
         page.get_by_text("No slot of the span is scored yet").wait_for()
-        page.get_by_text("last_count says so, from counts up to Mon 15 Sept 06:00.").wait_for()
+        page.get_by_text("Forecast by last_count, from counts up to Mon 15 Sept 06:00.").wait_for()
         assert not page.get_by_text("What makes up the expected count").is_visible()
         assert visitor.errors == []
         page.goto(visitor.address + "#/network")

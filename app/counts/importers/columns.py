@@ -38,7 +38,7 @@ class Columns:
 
     @classmethod
     def parse(cls, text: str | None = None, link_id: str | None = None) -> Columns:
-        """Parse a map such as ``link_id=Detector,slot_start=Time,count=Vol``; raise ``ValueError`` if it is none."""
+        """Parse a map such as ``link_id=Detector,slot_start=Time,count=Vol``; raise ``ValueError`` if it is invalid."""
         if link_id is not None and not LINK_ID.fullmatch(link_id):
             raise ValueError(f"link={shortened(link_id)!r} is refused; it {LINK_ID_RULE}")
         pairs = [pair.partition("=") for pair in header_of(text, ",") or [""]] if text is not None else []

@@ -1,7 +1,7 @@
 """Open count files: plain, gzip, zip with one or several members, or a stream such as standard input.
 
 Compression is recognised by the first bytes and not by the name, so that it works on a pipe as well. A member of an
-archive may be packed with gzip; deeper it does not go. How much comes out is bounded by the rules of ``unpacking``.
+archive may be compressed with gzip, but may not be an archive. ``unpacking`` bounds how many bytes are unpacked.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LONGEST_OPENING = 200  # of what opens a list, which may lie across two pieces
 
 
 class _Text:
-    """A document of which no more is held than a row and a piece; ``line`` is that of the first character held."""
+    """A document that is read piece by piece; ``held`` is the unread text, and ``line`` that of its first character."""
 
     def __init__(self, pieces: Iterator[bytes], opening: re.Pattern[str]) -> None:
         self._pieces, self._opening = pieces, opening
@@ -29,19 +29,19 @@ class _Text:
         self.held, self.line = "", 1
 
     def more(self) -> bool:
-        """Hold one piece more, if there is one."""
+        """Read another piece; return False if there is none."""
         piece = next(self._pieces, b"")
         self.held += self._decoder.decode(piece)
         return bool(piece)
 
     def take(self, length: int) -> str:
-        """Return up to so many characters, which are no longer held."""
+        """Remove and return up to so many characters."""
         taken, self.held = self.held[:length], self.held[length:]
         self.line += taken.count("\n")
         return taken
 
     def find_list(self) -> bool:
-        """Go to the first row of the next list; what stands before it does not matter."""
+        """Skip to the first row of the next list; return False if there is none."""
         while not (found := self._opening.search(self.held)):
             self.take(max(0, len(self.held) - LONGEST_OPENING))
             if not self.more():
@@ -50,7 +50,7 @@ class _Text:
         return True
 
     def next_row(self) -> bool:
-        """Go to the next row, in this list or another; False where there is none."""
+        """Skip to the next row, in this list or another; return False if there is none."""
         while True:
             self.take(len(self.held) - len(self.held.lstrip(BETWEEN)))
             if self.held.startswith("]"):

@@ -149,12 +149,12 @@ class CountReader:
         self.links[link.link_id] = link
 
     def refuse(self, name: str, value: object, reason: str, values: int = 1) -> None:
-        """Account for values of the present row that are not taken."""
+        """Report values of the current row as refused."""
         shown = shortened(str(value))
         self.report.refuse(Refusal(self.source, self.line, self.place + name, shown, reason, values))
 
     def leave_unread(self, columns: Iterable[str]) -> None:
-        """Keep names of columns that are not read, for a note in the report."""
+        """Record columns that are not read, for a note in the report."""
         for name in columns:
             if name and len(self._unread) < MOST_UNREAD:
                 self._unread[shortened(name)] = None

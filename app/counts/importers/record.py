@@ -1,4 +1,4 @@
-"""Shared by all layouts: links, counts, the rules they keep, and a report that accounts for each value read."""
+"""Links and counts of all layouts, the rules that they must follow, and a report that accounts for each value read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ImportedCount:
 
 
 class Refusal(NamedTuple):
-    """One entry that was not taken, and the rule it broke; a whole row stands for several values."""
+    """One entry that was refused, and the rule it broke; a whole row stands for several values."""
 
     source: str
     line: int
@@ -102,7 +102,7 @@ class ImportReport:
     spans: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Account for values that are not taken."""
+        """Count values as refused."""
         self.refused += refusal.values
         self.reasons[refusal.reason] += refusal.values
         if len(self.refusals) < KEPT_REFUSALS:
@@ -110,14 +110,14 @@ class ImportReport:
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Cut a text to a length fit for a message."""
+    """Shorten a text for a message."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def whole_count(text: str) -> int:
     """Read a count such as 12 or 12.0; raise ``ValueError`` with the rule that it breaks."""
     whole, _, decimals = text.partition(".")
-    # Ten digits hold the largest count; more would only make int() work hard before the refusal.
+    # Ten digits hold the largest count; int() would be slow for very many.
     if whole.isascii() and whole.isdigit() and len(whole) <= 10 and not decimals.strip("0"):
         count = int(whole)
         if count <= LARGEST_COUNT:

@@ -1,10 +1,10 @@
 """The length of a file's rows, and sums of rows over the longer slots of a link.
 
-The length is the shortest step between slot starts of the file that makes up a tenth of all steps or more: gaps make
-steps longer, and a few rows off the grid do not make it shorter. A single step that is longer than the slots of new
-links may be a gap and shows nothing. Rows shorter than a slot are summed. A slot that lacks a row, or has one without
-a count, is a gap: a sum of the others would be too small. Rows longer than a slot cannot be split, and rows off the
-grid belong to no slot: such a file is refused whole.
+The length is the shortest step between slot starts of the file that makes up a tenth of all steps or more. Gaps
+therefore do not make it longer, nor a few rows off the grid shorter. A single step that is longer than the slots of
+new links may be a gap and shows nothing. Rows shorter than a slot are summed. A slot that lacks a row, or has one
+without a count, is a gap, because the sum of the others would be too small. Rows longer than a slot cannot be split,
+and rows off the grid belong to no slot: such a file is refused whole.
 """
 
 from __future__ import annotations

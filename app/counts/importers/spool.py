@@ -1,7 +1,7 @@
 """The counts of a file, kept on disk, summed into slots and returned link by link.
 
-A file is read to its end before anything is stored, because only then is its slot length known, and so that reading,
-which is slow, holds up no other writer. Memory does not grow with the file, only with a group of links.
+A file is read to its end before anything is stored, because only then is its slot length known, and because reading is
+slow and other writers would wait. Memory does not grow with the file, only with a group of links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACKED_ROW = struct.Struct("<ihqib")
 MOST_IN_A_GROUP = 200_000  # counts, of which there may be more only in a single link
 ROWS_BETWEEN_NOTES = 5_000
 
-Note = Callable[[str], None]  # called with how far an import is
+Note = Callable[[str], None]  # called with the progress of an import
 Tallies = dict[tuple[int, int], Counter[str]]  # numbers for a note, by the minutes of rows and slots
 
 
@@ -86,7 +86,7 @@ class Spool:
         ]
 
     def groups(self) -> Iterator[list[tuple[str, Rows]]]:
-        """Return the counts of each link in the order of time, some links at once; what came later stays later."""
+        """Yield the counts of some links at a time, in the order of time; rows for one time keep their order."""
         self._file.flush()
         if not len(self):
             return
@@ -136,5 +136,5 @@ def _note(row_minutes: int, slot_minutes: int, slots: int, gaps: int, repeated: 
     if gaps:
         note += f"; {gaps:,} of them lack a row or its count and are gaps"
     if repeated:
-        note += f"; {repeated:,} rows gave way to a later row for the same time"
+        note += f"; {repeated:,} rows are replaced by a later row for the same time"
     return note

@@ -1,4 +1,4 @@
-"""Bounds on what a packed file may unpack to, kept while it is unpacked: what an archive states may be wrong."""
+"""Bounds on the size of unpacked files, checked while they are unpacked, because an archive may state wrong sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # the others unpack any a
 
 
 class Budget:
-    """What one source may still unpack to, all of its parts together; ``packed`` is its size, where that is known."""
+    """A bound on the bytes that all parts of one source unpack to; ``packed`` is its size, if that is known."""
 
     def __init__(self, most: int | None, packed: int | None) -> None:
         self._most, self._packed = most, packed
@@ -86,7 +86,7 @@ def open_archive(name: str, stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.ZipInfo]]:
-    """List the files of an archive with what to call them; none is ever written to disk, whatever its name."""
+    """List the files of an archive with their names for messages; none is ever written to disk."""
     found = [info for info in archive.infolist() if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
     if not found:
         raise CountFileError(f"{name} is an archive without members")
@@ -106,5 +106,5 @@ def _too_many_members(name: str) -> CountFileError:
 
 
 def printable(name: str) -> str:
-    """Return a name of unknown origin without the characters that a terminal or a log would act upon."""
+    """Return a name of unknown origin with its control characters replaced, for terminals and logs."""
     return shortened("".join(letter if letter.isprintable() else "\ufffd" for letter in name), 200)

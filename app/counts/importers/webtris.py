@@ -1,7 +1,7 @@
 """WebTRIS' daily report, as CSV or as its API gives it: a row per site and quarter of an hour, named by its end.
 
 The link id is the site's name with ``-`` for each ``/`` and ``_`` for spaces; of two names with one id
-the second is refused. A day has 96 rows, whatever the clocks do. Rows in the hour that spring skips
+the second is refused. A day has 96 rows, also where the clocks change. Rows in the hour that spring skips
 are gaps when blank, and refused when not. A time that autumn repeats is its first occurrence; if it
 comes again before the site's rows leave the repeated hour, it is the second.
 """

@@ -82,7 +82,7 @@ export class Api extends EventTarget {
   }
 
   /**
-   * Send a file as it is. Not with fetch, which cannot tell how much was sent.
+   * Send a file as it is. Not with fetch, which does not report how much was sent.
    * @param {string} path @param {File} file @param {(share: number) => void} onProgress @returns {Promise<any>}
    */
   upload(path, file, onProgress) {
@@ -103,7 +103,7 @@ export class Api extends EventTarget {
   }
 
   /**
-   * Read a stream of events until it ends or `signal` says so.
+   * Read a stream of events until it ends or `signal` is aborted.
    * @param {string} path @param {(name: string, data: any) => void} onEvent @param {AbortSignal} signal
    */
   async stream(path, onEvent, signal) {

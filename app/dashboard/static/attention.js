@@ -11,7 +11,7 @@ export const KINDS = {
   poor: { label: "Poor accuracy", sign: "≠", level: 1 },
 };
 
-const LEAST_SCORED = 8; // slots; fewer say little about accuracy
+const LEAST_SCORED = 8; // slots; fewer are too few to judge accuracy
 
 /**
  * @param {Pick<import("./city.js").Row, "status" | "forecast" | "accuracy" | "health">} row
@@ -24,11 +24,11 @@ export function attentionOf(row) {
     found.push({ kind: "dead", reason: "no count ever came" });
   else if (health?.state === "stale")
     found.push({ kind: "dead", reason: `no count for ${age(health.data_age_seconds)}` });
-  if (row.status === "failed") found.push({ kind: "failed", reason: "the forecast failed; the log says why" });
+  if (row.status === "failed") found.push({ kind: "failed", reason: "the forecast failed; the log has the reason" });
   if (health?.state === "suspect")
     found.push({ kind: "suspect", reason: `${health.verdicts.join(", ") || "suspect"} counts in the last day` });
   if (row.status === "degraded" && !found.some((one) => one.kind === "dead")) {
-    found.push({ kind: "degraded", reason: row.forecast?.degraded_reason ?? `${row.forecast?.method} speaks` });
+    found.push({ kind: "degraded", reason: row.forecast?.degraded_reason ?? `forecast by ${row.forecast?.method}` });
   }
   if (accuracy && accuracy.n_used >= LEAST_SCORED && accuracy.passes_geh === false) {
     found.push({ kind: "poor", reason: `GEH below 5 in only ${percent(accuracy.geh_pass_share)} of slots` });

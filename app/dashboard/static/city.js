@@ -24,7 +24,7 @@ export class City extends EventTarget {
     this.api = api;
     this.horizon = 1;
     /** @type {Map<string, any>} */ this.links = new Map();
-    /** @type {Map<string, any>} */ this.said = new Map();
+    /** @type {Map<string, any>} */ this.forecasts = new Map();
     /** @type {Map<string, any>} */ this.figures = new Map();
     /** @type {Map<string, any>} */ this.health = new Map();
     /** @type {Map<string, number>} */ this.changes = new Map();
@@ -84,13 +84,13 @@ export class City extends EventTarget {
     const [forecasts] = await Promise.all(asked);
     if (forecasts !== UNCHANGED) {
       this.owesFigures = true;
-      this.said = new Map(
+      this.forecasts = new Map(
         forecasts.links.map((one) => [one.link_id, { status: one.status, forecast: one.forecasts[horizon - 1] }]),
       );
     }
-    if ([...this.said.keys()].some((id) => !this.links.has(id))) await this.#readLinks();
+    if ([...this.forecasts.keys()].some((id) => !this.links.has(id))) await this.#readLinks();
     this.loaded = true;
-    this.#tell();
+    this.#update();
     if (Date.now() >= this.figuresDue) await this.#readFigures(horizon);
   }
 
@@ -114,10 +114,10 @@ export class City extends EventTarget {
       }),
     ]);
     this.figuresDue = Date.now() + Math.max(FIGURES_SECONDS * 1000, FIGURES_PACE * (Date.now() - began));
-    this.#tell();
+    this.#update();
   }
 
-  #tell() {
+  #update() {
     this.rows = [...this.links.values()].map((link) => this.#row(link));
     this.byId = new Map(this.rows.map((row) => [row.id, row]));
     this.mostFlow = this.rows.reduce((most, row) => Math.max(most, row.forecast?.flow ?? 0), this.mostFlow);
@@ -127,7 +127,7 @@ export class City extends EventTarget {
   /** @returns {Row} */
   #row(link) {
     const id = link.link_id;
-    const { status = null, forecast = null } = this.said.get(id) ?? {};
+    const { status = null, forecast = null } = this.forecasts.get(id) ?? {};
     const health = this.health.get(id) ?? null;
     const now = health?.newest_count;
     // The two may be of different moments when counts come fast; then the last change that was known stays.

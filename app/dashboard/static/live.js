@@ -1,7 +1,7 @@
-/** Keeps the page live: a stream of events says when to look again, and looking now and then replaces it if need be. */
+/** Keeps the page live: it reads again when an event of the stream arrives, and polls while there is no stream. */
 
 const NEWS_SECONDS = 1; // looked at most this often, however many events come
-const LIVE_SECONDS = 15; // what no event tells of, such as a new link or a feed that grows old
+const LIVE_SECONDS = 15; // what no event reports, such as a new link or a feed that grows old
 const POLL_SECONDS = 5;
 const LONGEST_WAIT = 15;
 
@@ -89,7 +89,7 @@ export class Live extends EventTarget {
           this.stream.signal,
         );
       } catch {
-        // Told by the api already; it is tried again.
+        // The api has reported it already; it is tried again.
       }
       if (signal.aborted) return;
       this.streaming = false;
@@ -117,7 +117,7 @@ export class Live extends EventTarget {
       await this.city.refresh();
       this.dispatchEvent(new Event("news"));
     } catch {
-      // Told by the api; views show what they know, and that it is old.
+      // The api has reported it; views show the last figures, and that they are old.
     }
     this.lookedAt = Date.now();
     if (this.stopped.signal.aborted) return;

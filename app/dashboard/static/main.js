@@ -53,7 +53,7 @@ document.body.prepend(
 );
 
 function skip(event) {
-  event.preventDefault(); // the part after # says which view is shown
+  event.preventDefault(); // the part after # names the view that is shown
   view?.heading.focus();
 }
 

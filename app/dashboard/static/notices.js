@@ -9,7 +9,7 @@ const region = el("div", { class: "notices", role: "status", "aria-live": "polit
 export const noticeRegion = () => region;
 
 /** @param {string} text @param {"info" | "bad"} [kind] */
-export function say(text, kind = "info") {
+export function notify(text, kind = "info") {
   const notice = el("p", { class: `notice ${kind}` }, text);
   region.append(notice);
   while (region.children.length > 3) region.firstChild?.remove();

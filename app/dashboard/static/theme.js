@@ -1,4 +1,4 @@
-/** Light or dark: as the system has it, until somebody says otherwise. */
+/** Light or dark: as the system has it, until the user chooses. */
 
 import { el } from "./dom.js";
 
@@ -18,15 +18,15 @@ function apply() {
 export function themeButton() {
   apply();
   const button = el("button", { type: "button", class: "quiet theme" });
-  const tell = () => {
+  const update = () => {
     button.textContent = NAMES[chosen()];
     button.setAttribute("aria-label", `Colours: ${NAMES[chosen()]}`);
   };
   button.addEventListener("click", () => {
     localStorage.setItem(STORED, CHOICES[(CHOICES.indexOf(chosen()) + 1) % CHOICES.length]);
     apply();
-    tell();
+    update();
   });
-  tell();
+  update();
   return button;
 }

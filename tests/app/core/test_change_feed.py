@@ -43,8 +43,8 @@ LONGEST = 7999  # bytes that PostgreSQL takes in one notice
 
 
 def test_notices_about_links_come_back_as_they_were_sent() -> None:
-    (one,) = format_notices(Change.FORECASTS, "somebody", [17, 18, 2**31 - 1], 900)
-    assert parse_notice(one) == Notice(Change.FORECASTS, "somebody", 900, (17, 18, 2**31 - 1))
+    (one,) = format_notices(Change.FORECASTS, "somebody", [17, 18, 2**31 - 1])
+    assert parse_notice(one) == Notice(Change.FORECASTS, "somebody", (17, 18, 2**31 - 1))
 
 
 def test_many_links_make_several_notices_that_postgresql_takes() -> None:
@@ -59,6 +59,8 @@ def test_no_notice_is_sent_without_a_change() -> None:
     assert list(format_notices(Change.COUNTS, "somebody", [])) == []
 
 
-@pytest.mark.parametrize("payload", ["", "hello", "forecasts somebody 0 1,x", "counts somebody 0 1,,2", "counts 1,2"])
+@pytest.mark.parametrize(
+    "payload", ["", "hello", "forecasts somebody 1,x", "counts somebody 1,,2", "counts 1,2", "counts a b 1"]
+)
 def test_a_notice_that_cannot_be_parsed_may_concern_any_link(payload: str) -> None:
     assert parse_notice(payload) == Notice(Change.SERVED)

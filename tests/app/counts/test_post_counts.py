@@ -105,9 +105,10 @@ class TestPostCounts:
         assert post(client).json()["received"] == 0
 
     @on_sqlite
-    def test_another_language_is_refused_by_name(self, client):
+    def test_another_media_type_is_refused_by_name(self, client):
         answer = client.post("/v1/counts", content=b"<a/>", headers={"content-type": "application/xml"})
         assert answer.status_code == 415
+        assert answer.json()["title"] == "Unsupported media type"
         assert "application/xml" in answer.json()["detail"]
 
     @on_sqlite

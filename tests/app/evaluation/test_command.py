@@ -43,7 +43,7 @@ def partial(tmp_path_factory) -> tuple[Result, Path]:
 def test_prints_a_table_and_where_the_report_is(partial):
     done, folder = partial
     assert "test RMSE one slot ahead, 8 + 2 days" in done.stdout
-    assert "NETWORK is left out for Fe: a network of 1 link is none" in done.stderr
+    assert "NETWORK is left out for Fe: a network of 1 link cannot be trained" in done.stderr
     assert str(folder / "report.html") in done.stdout.replace("\n", "")
     assert "2 held-out days instead of 7" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -74,7 +74,7 @@ def test_links_that_cannot_be_evaluated_are_listed(partial):
     assert links[0] == "not evaluated: Ba: it has no count on the 2 test days from 2025-09-10 on"
     assert links[1].startswith("not evaluated: Cf: every count of the training days is 0")
     assert "links with days without a count are kept (how many days): Fe (1)" in done.stderr
-    assert "a sample of 5 was asked for; 1 links can be evaluated, and all were taken" in done.stderr
+    assert "a sample of 5 was requested; 1 links can be evaluated, and all were taken" in done.stderr
     report = json.loads((folder / "report.json").read_text())
     assert [link["link_id"] for link in report["not_evaluated"]] == ["Ba", "Cf"]
     assert len(report["links"]) == report["summary"]["n_links"] == 1

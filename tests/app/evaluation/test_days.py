@@ -131,7 +131,7 @@ class TestChooseLinks:
     def test_a_sample_larger_than_the_choice_takes_all_with_a_note(self):
         choice = choose_links(LINKS, replace(PLAN, sample=9))
         assert len(choice.links) == 5
-        assert choice.notes == ["a sample of 9 was asked for; 5 links can be evaluated, and all were taken"]
+        assert choice.notes == ["a sample of 9 was requested; 5 links can be evaluated, and all were taken"]
 
 
 class TestSpan:

@@ -54,7 +54,7 @@ def test_one_link_has_no_network_and_there_is_a_note(tmp_path):
     link = city_links(1)[0]
     _, notes = learn_networks([link], PLAN, {}, tmp_path)
     assert notes == [
-        f"NETWORK is left out for {link.link_id}: a network of 1 link is none; at least 2 links with counts are needed"
+        f"NETWORK is left out for {link.link_id}: a network of 1 link cannot be trained; at least 2 links need counts"
     ]
     network, best, _, _ = evaluated([link], tmp_path / "again")
     assert np.isnan(network.test.expected).all()

@@ -7,7 +7,7 @@ import pytest
 from app.evaluation.tables import Numbers
 from app.evaluation.words import verdict
 
-OVERFITS = "believes itself more exact than it is"
+OVERFITS = "gives intervals that are too narrow"
 STRAYED = "strayed further than those it was learnt from"
 ONE_METRIC = "part of what it learnt holds for the training days alone"
 

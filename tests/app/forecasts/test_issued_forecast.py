@@ -1,19 +1,14 @@
-"""Forecasts as JSON documents, and the kinds of reasons by which degraded ones are counted."""
+"""Forecasts as JSON documents."""
 
 import json
 
-from app.core.metrics import DEGRADED
-from app.forecasts.issued_forecast import HORIZONS, Degradation, IssuedForecast, encode, link_document
+from app.forecasts.issued_forecast import HORIZONS, IssuedForecast, encode, link_document
 from app.links.queries import LinkInfo
 
 LINK = LinkInfo(1, 'a "link"', "", "UTC", 15, None)
 FORECAST = IssuedForecast(
     LINK, 900, 3, "KR", None, 0, 0.9, [1.0, 2.0, 3.0, 4.0], [None] * 4, [9.0] * 4, [None] * 4, 1_700_000_000_000_001
 )
-
-
-def test_every_kind_is_counted():
-    assert [*Degradation] == [*map(Degradation, DEGRADED)]
 
 
 def test_horizons_are_the_first_of_the_whole_document():

@@ -23,7 +23,7 @@ from app.links.queries import links_by_id
 from app.links.tables import folder_name
 from app.main import create_app
 from app.registry.cleanup import sweep_store
-from app.registry.loaded_models import Loaded
+from app.registry.loaded_models import LoadedModel
 from app.registry.store import ModelStore
 from app.training.link_training import LinkTraining, data_fingerprint
 from app.training.train_links import train_link
@@ -166,7 +166,7 @@ class TestForecasts:
             links = links_by_id(session, list(city.counts))
             newest = int(city.grid.start(city.first_slot + NOW - 1).timestamp())
             models = [load_model(trained.folder / link_id)[0] for link_id in links]
-            loaded = [Loaded(1, model, "") for model in models]
+            loaded = [LoadedModel(1, model, "") for model in models]
             requests = [ForecastRequest(link, newest, one) for link, one in zip(links.values(), loaded, strict=True)]
             found = runtime.forecast_cache.forecaster.networks.compute(session, requests)
         for link_id, link in links.items():

@@ -14,14 +14,14 @@ from sqlalchemy import Engine, func, insert, select
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.core import partitions
 from app.core.database import open_database, reading, writing
 from app.core.partitions import ensure_months, existing_months, month_begin, month_of
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.profile_fallback import DAYS as PROFILE_DAYS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
-from app.maintenance import old_months as dropping
-from app.maintenance.prune import Old, prune
+from app.maintenance.prune import Cutoffs, prune
 from app.maintenance.scheduled import Maintenance
 from app.maintenance.tables import Upkeep
 from app.settings import Settings, settings_from_environment
@@ -81,7 +81,7 @@ class TestDropping:
         assert old == {Count: 2 * 64, Forecast: 2 * 64}
         before = {table: rows_of(engine, table) for table in old}
         reported: list[tuple[str, int]] = []
-        prune(engine, Old(cutoff, None), lambda table, n: reported.append((table, n)))
+        prune(engine, Cutoffs(cutoff, None), lambda table, n: reported.append((table, n)))
         assert {table: rows_of(engine, table) for table in old} == {table: before[table] - old[table] for table in old}
         assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
         assert sum(n for table, n in reported if table == "counts") == old[Count]
@@ -92,8 +92,8 @@ class TestDropping:
         assert month_of(cutoff - 90 * DAY) in months(engine)
 
     def test_a_month_in_use_is_emptied_row_by_row_and_dropped_the_next_time(self, engine, monkeypatch):
-        monkeypatch.setattr(dropping, "TRIES", 2)
-        monkeypatch.setattr(dropping, "PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(partitions, "DROP_TRIES", 2)
+        monkeypatch.setattr(partitions, "DROP_PAUSE_SECONDS", 0.0)
         fill(engine, months=5)
         cutoff = month_begin(THIS_MONTH - 2)
         gone: Counter[str] = Counter()
@@ -103,18 +103,18 @@ class TestDropping:
 
         with reading(engine) as session:
             session.scalar(select(func.count()).select_from(Count))  # and the transaction stays open
-            prune(engine, Old(cutoff, None), removed)
+            prune(engine, Cutoffs(cutoff, None), removed)
             assert rows_of(engine, Count, Count.slot_start < cutoff) == 0
             assert gone["counts"] == 40
         assert min(months(engine)) == THIS_MONTH - 4
         assert min(months(engine, "forecasts")) == THIS_MONTH - 2  # these were not read
-        prune(engine, Old(cutoff, None), removed)
+        prune(engine, Cutoffs(cutoff, None), removed)
         assert min(months(engine)) == THIS_MONTH - 2
         assert gone["counts"] == 40
 
     def test_what_others_may_believe_to_be_there_is_not_dropped(self, engine):
         fill(engine, months=2)
-        prune(engine, Old(month_begin(THIS_MONTH + 1), None), lambda *_: None)
+        prune(engine, Cutoffs(month_begin(THIS_MONTH + 1), None), lambda *_: None)
         assert rows_of(engine, Count) == 0
         assert THIS_MONTH in months(engine)
 
@@ -125,14 +125,14 @@ class TestDropping:
             for table in ("counts", "forecasts"):
                 ensure_months(session, table, begins)
         gone: Counter[str] = Counter()
-        prune(engine, Old(0, None), lambda table, n: gone.update({table: n}))
+        prune(engine, Cutoffs(0, None), lambda table, n: gone.update({table: n}))
         assert +gone == {"empty_months": 4}
         kept = set(range(THIS_MONTH - 4, THIS_MONTH + 3))
         assert months(engine) == months(engine, "forecasts") == kept
 
     def test_a_month_that_is_written_to_meanwhile_stays(self, engine):
         fill(engine, months=5)
-        assert dropping.drop_month(engine, "counts", THIS_MONTH - 4, served=False, only_empty=True) is None
+        assert partitions.drop_month(engine, "counts", THIS_MONTH - 4, served=False, only_empty=True) is None
         assert min(months(engine)) == THIS_MONTH - 4
         assert rows_of(engine, Count, Count.slot_start < month_begin(THIS_MONTH - 3)) > 0
 

@@ -188,7 +188,7 @@ class TestBest:
         links, _ = city_series(n=1, young=False)
         [failed] = train_links(links, tmp_path, how("NETWORK"), jobs=1)
         assert (failed.state, failed.about) == ("failed", None)
-        assert "a network of 1 link is none" in failed.reason
+        assert "a network of 1 link cannot be trained" in failed.reason
         [alone] = train_links(links, tmp_path, how("best"), jobs=1)
         assert alone.state == "trained"
         assert alone.about["plan"]["algorithm"] in ("KR_SML", "KR")
@@ -216,7 +216,7 @@ class TestCommand:
         done = CliRunner().invoke(cli, ["train", str(file), *given, "--output", str(tmp_path / "models")])
         assert done.exit_code == 0, done.stderr
         [found] = json.loads(done.stdout)
-        assert "there is no network model: a network of 1 link is none" in found["about"]["chosen"]
+        assert "there is no network model: a network of 1 link cannot be trained" in found["about"]["chosen"]
 
     def test_trains_a_network_from_a_file(self, tmp_path):
         file = tmp_path / "city.csv"

@@ -171,7 +171,7 @@ def detail_of(context: RunContext, address: str, *, known: bool) -> str | None:
 def test_a_host_without_an_address_is_a_missing_cluster_if_it_had_one(context):
     assert detail_of(context, NOWHERE, known=False) is None
     detail = detail_of(context, NOWHERE, known=True)
-    assert detail.startswith(f"trained in local processes, for want of the Dask scheduler {NOWHERE}: ")
+    assert detail.startswith(f"trained in local processes, without the Dask scheduler {NOWHERE}: ")
     assert "dask-scheduler.invalid has no address" in detail
 
 
@@ -180,4 +180,4 @@ def test_a_host_without_an_address_is_a_missing_cluster_if_it_had_one(context):
 def test_a_host_where_nothing_listens_is_named_the_first_time(context):
     address = f"tcp://127.0.0.1:{free_port()}"
     detail = detail_of(context, address, known=False)
-    assert detail == f"trained in local processes, for want of the Dask scheduler {address}: Connection refused"
+    assert detail == f"trained in local processes, without the Dask scheduler {address}: Connection refused"

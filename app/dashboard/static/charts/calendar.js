@@ -74,13 +74,13 @@ function cell(day) {
   });
   const due = day.observed + day.imputed + day.suspect + day.missing;
   const wrong = QUALITIES.slice(1).filter(({ field }) => day[field]);
-  const told = [
+  const description = [
     `${day.observed} of ${due} observed`,
     ...wrong.map(({ label, field }) => `${day[field]} ${label}`),
   ].join(", ");
   return el(
     "div",
-    { class: wrong.length ? "day wrong" : "day", title: told },
+    { class: wrong.length ? "day wrong" : "day", title: description },
     el("span", { class: "date" }, String(day.date.getUTCDate())),
     el(
       "span",
@@ -90,7 +90,7 @@ function cell(day) {
       due ? floored(day.observed / due) : "–",
     ),
     svg("svg", { viewBox: `0 0 ${WIDTH} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts),
-    el("span", { class: "visually-hidden" }, told),
+    el("span", { class: "visually-hidden" }, description),
   );
 }
 

@@ -11,8 +11,8 @@ const LABELLED = 60; // tiles; more have no room for names
  * @typedef {{id: string, link: any}} Row
  */
 export class CityMap {
-  /** @param {{onPoint: (id: string | null) => void, onOpen: (id: string) => void}} heard */
-  constructor(heard) {
+  /** @param {{onPoint: (id: string | null) => void, onOpen: (id: string) => void}} handlers */
+  constructor(handlers) {
     this.image = svg("svg", { class: "map", role: "img" });
     this.tiles = svg("svg", { class: "map tiles", role: "img" });
     this.element = el("div", { class: "map-holder" }, this.image, this.tiles);
@@ -22,9 +22,9 @@ export class CityMap {
     this.size = [0, 0];
     for (const image of [this.image, this.tiles]) {
       const idAt = (event) => event.target.closest?.("[data-id]")?.dataset.id ?? null;
-      image.addEventListener("pointerover", (event) => heard.onPoint(idAt(event)));
-      image.addEventListener("pointerleave", () => heard.onPoint(null));
-      image.addEventListener("click", (event) => idAt(event) && heard.onOpen(idAt(event)));
+      image.addEventListener("pointerover", (event) => handlers.onPoint(idAt(event)));
+      image.addEventListener("pointerleave", () => handlers.onPoint(null));
+      image.addEventListener("click", (event) => idAt(event) && handlers.onOpen(idAt(event)));
     }
     new ResizeObserver(([entry]) => {
       const size = [Math.round(entry.contentRect.width), Math.round(entry.contentRect.height)];

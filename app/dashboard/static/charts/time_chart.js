@@ -97,7 +97,7 @@ export class TimeChart {
     cursor.setAttribute("x1", x(at));
     cursor.setAttribute("x2", x(at));
     cursor.setAttribute("visibility", "visible");
-    const told = drawn.flatMap((one) => {
+    const readings = drawn.flatMap((one) => {
       const point = one.points.find((other) => other.at === at);
       if (!point) return [];
       if (one.kind === "band")
@@ -106,7 +106,7 @@ export class TimeChart {
           : [`${one.label} ${write(point.lower ?? 0)}–${write(point.upper)}`];
       return point.value === null ? [] : [`${one.label} ${write(point.value)}`];
     });
-    this.readout.textContent = [dayTime(at, this.picture.zone), ...told].join(" · ");
+    this.readout.textContent = [dayTime(at, this.picture.zone), ...readings].join(" · ");
   }
 
   #unread(cursor) {

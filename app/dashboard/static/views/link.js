@@ -1,4 +1,4 @@
-/** One link: what was counted, what is expected, how good that was, and why it says so. */
+/** One link: what was counted, what is expected, how accurate that was, and why. */
 
 import { attentionOf, KINDS } from "../attention.js";
 import { select } from "../controls.js";
@@ -142,13 +142,13 @@ export function linkView(page, id, place) {
             ),
             api.get(`${path}/accuracy?window=${asked.span}&by=horizon`),
           ];
-    const [shelf, counts, past, figures, byHorizon] = await Promise.all([
+    const [registry, counts, past, figures, byHorizon] = await Promise.all([
       api.getPages(`${path}/models?limit=100`, "models"),
       ...asks,
     ]);
     if (isClosed) return;
     seen = now;
-    showFacts(answer, health, shelf.choice);
+    showFacts(answer, health, registry.choice);
     if (!isShown)
       put(
         body,
@@ -167,15 +167,15 @@ export function linkView(page, id, place) {
       );
     isShown = answer !== null;
     zoneNote.textContent = `times in ${zoneName(zone, newestEnd ?? Date.now())}`;
-    models.show(shelf, zone);
+    models.show(registry, zone);
     if (!answer) return;
     const known = { forecasts: answer.forecasts, counts: counts.counts, past: past.forecasts };
     const [label, length] = SPANS[asked.span];
     chart.show(link, known, { horizon: asked.horizon, length, label });
     accuracy.show(figures, byHorizon, zone, asked);
     context.show(answer, link);
-    const speaks = shelf.models.find((one) => one.version === answer.forecasts[0].model_version) ?? null;
-    await Promise.all([reasons.show(answer, link), metric.show(answer, link, speaks)]);
+    const active = registry.models.find((one) => one.version === answer.forecasts[0].model_version) ?? null;
+    await Promise.all([reasons.show(answer, link), metric.show(answer, link, active)]);
   };
 
   const showFacts = (answer, health, choice) => {

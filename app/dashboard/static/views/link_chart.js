@@ -3,7 +3,7 @@
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
 import { asTable } from "../figure.js";
-import { clockTime, dayTime, fullTime, many, number, percent, speaker } from "../formats.js";
+import { clockTime, dayTime, fullTime, many, number, percent, methodName } from "../formats.js";
 
 const COLUMNS = [
   "slot_start",
@@ -24,10 +24,10 @@ export class LinkChart {
   constructor(id) {
     this.id = id;
     this.rows = [];
-    this.said = el("div", { class: "said" });
+    this.tiles = el("div", { class: "forecast-tiles" });
     this.chart = new TimeChart();
     this.written = asTable(() => this.table());
-    this.element = el("div", {}, this.said, this.chart.element, this.written.element);
+    this.element = el("div", {}, this.tiles, this.chart.element, this.written.element);
   }
 
   /** @returns {import("../csv.js").Table} */
@@ -44,12 +44,12 @@ export class LinkChart {
     const zone = link.zone;
     const newestEnd = Date.parse(forecasts[0].slot_start);
     const slot = link.slot_minutes * 60_000;
-    const before = lastSaid(past).filter((one) => Date.parse(one.slot_start) < newestEnd);
+    const before = lastIssued(past).filter((one) => Date.parse(one.slot_start) < newestEnd);
     const earlier = before.map(asPoint);
     const ahead = forecasts.map(asPoint);
     const [first] = forecasts;
     put(
-      this.said,
+      this.tiles,
       ...forecasts.map((one) =>
         el(
           "div",
@@ -66,7 +66,7 @@ export class LinkChart {
       el(
         "p",
         { class: "note" },
-        `${speaker(first, "version ")} says so, `,
+        `Forecast by ${methodName(first, "version ")}, `,
         `from counts up to ${dayTime(first.as_of_slot, zone)}.`,
         first.filled_lags ? ` ${first.filled_lags} gaps in its lag window were filled from the profile.` : "",
         first.degraded_reason ? ` Why: ${first.degraded_reason}.` : "",
@@ -117,7 +117,7 @@ const asPoint = (one) => ({
 });
 
 /** Of several forecasts for a slot the last issued. */
-function lastSaid(past) {
+function lastIssued(past) {
   const found = new Map();
   for (const one of past) {
     const other = found.get(one.slot_start);
@@ -127,7 +127,7 @@ function lastSaid(past) {
 }
 
 function joined(counts, before, ahead, zone) {
-  const said = new Map(before.map((one) => [one.slot_start, one]));
+  const issued = new Map(before.map((one) => [one.slot_start, one]));
   const row = (slot, count, one) => [
     slot,
     fullTime(slot, zone),
@@ -142,7 +142,7 @@ function joined(counts, before, ahead, zone) {
     one?.model_version ?? null,
   ];
   return [
-    ...counts.map((count) => row(count.slot_start, count, said.get(count.slot_start))),
+    ...counts.map((count) => row(count.slot_start, count, issued.get(count.slot_start))),
     ...ahead.map((one) => row(one.slot_start, null, one)),
   ];
 }

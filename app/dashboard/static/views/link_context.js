@@ -12,7 +12,7 @@ export class LinkContext {
     this.parts = [];
     this.chart = new RowChart();
     this.note = el("span", {});
-    this.told = el("p", { class: "note" });
+    this.summary = el("p", { class: "note" });
     const table = () => ({
       name: `${id} parts of the expected count`,
       columns: ["part", "meaning", "vehicles", "sum"],
@@ -22,7 +22,7 @@ export class LinkContext {
     this.element = panel(
       { title: "What makes up the expected count", note: this.note, table },
       this.chart.element,
-      this.told,
+      this.summary,
       this.written.element,
     );
     this.element.hidden = true;
@@ -48,11 +48,11 @@ export class LinkContext {
     // Drawn from what is usual: from 0 on, what the parts add would hardly be seen.
     const usual = this.parts[0].part === "usual" ? this.parts[0].sum : 0;
     put(
-      this.told,
+      this.summary,
       usual ? `The bars begin at the usual ${number(usual, 1)}. ` : "",
       `What moves it most: ${heaviest}. `,
       sum < 0 ? "The sum is below 0, so 0 is expected. " : "",
-      shares && !shares.own && !shares.network ? "Similar moments have no say in this model." : "",
+      shares && !shares.own && !shares.network ? "Similar moments have no share in this model." : "",
     );
     this.chart.show({
       label:
@@ -63,14 +63,14 @@ export class LinkContext {
           name: partName(one.part),
           from: one.part === "usual" ? 0 : one.from - usual,
           to: one.sum - usual,
-          said: one.part === "usual" ? number(one.vehicles, 1) : signed(one.vehicles, 1),
+          text: one.part === "usual" ? number(one.vehicles, 1) : signed(one.vehicles, 1),
           kind: one.vehicles < 0 ? "less" : "more",
         })),
         {
           name: "expected",
           from: 0,
           to: next.expected_count - usual,
-          said: number(next.expected_count, 1),
+          text: number(next.expected_count, 1),
           kind: "sum",
         },
       ],

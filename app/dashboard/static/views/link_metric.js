@@ -39,8 +39,8 @@ export class LinkMetric {
 
   /** @param {any} answer @param {any} link @param {any} model in the registry, or null */
   async show({ explanation }, link, model) {
-    const speaker = explanation && model ? `version ${model.version}` : null;
-    if (speaker && speaker === this.shown) return; // a version does not change, and its table keeps the focus
+    const version = explanation && model ? `version ${model.version}` : null;
+    if (version && version === this.shown) return; // a version does not change, and its table keeps the focus
     this.shown = null;
     const detail = explanation ? await this.#detail(model?.version) : null;
     this.slotMinutes = link.slot_minutes;
@@ -61,7 +61,7 @@ export class LinkMetric {
       .join(", ");
     const drawn = this.columns.length ? this.#ofContext() : this.lags.length ? this.#ofLags(link) : null;
     if (!drawn) {
-      put(this.place, empty("No weights", "This model does not tell them."));
+      put(this.place, empty("No weights", "This model has none."));
       return;
     }
     put(
@@ -71,7 +71,7 @@ export class LinkMetric {
       this.written.element,
     );
     this.written.refresh();
-    if (detail) this.shown = speaker;
+    if (detail) this.shown = version;
   }
 
   /** What the registry has of a version; nothing while it cannot be read. */
@@ -97,7 +97,7 @@ export class LinkMetric {
         name: partName(part),
         from: 0,
         to: weight,
-        said: percent(weight, 1),
+        text: percent(weight, 1),
       })),
     });
     return [

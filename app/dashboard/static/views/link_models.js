@@ -4,7 +4,7 @@ import { confirm } from "../dialog.js";
 import { el, put } from "../dom.js";
 import { panel } from "../figure.js";
 import { fullTime, NOTHING, number, percent } from "../formats.js";
-import { say } from "../notices.js";
+import { notify } from "../notices.js";
 import { addressOf } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 
@@ -81,7 +81,7 @@ export class LinkModels {
     );
   }
 
-  /** @param {any} shelf @param {string} zone */
+  /** @param {any} registry @param {string} zone */
   show({ models, choice }, zone) {
     const now = JSON.stringify([models, choice, zone]);
     if (now === this.shown) return; // buttons keep the focus
@@ -93,7 +93,7 @@ export class LinkModels {
         this.place,
         empty(
           "No trained model",
-          "The profile or the last count speaks until one is trained.",
+          "The profile or the last count forecasts until one is trained.",
           this.isAdmin &&
             el("a", { class: "button", href: addressOf(["retrain"], { links: this.id }) }, "Retrain this link"),
         ),
@@ -194,9 +194,9 @@ export class LinkModels {
       try {
         const path = `v1/admin/links/${encodeURIComponent(this.id)}/models/deactivate`;
         await this.page.api.send("POST", path, answer.reason ? { reason: answer.reason } : {});
-        say(`Version ${one.version} of ${this.id} is withdrawn.`);
+        notify(`Version ${one.version} of ${this.id} is withdrawn.`);
       } catch (problem) {
-        say(`Version ${one.version} stays active: ${problem.message}`, "bad");
+        notify(`Version ${one.version} stays active: ${problem.message}`, "bad");
       }
       this.onChange();
     };
@@ -217,9 +217,9 @@ export class LinkModels {
     if (!answer) return;
     try {
       await activateVersion(this.page.api, this.id, one.version, answer.reason);
-      say(`Version ${one.version} of ${this.id} is active.`);
+      notify(`Version ${one.version} of ${this.id} is active.`);
     } catch (problem) {
-      say(`Version ${one.version} was not activated: ${problem.message}`, "bad");
+      notify(`Version ${one.version} was not activated: ${problem.message}`, "bad");
     }
     this.onChange();
   }

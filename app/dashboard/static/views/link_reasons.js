@@ -50,7 +50,7 @@ export class LinkReasons {
     this.note.textContent = explanation ? whatTheyDo(explanation.shares) : "";
     if (!explanation) {
       const why = forecasts[0].degraded_reason ?? "it won on held-out days";
-      put(this.place, empty("No neighbours", `${forecasts[0].method} speaks: ${why}.`));
+      put(this.place, empty("No neighbours", `The forecast is by ${forecasts[0].method}: ${why}.`));
       return;
     }
     if (!this.neighbours.length) {
@@ -178,10 +178,10 @@ export class LinkReasons {
 /** What the neighbours are for: models of one link average them, a network's correct its linear base by them. */
 function whatTheyDo(shares) {
   if (!shares) return "the forecast is their weighted mean";
-  if (!shares.own && !shares.network) return "the nearest; they have no say in this model: its linear base speaks alone";
-  const said = [shares.own && `${percent(shares.own)} of what the link's own past says`];
-  said.push(shares.network && `${percent(shares.network)} of what the network's past says`);
-  return `the heaviest; the linear base is corrected by ${said.filter(Boolean).join(" and ")}`;
+  if (!shares.own && !shares.network) return "the nearest; they have no share in this model, whose forecast is its linear base alone";
+  const parts = [shares.own && `${percent(shares.own)} of the errors in the link's own past`];
+  parts.push(shares.network && `${percent(shares.network)} of the errors in the network's past`);
+  return `the heaviest; the linear base is corrected by ${parts.filter(Boolean).join(" and ")}`;
 }
 
 /** By what the other points are to be multiplied for the same level over the times that both have. */

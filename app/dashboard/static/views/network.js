@@ -222,7 +222,7 @@ export function networkView(page, place) {
       );
       return;
     }
-    summary.textContent = told(city);
+    summary.textContent = summaryOf(city);
     showKinds();
     showRows();
     showMap();
@@ -252,11 +252,11 @@ export function networkView(page, place) {
   };
 }
 
-function told(city) {
+function summaryOf(city) {
   const { accuracy } = city;
   const isAlive = (row) => row.forecast && !row.attention.some((one) => one.kind === "dead");
-  const speaks = city.rows.find((row) => row.status === "ok") ?? city.rows.find(isAlive);
-  const slot = speaks?.forecast?.slot_start;
+  const shown = city.rows.find((row) => row.status === "ok") ?? city.rows.find(isAlive);
+  const slot = shown?.forecast?.slot_start;
   const parts = [slot && `Forecast for ${dayTime(slot, city.zone)} (${zoneName(city.zone, slot)})`];
   if (accuracy?.rmse !== null && accuracy?.rmse !== undefined) {
     parts.push(

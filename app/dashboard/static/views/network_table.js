@@ -2,7 +2,7 @@
 
 import { KINDS, urgency } from "../attention.js";
 import { el } from "../dom.js";
-import { age, NOTHING, number, percent, signed, speaker } from "../formats.js";
+import { age, NOTHING, number, percent, signed, methodName } from "../formats.js";
 import { addressOf } from "../router.js";
 
 /** @returns {import("../data_table.js").Column<import("../city.js").Row>[]} */
@@ -97,7 +97,7 @@ export function networkColumns() {
     {
       name: "method",
       label: "Method",
-      title: "Who speaks: a trained model, the profile or the last count",
+      title: "The method of the forecast: a trained model, the profile or the last count",
       value: (row) => row.forecast?.method ?? null,
       text: (row) => methodText(row),
     },
@@ -149,4 +149,4 @@ function detectorCell({ health }) {
   );
 }
 
-const methodText = ({ forecast }) => (forecast ? speaker(forecast) : NOTHING);
+const methodText = ({ forecast }) => (forecast ? methodName(forecast) : NOTHING);

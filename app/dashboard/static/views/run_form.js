@@ -4,7 +4,7 @@ import { select } from "../controls.js";
 import { DataTable } from "../data_table.js";
 import { el } from "../dom.js";
 import { NOTHING } from "../formats.js";
-import { say } from "../notices.js";
+import { notify } from "../notices.js";
 import { addressOf } from "../router.js";
 import { empty } from "../states.js";
 
@@ -24,9 +24,9 @@ export function runForm(page, choices, named) {
   if (!city.rows.length) return empty("There are no links to retrain");
   const chosen = new Set([...named].filter((id) => city.links.has(id)));
   const problem = el("p", { class: "problem", role: "alert" });
-  const told = el("p", { class: "found", role: "status" });
-  const tell = () => {
-    told.textContent = all.checked
+  const chosenNote = el("p", { class: "found", role: "status" });
+  const update = () => {
+    chosenNote.textContent = all.checked
       ? `all ${city.rows.length} links`
       : `${chosen.size} of ${city.rows.length} links chosen`;
     list.element.toggleAttribute("hidden", all.checked);
@@ -38,14 +38,14 @@ export function runForm(page, choices, named) {
     name: "which",
     id: "which-all",
     checked: chosen.size === 0,
-    on: { change: () => tell() },
+    on: { change: () => update() },
   });
   const some = el("input", {
     type: "radio",
     name: "which",
     id: "which-some",
     checked: chosen.size > 0,
-    on: { change: () => tell() },
+    on: { change: () => update() },
   });
   const list = new DataTable({
     name: "links to choose",
@@ -64,7 +64,7 @@ export function runForm(page, choices, named) {
             on: {
               change: () => {
                 chosen[box.checked ? "add" : "delete"](row.id);
-                tell();
+                update();
               },
             },
           });
@@ -145,7 +145,7 @@ export function runForm(page, choices, named) {
         ...(given.length ? { parameters: Object.fromEntries(given) } : {}),
       });
       const left = Object.keys(run.already_running).length;
-      say(`Run ${run.run_id} is queued${left ? `; ${left} links are in another run` : ""}.`);
+      notify(`Run ${run.run_id} is queued${left ? `; ${left} links are in another run` : ""}.`);
       location.hash = addressOf(["retrain", String(run.run_id)]);
     } catch (refused) {
       problem.textContent = refused.message;
@@ -161,7 +161,7 @@ export function runForm(page, choices, named) {
       el("legend", {}, "Links"),
       el("label", { class: "choice" }, all, "All links"),
       el("label", { class: "choice" }, some, "Some links"),
-      told,
+      chosenNote,
       searching,
       list.element,
     ),
@@ -204,6 +204,6 @@ export function runForm(page, choices, named) {
   );
   list.setRows(city.rows);
   fit();
-  tell();
+  update();
   return form;
 }

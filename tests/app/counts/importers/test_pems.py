@@ -137,7 +137,7 @@ class TestRefusals:
         rows = quarter(1, 2, 3)
         counts, reader = read_all(rows[0], rows[1], pems_row(NOON + timedelta(minutes=5), 4), rows[2])
         assert counts[0].count == 8
-        assert "; 1 rows gave way to a later row for the same time" in reader.report.notes[0]
+        assert "; 1 rows are replaced by a later row for the same time" in reader.report.notes[0]
 
     def test_an_unclosed_quote_is_refused(self):
         _, reader = read_all(*quarter(1, 2, 3), '"' + pems_row(NOON, 3))
@@ -215,7 +215,7 @@ class TestChangingClocks:
         times = clock_times(AUTUMN, 300)
         counts, reader = read_all(*(pems_row(time, 1) for time in [*times[:18], times[14], *times[18:]]))
         assert [count.count for count in counts] == [3] * 100
-        assert "1 rows gave way" in reader.report.notes[0]
+        assert "1 rows are replaced" in reader.report.notes[0]
 
 
 class TestFiles:

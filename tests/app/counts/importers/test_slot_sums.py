@@ -72,7 +72,7 @@ class TestSums:
         given = rows(1, 2, 3)
         counts, reader = read_all(HEADER, given[2], given[0], row(5, 9), given[1])
         assert [count.count for count in counts] == [6]
-        assert "; 1 rows gave way to a later row for the same time" in reader.report.notes[0]
+        assert "; 1 rows are replaced by a later row for the same time" in reader.report.notes[0]
 
     def test_the_worst_quality_of_the_rows_is_that_of_the_slot(self):
         given = [row(0), row(5, 1, "imputed"), row(10), row(15), row(20, 1, "suspect"), row(25, 1, "imputed")]
