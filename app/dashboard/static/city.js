@@ -1,4 +1,4 @@
-/** What the page knows of all links, kept up to date with one question for each kind of answer. */
+/** State of all links, refreshed with one request for each kind of data. */
 
 import { UNCHANGED } from "./api.js";
 import { attentionOf } from "./attention.js";
@@ -16,7 +16,7 @@ const FIGURES_PACE = 8; // and are asked for again after so many times as long a
  * }} Row
  */
 
-/** Emits `change` whenever something is new. */
+/** Emits `change` when the state changed. */
 export class City extends EventTarget {
   /** @param {import("./api.js").Api} api */
   constructor(api) {
@@ -24,7 +24,7 @@ export class City extends EventTarget {
     this.api = api;
     this.horizon = 1;
     /** @type {Map<string, any>} */ this.links = new Map();
-    /** @type {Map<string, any>} */ this.said = new Map();
+    /** @type {Map<string, any>} */ this.forecasts = new Map();
     /** @type {Map<string, any>} */ this.figures = new Map();
     /** @type {Map<string, any>} */ this.health = new Map();
     /** @type {Map<string, number>} */ this.changes = new Map();
@@ -39,7 +39,7 @@ export class City extends EventTarget {
     this.under = null;
   }
 
-  /** Look again; whoever asks meanwhile waits for the same answer. */
+  /** Refresh; calls made meanwhile wait for the same answer. */
   refresh() {
     this.under ??= this.#refresh().finally(() => {
       this.under = null;
@@ -66,7 +66,7 @@ export class City extends EventTarget {
     return this.links.get(id)?.zone ?? "UTC";
   }
 
-  /** The zone that most links are in. */
+  /** Return the time zone of most links. */
   get zone() {
     const zones = new Map();
     for (const link of this.links.values()) zones.set(link.zone, (zones.get(link.zone) ?? 0) + 1);
@@ -84,11 +84,11 @@ export class City extends EventTarget {
     const [forecasts] = await Promise.all(asked);
     if (forecasts !== UNCHANGED) {
       this.owesFigures = true;
-      this.said = new Map(
+      this.forecasts = new Map(
         forecasts.links.map((one) => [one.link_id, { status: one.status, forecast: one.forecasts[horizon - 1] }]),
       );
     }
-    if ([...this.said.keys()].some((id) => !this.links.has(id))) await this.#readLinks();
+    if ([...this.forecasts.keys()].some((id) => !this.links.has(id))) await this.#readLinks();
     this.loaded = true;
     this.#tell();
     if (Date.now() >= this.figuresDue) await this.#readFigures(horizon);
@@ -127,7 +127,7 @@ export class City extends EventTarget {
   /** @returns {Row} */
   #row(link) {
     const id = link.link_id;
-    const { status = null, forecast = null } = this.said.get(id) ?? {};
+    const { status = null, forecast = null } = this.forecasts.get(id) ?? {};
     const health = this.health.get(id) ?? null;
     const now = health?.newest_count;
     // The two may be of different moments when counts come fast; then the last change that was known stays.

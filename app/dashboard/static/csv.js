@@ -1,9 +1,9 @@
 /** Figures as CSV: on the clipboard, or as a file where there is no clipboard. */
 
 import { el } from "./dom.js";
-import { say } from "./notices.js";
+import { notify } from "./notices.js";
 
-/** What a spreadsheet would take for a formula is marked as text (numbers are safe as they are). */
+/** Mark text that a spreadsheet would evaluate as a formula (numbers are safe). */
 const FORMULA = /^[=+\-@\t\r]/;
 
 /**
@@ -39,10 +39,10 @@ async function copy(table) {
   const rows = `${table.rows.length} ${table.rows.length === 1 ? "row" : "rows"} of ${table.name}`;
   try {
     await navigator.clipboard.writeText(text); // absent where the page came over plain HTTP
-    say(`Copied ${rows} as CSV.`);
+    notify(`Copied ${rows} as CSV.`);
   } catch {
     download(text, table.name);
-    say(`Saved ${rows} as a CSV file.`);
+    notify(`Saved ${rows} as a CSV file.`);
   }
 }
 

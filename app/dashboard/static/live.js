@@ -1,11 +1,11 @@
-/** Keeps the page live: a stream of events says when to look again, and looking now and then replaces it if need be. */
+/** Keeps the page current: by a stream of events, or by polling where there is none. */
 
-const NEWS_SECONDS = 1; // looked at most this often, however many events come
-const LIVE_SECONDS = 15; // what no event tells of, such as a new link or a feed that grows old
+const NEWS_SECONDS = 1; // at most one refresh in this time, however many events come
+const LIVE_SECONDS = 15; // changes without an event, such as a new link or a feed that grows old
 const POLL_SECONDS = 5;
 const LONGEST_WAIT = 15;
 
-/** Ends when the page is seen again. */
+/** Resolves when the page is visible again. */
 function seen() {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
@@ -13,7 +13,7 @@ function seen() {
 
 /**
  * Emits `state` when the connection changes and `news` when something may be new.
- * States: connecting, live (events come), polling (they do not, answers do), stale (no answer).
+ * States: connecting, live (by events), polling (without events), stale (no answer).
  */
 export class Live extends EventTarget {
   /** @param {import("./api.js").Api} api @param {import("./city.js").City} city */
@@ -37,7 +37,7 @@ export class Live extends EventTarget {
     return this;
   }
 
-  /** Look soon: somebody went somewhere else. */
+  /** Refresh soon, because the view changed. */
   hurry() {
     this.#plan(0);
   }
@@ -50,7 +50,7 @@ export class Live extends EventTarget {
     this.api.removeEventListener("contact", this.#onContact);
   }
 
-  /** A tab that nobody sees gives its connection back: a browser has six for a host, and a stream keeps one. */
+  /** A hidden tab closes its stream: a browser has six connections for a host. */
   #onVisible = () => {
     if (document.hidden) this.stream?.abort();
     else this.#plan(0);
@@ -84,12 +84,12 @@ export class Live extends EventTarget {
               wait = 1;
               this.#become("live");
             }
-            this.#plan(0); // after "ready" too: what happened while nobody listened
+            this.#plan(0); // after "ready" as well: events may have been missed
           },
           this.stream.signal,
         );
       } catch {
-        // Told by the api already; it is tried again.
+        // The api has reported it already; it is tried again.
       }
       if (signal.aborted) return;
       this.streaming = false;
@@ -111,13 +111,13 @@ export class Live extends EventTarget {
 
   async #look() {
     this.planned = 0;
-    if (document.hidden) return; // looked again when it is seen
+    if (document.hidden) return; // refreshed when it is visible again
     this.lookedAt = Date.now();
     try {
       await this.city.refresh();
       this.dispatchEvent(new Event("news"));
     } catch {
-      // Told by the api; views show what they know, and that it is old.
+      // The api has reported it; views show what they have, marked as old.
     }
     this.lookedAt = Date.now();
     if (this.stopped.signal.aborted) return;

@@ -1,15 +1,15 @@
-/** Short messages that pass: read out politely, seen at the edge, gone by themselves. */
+/** Short messages at the edge of the page, which disappear by themselves. */
 
 import { el } from "./dom.js";
 
 const SECONDS = 6;
 const region = el("div", { class: "notices", role: "status", "aria-live": "polite" });
 
-/** The element to put on the page. */
+/** Return the element that holds the messages. */
 export const noticeRegion = () => region;
 
 /** @param {string} text @param {"info" | "bad"} [kind] */
-export function say(text, kind = "info") {
+export function notify(text, kind = "info") {
   const notice = el("p", { class: `notice ${kind}` }, text);
   region.append(notice);
   while (region.children.length > 3) region.firstChild?.remove();

@@ -1,4 +1,4 @@
-/** Bars below each other, each with its name and figure: parts that add up to a whole, or shares of one. */
+/** Horizontal bars with names and figures: the parts of a sum, or shares. */
 
 import { put, svg } from "../dom.js";
 import { Drawn } from "./drawn.js";
@@ -9,7 +9,7 @@ const LETTER = 6.6; // pixels of one, about
 const GAP = 8;
 
 /**
- * @typedef {{name: string, from: number, to: number, said: string, kind?: string}} Row
+ * @typedef {{name: string, from: number, to: number, text: string, kind?: string}} Row
  */
 
 export class RowChart extends Drawn {
@@ -18,7 +18,7 @@ export class RowChart extends Drawn {
     const height = rows.length * ROW + 4;
     const longest = (texts) => LETTER * Math.max(...texts.map((text) => text.length)) + GAP;
     const left = Math.min(longest(rows.map((row) => row.name)), width * 0.5);
-    const right = width - longest(rows.map((row) => row.said));
+    const right = width - longest(rows.map((row) => row.text));
     const ends = [0, ...rows.flatMap((row) => [row.from, row.to])];
     const x = linear([Math.min(...ends), Math.max(...ends, Math.min(...ends) + 1e-9)], [left, right]);
     put(
@@ -36,12 +36,12 @@ export class RowChart extends Drawn {
             svg(
               "rect",
               { class: `bar ${row.kind ?? ""}`, x: start, width: Math.max(1, end - start), y: middle - 7, height: 14 },
-              svg("title", {}, `${row.name}: ${row.said}`),
+              svg("title", {}, `${row.name}: ${row.text}`),
             ),
             // Where one part ends the next begins.
             next?.from === row.to &&
               svg("line", { class: "joint", x1: x(row.to), x2: x(row.to), y1: middle + 7, y2: middle + ROW - 7 }),
-            svg("text", { class: "tick said", x: width, y: middle + 4, "text-anchor": "end" }, row.said),
+            svg("text", { class: "tick value", x: width, y: middle + 4, "text-anchor": "end" }, row.text),
           ];
         }),
       ),

@@ -1,4 +1,4 @@
-/** A file of counts, dragged in: first what an import would do, then the import. */
+/** Import of a file of counts: first a dry run, then the import. */
 
 import { readChoices } from "../choices.js";
 import { select } from "../controls.js";
@@ -53,7 +53,7 @@ export function importPanel(page, onImported) {
     el(
       "p",
       { class: "note" },
-      "CSV, JSON, SCATS, PeMS or WebTRIS, also .gz and .zip. It is read and reported on first; nothing is stored before you say so.",
+      "CSV, JSON, SCATS, PeMS or WebTRIS, also .gz and .zip. A dry run is shown first; nothing is stored until you confirm.",
     ),
   );
   const layout = el(

@@ -1,9 +1,9 @@
-/** What was counted and what was and is expected of a link: the picture, the next slots, and all of it as rows. */
+/** Counts and forecasts of a link: as a chart, as tiles for the next slots, and as rows. */
 
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
 import { asTable } from "../figure.js";
-import { clockTime, dayTime, fullTime, many, number, percent, speaker } from "../formats.js";
+import { clockTime, dayTime, fullTime, many, methodOf, number, percent } from "../formats.js";
 
 const COLUMNS = [
   "slot_start",
@@ -24,10 +24,10 @@ export class LinkChart {
   constructor(id) {
     this.id = id;
     this.rows = [];
-    this.said = el("div", { class: "said" });
+    this.tiles = el("div", { class: "next-slots" });
     this.chart = new TimeChart();
     this.written = asTable(() => this.table());
-    this.element = el("div", {}, this.said, this.chart.element, this.written.element);
+    this.element = el("div", {}, this.tiles, this.chart.element, this.written.element);
   }
 
   /** @returns {import("../csv.js").Table} */
@@ -37,19 +37,19 @@ export class LinkChart {
 
   /**
    * @param {any} link
-   * @param {{forecasts: any[], counts: any[], past: any[]}} known what is expected, what came, what was expected before
+   * @param {{forecasts: any[], counts: any[], past: any[]}} known the latest forecasts, the counts, and forecasts issued before
    * @param {{horizon: number, length: number, label: string}} asked
    */
   show(link, { forecasts, counts, past }, asked) {
     const zone = link.zone;
     const newestEnd = Date.parse(forecasts[0].slot_start);
     const slot = link.slot_minutes * 60_000;
-    const before = lastSaid(past).filter((one) => Date.parse(one.slot_start) < newestEnd);
+    const before = lastIssued(past).filter((one) => Date.parse(one.slot_start) < newestEnd);
     const earlier = before.map(asPoint);
     const ahead = forecasts.map(asPoint);
     const [first] = forecasts;
     put(
-      this.said,
+      this.tiles,
       ...forecasts.map((one) =>
         el(
           "div",
@@ -66,10 +66,9 @@ export class LinkChart {
       el(
         "p",
         { class: "note" },
-        `${speaker(first, "version ")} says so, `,
-        `from counts up to ${dayTime(first.as_of_slot, zone)}.`,
+        `Forecast by ${methodOf(first, "version ")}, from counts up to ${dayTime(first.as_of_slot, zone)}.`,
         first.filled_lags ? ` ${first.filled_lags} gaps in its lag window were filled from the profile.` : "",
-        first.degraded_reason ? ` Why: ${first.degraded_reason}.` : "",
+        first.degraded_reason ? ` Reason: ${first.degraded_reason}.` : "",
       ),
     );
     const level = percent(first.level);
@@ -95,7 +94,7 @@ export class LinkChart {
         {
           kind: "dots",
           name: "suspect",
-          label: "suspect, filled or judged",
+          label: "suspect or imputed",
           points: counts
             .filter((one) => one.verdict || (one.quality && one.quality !== "observed"))
             .map((one) => ({ at: Date.parse(one.slot_start), value: one.count })),
@@ -116,8 +115,8 @@ const asPoint = (one) => ({
   upper: one.upper,
 });
 
-/** Of several forecasts for a slot the last issued. */
-function lastSaid(past) {
+/** Return the last issued of several forecasts for each slot. */
+function lastIssued(past) {
   const found = new Map();
   for (const one of past) {
     const other = found.get(one.slot_start);
@@ -127,7 +126,7 @@ function lastSaid(past) {
 }
 
 function joined(counts, before, ahead, zone) {
-  const said = new Map(before.map((one) => [one.slot_start, one]));
+  const bySlot = new Map(before.map((one) => [one.slot_start, one]));
   const row = (slot, count, one) => [
     slot,
     fullTime(slot, zone),
@@ -142,7 +141,7 @@ function joined(counts, before, ahead, zone) {
     one?.model_version ?? null,
   ];
   return [
-    ...counts.map((count) => row(count.slot_start, count, said.get(count.slot_start))),
+    ...counts.map((count) => row(count.slot_start, count, bySlot.get(count.slot_start))),
     ...ahead.map((one) => row(one.slot_start, null, one)),
   ];
 }

@@ -1,4 +1,4 @@
-/** What makes up the next expected count of a network's model: what is usual, and what each part adds to it. */
+/** The next expected count of a network's model as a sum: the profile, and what each part of the context adds. */
 
 import { RowChart } from "../charts/rows.js";
 import { partName } from "../context_parts.js";
@@ -12,7 +12,7 @@ export class LinkContext {
     this.parts = [];
     this.chart = new RowChart();
     this.note = el("span", {});
-    this.told = el("p", { class: "note" });
+    this.summary = el("p", { class: "note" });
     const table = () => ({
       name: `${id} parts of the expected count`,
       columns: ["part", "meaning", "vehicles", "sum"],
@@ -20,9 +20,9 @@ export class LinkContext {
     });
     this.written = asTable(table);
     this.element = panel(
-      { title: "What makes up the expected count", note: this.note, table },
+      { title: "Parts of the expected count", note: this.note, table },
       this.chart.element,
-      this.told,
+      this.summary,
       this.written.element,
     );
     this.element.hidden = true;
@@ -45,14 +45,14 @@ export class LinkContext {
       .map((one) => `${partName(one.part)} ${signed(one.vehicles, 1)}`)
       .join(", ");
     const shares = explanation.shares;
-    // Drawn from what is usual: from 0 on, what the parts add would hardly be seen.
+    // Drawn from the profile on: beside a bar from 0, the other parts could hardly be seen.
     const usual = this.parts[0].part === "usual" ? this.parts[0].sum : 0;
     put(
-      this.told,
-      usual ? `The bars begin at the usual ${number(usual, 1)}. ` : "",
-      `What moves it most: ${heaviest}. `,
+      this.summary,
+      usual ? `The bars begin at the profile, ${number(usual, 1)}. ` : "",
+      `Largest parts: ${heaviest}. `,
       sum < 0 ? "The sum is below 0, so 0 is expected. " : "",
-      shares && !shares.own && !shares.network ? "Similar moments have no say in this model." : "",
+      shares && !shares.own && !shares.network ? "This model does not use similar moments." : "",
     );
     this.chart.show({
       label:
@@ -63,14 +63,14 @@ export class LinkContext {
           name: partName(one.part),
           from: one.part === "usual" ? 0 : one.from - usual,
           to: one.sum - usual,
-          said: one.part === "usual" ? number(one.vehicles, 1) : signed(one.vehicles, 1),
+          text: one.part === "usual" ? number(one.vehicles, 1) : signed(one.vehicles, 1),
           kind: one.vehicles < 0 ? "less" : "more",
         })),
         {
           name: "expected",
           from: 0,
           to: next.expected_count - usual,
-          said: number(next.expected_count, 1),
+          text: number(next.expected_count, 1),
           kind: "sum",
         },
       ],

@@ -1,4 +1,4 @@
-/** Which lags, or which parts of the context, the learnt metric of a link's model looks at. */
+/** Weights of the lags, or of the parts of the context, in the learnt metric of a link's model. */
 
 import { BarChart } from "../charts/bars.js";
 import { RowChart } from "../charts/rows.js";
@@ -34,13 +34,13 @@ export class LinkMetric {
             rows: this.lags.map((one) => [one.lag, one.lag * this.slotMinutes, one.weight]),
           };
     this.written = asTable(table);
-    this.element = panel({ title: "What the learnt metric looks at", note: this.note, table }, this.place);
+    this.element = panel({ title: "Weights of the learnt metric", note: this.note, table }, this.place);
   }
 
   /** @param {any} answer @param {any} link @param {any} model in the registry, or null */
   async show({ explanation }, link, model) {
-    const speaker = explanation && model ? `version ${model.version}` : null;
-    if (speaker && speaker === this.shown) return; // a version does not change, and its table keeps the focus
+    const version = explanation && model ? `version ${model.version}` : null;
+    if (version && version === this.shown) return; // a version does not change, and its table keeps the focus
     this.shown = null;
     const detail = explanation ? await this.#detail(model?.version) : null;
     this.slotMinutes = link.slot_minutes;
@@ -61,7 +61,7 @@ export class LinkMetric {
       .join(", ");
     const drawn = this.columns.length ? this.#ofContext() : this.lags.length ? this.#ofLags(link) : null;
     if (!drawn) {
-      put(this.place, empty("No weights", "This model does not tell them."));
+      put(this.place, empty("No weights", "This model does not publish its weights."));
       return;
     }
     put(
@@ -71,10 +71,10 @@ export class LinkMetric {
       this.written.element,
     );
     this.written.refresh();
-    if (detail) this.shown = speaker;
+    if (detail) this.shown = version;
   }
 
-  /** What the registry has of a version; nothing while it cannot be read. */
+  /** Return the registry's description of a version; null while it cannot be read. */
   async #detail(version) {
     if (!version) return null;
     return this.api.get(`v1/links/${encodeURIComponent(this.id)}/models/${version}`).catch(() => null);
@@ -97,7 +97,7 @@ export class LinkMetric {
         name: partName(part),
         from: 0,
         to: weight,
-        said: percent(weight, 1),
+        text: percent(weight, 1),
       })),
     });
     return [

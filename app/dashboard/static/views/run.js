@@ -1,11 +1,11 @@
-/** One retrain run: how far it is, candidate against active on the same held-out slots, accept or refuse. */
+/** One retrain run: its progress, candidates against active models on the same held-out slots, accept or refuse. */
 
 import { DataTable } from "../data_table.js";
 import { confirm } from "../dialog.js";
 import { el, put } from "../dom.js";
 import { panel } from "../figure.js";
 import { age, dayTime, number, ownZone, percent, zoneName } from "../formats.js";
-import { say } from "../notices.js";
+import { notify } from "../notices.js";
 import { failed, loading } from "../states.js";
 import { activateVersion } from "./link_models.js";
 import { took, whatItTrains } from "./retrain.js";
@@ -28,7 +28,7 @@ export function runView(page, id) {
   const body = el("div", {}, loading("Reading the run"));
   const cancel = el("button", { type: "button", hidden: true, on: { click: () => cancelIt() } }, "Cancel the run");
   const bar = el("progress", { "aria-label": "Progress of the run" });
-  const told = el("p", { class: "note", role: "status" });
+  const status = el("p", { class: "note", role: "status" });
   let run = null;
   let isShown = false;
   const activeVersion = (link) => city.row(link.link_id)?.forecast?.model_version ?? null;
@@ -54,7 +54,7 @@ export function runView(page, id) {
       table: () => table.csv(),
     },
     bar,
-    told,
+    status,
     table.element,
   );
 
@@ -68,7 +68,7 @@ export function runView(page, id) {
       whatItTrains(run),
       `activate ${run.activate.replace("_", " ")}`,
       run.started_at && `took ${took(run)}`,
-      `asked for ${dayTime(run.requested_at, ownZone())} (${zoneName(ownZone())}) by ${run.occasion ?? run.requested_by}`,
+      `requested ${dayTime(run.requested_at, ownZone())} (${zoneName(ownZone())}) by ${run.occasion ?? run.requested_by}`,
       run.detail,
     ]
       .filter(Boolean)
@@ -76,12 +76,12 @@ export function runView(page, id) {
     const learning = run.stage?.name === "network" ? run.stage : null;
     bar.max = learning ? 1 : progress.total;
     bar.value = learning ? learning.share : done;
-    told.textContent = isOver
+    status.textContent = isOver
       ? `${progress.done} of ${progress.total} links trained${progress.failed ? `, ${progress.failed} failed` : ""}.`
       : run.state === "queued"
         ? "Waiting for a worker."
         : learning
-          ? `The links learn together: ${percent(learning.share)} done${timeLeft(learning)}.`
+          ? `The network is trained: ${percent(learning.share)} done${timeLeft(learning)}.`
           : `${done} of ${progress.total} links done, ${progress.training} in training${timeLeft(run.stage)}.`;
     cancel.hidden = isOver || run.cancel_requested;
     showDecisions();
@@ -112,10 +112,10 @@ export function runView(page, id) {
         await activateVersion(api, link.link_id, link.version, answer.reason || `accepted in run ${id}`);
         done += 1;
       } catch (problem) {
-        say(`${link.link_id}: ${problem.message}`, "bad");
+        notify(`${link.link_id}: ${problem.message}`, "bad");
       }
     }
-    say(`${done} candidates are active.`);
+    notify(`${done} candidates are active.`);
     await city.refresh().catch(() => {});
   };
 
@@ -131,7 +131,7 @@ export function runView(page, id) {
         act === "Accept"
           ? `On the held-out slots its RMSE is ${number(link.figures?.candidate?.rmse, 1)}, ` +
             `that of the active model ${number(link.figures?.active?.rmse, 1)}.`
-          : "The version that was active before speaks again; the candidate stays in the registry.",
+          : "The version that was active before is activated again; the candidate stays in the registry.",
     });
     if (!answer) return;
     try {
@@ -142,9 +142,9 @@ export function runView(page, id) {
         version,
         answer.reason || `${act === "Accept" ? "accepted" : "refused"} in run ${id}`,
       );
-      say(`Version ${version} of ${link.link_id} is active.`);
+      notify(`Version ${version} of ${link.link_id} is active.`);
     } catch (problem) {
-      say(`${link.link_id} stays as it was: ${problem.message}`, "bad");
+      notify(`${link.link_id} stays as it was: ${problem.message}`, "bad");
     }
     await city.refresh().catch(() => {});
   };
@@ -161,11 +161,11 @@ export function runView(page, id) {
     try {
       show(await api.send("DELETE", path));
     } catch (problem) {
-      say(`The run goes on: ${problem.message}`, "bad");
+      notify(`The run goes on: ${problem.message}`, "bad");
     }
   };
 
-  /** Watch until it is over: one stream, for every admin call is recorded. */
+  /** Watch until it is over: one stream, because every admin call is recorded. */
   const watch = async () => {
     while (!stopped.signal.aborted && !(run && OVER.includes(run.state))) {
       try {

@@ -1,10 +1,10 @@
-/** What to retrain, and how. */
+/** The form of a retrain run. */
 
 import { select } from "../controls.js";
 import { DataTable } from "../data_table.js";
 import { el } from "../dom.js";
 import { NOTHING } from "../formats.js";
-import { say } from "../notices.js";
+import { notify } from "../notices.js";
 import { addressOf } from "../router.js";
 import { empty } from "../states.js";
 
@@ -114,7 +114,7 @@ export function runForm(page, choices, named) {
     "Refresh only: new counts and links join, nothing is learnt anew; active at once, unless that is never",
   );
   const isRefresh = () => values.algorithm === "NETWORK" && refresh.checked;
-  /** Leave out what would be refused. */
+  /** Leave out values that would be refused. */
   const fit = () => {
     refreshing.hidden = values.algorithm !== "NETWORK";
     for (const [name, label, input] of inputs) {
@@ -145,7 +145,7 @@ export function runForm(page, choices, named) {
         ...(given.length ? { parameters: Object.fromEntries(given) } : {}),
       });
       const left = Object.keys(run.already_running).length;
-      say(`Run ${run.run_id} is queued${left ? `; ${left} links are in another run` : ""}.`);
+      notify(`Run ${run.run_id} is queued${left ? `; ${left} links are in another run` : ""}.`);
       location.hash = addressOf(["retrain", String(run.run_id)]);
     } catch (refused) {
       problem.textContent = refused.message;
