@@ -196,7 +196,7 @@ class TestSignIn:
         page.get_by_role("heading", name="Trained models").wait_for()
         page.locator("tr.active").wait_for()
         assert [name for name in page.locator("main button").all_inner_texts() if name != "CSV"] == []
-        assert page.get_by_text("Retrain").count() == page.get_by_text("Who activated what").count() == 0
+        assert page.get_by_text("Retrain").count() == page.get_by_text("History of activations").count() == 0
         page.evaluate("location.hash = '#/data'")
         page.get_by_role("heading", name="Detectors").wait_for()
         assert page.get_by_text("Import a file").count() == 0
@@ -376,7 +376,7 @@ class TestRetrain:
         page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
         page.get_by_role("button", name="Roll back version 2").wait_for()
         assert town.version(link_id) == 1
-        page.get_by_text("Who activated what").click()
+        page.get_by_text("History of activations").click()
         page.get_by_text("looks better").wait_for()
         page.goto(f"{visitor.address}#/retrain")
         page.get_by_role("link", name=f"Run {run_id}").click()
@@ -411,9 +411,9 @@ class TestRetrain:
         columns = len(detail["context_weights"])
         page.get_by_text(f"rank {explained['rank']}, {columns} columns, NETWORK version {version}").wait_for()
         parts = {one["part"]: one["vehicles"] for one in explained["context"]}
-        summed = page.locator(".panel", has=page.get_by_role("heading", name="What makes up the expected count"))
+        summed = page.locator(".panel", has=page.get_by_role("heading", name="Parts of the expected count"))
         assert summed.locator("rect.bar").count() == len(parts) + 1  # and their sum
-        assert f"usual at this time +{parts['usual']:.1f}" in summed.locator("svg").get_attribute("aria-label")
+        assert f"profile of this time +{parts['usual']:.1f}" in summed.locator("svg").get_attribute("aria-label")
         page.get_by_role("button", name=f"Copy {link_id} parts of the expected count as CSV").click()
         page.get_by_text(f"Copied {len(parts)} rows of").wait_for()
         copied = [line.split(",") for line in page.evaluate("navigator.clipboard.readText()").splitlines()]
@@ -424,7 +424,7 @@ class TestRetrain:
         assert neighbours.count() == len(explained["neighbours"])
         named = neighbours.locator("th a").all_inner_texts()
         assert named == [one["link_id"] for one in explained["neighbours"] if one["link_id"] != link_id]
-        learnt = page.locator(".panel", has=page.get_by_role("heading", name="What the learnt metric looks at"))
+        learnt = page.locator(".panel", has=page.get_by_role("heading", name="Weights of the learnt metric"))
         learnt.get_by_text("As a table").click()
         learnt.get_by_role("table").wait_for()
         assert learnt.locator("tbody tr").count() == columns
@@ -453,9 +453,9 @@ class TestRetrain:
         page = visit().go(f"#/links/{link_id}")
         page.get_by_role("button", name=f"Withdraw version {version}").click()
         page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
-        page.get_by_text("The model was withdrawn; the profile answers").wait_for()
+        page.get_by_text("The model was withdrawn; forecasts come from the profile").wait_for()
         assert town.version(link_id) is None
-        page.get_by_text("Who activated what").click()
+        page.get_by_text("History of activations").click()
         page.get_by_text("withdrawn", exact=True).wait_for()
         page.get_by_role("button", name=f"Roll back version {version}").click()
         page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
@@ -476,7 +476,7 @@ class TestRetrain:
             lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body),
         )
         page = visitor.go(f"#/retrain/{run['run_id']}")
-        page.get_by_text("The links learn together: 35 % done, about 1 min left.").wait_for()
+        page.get_by_text("The network is trained: 35 % done, about 1 min left.").wait_for()
         page.get_by_text("profile chosen: it won on held-out days").wait_for()
 
 
@@ -654,7 +654,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
         row(page, "new").get_by_text("New road").wait_for()
         page.get_by_role("button", name="1 dead feed").wait_for()
         page.goto(visitor.address + "#/links/new")
-        page.get_by_text("No count has come yet").wait_for()
+        page.get_by_text("No counts yet").wait_for()
         counts = [{"link_id": "new", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}]
         assert service.request("POST", "/v1/counts", {"counts": counts})[0] == 200
         page.get_by_text("No slot of the span is scored yet").wait_for()

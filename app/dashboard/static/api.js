@@ -1,8 +1,8 @@
-/** The service, asked: JSON in and out, problems as errors, files with progress, and streams of events. */
+/** Client of the REST API: JSON, problems as errors, uploads with progress, and event streams. */
 
 import { readEvents } from "./event_stream.js";
 
-/** The service answered that something is wrong (RFC 9457). */
+/** A problem that the service returned (RFC 9457). */
 export class Problem extends Error {
   constructor(status, body) {
     super(body?.detail ?? `the service answered ${status}`);
@@ -32,13 +32,13 @@ export class Api extends EventTarget {
     this.over = new AbortController();
   }
 
-  /** Ask from now on, for whoever has signed in. */
+  /** Start sending requests after a sign-in. */
   begin() {
     this.tags.clear();
     this.over = new AbortController();
   }
 
-  /** Ask nothing more: whoever was signed in has left, and their key with them. */
+  /** Stop sending requests after a sign-out. */
   end() {
     this.over.abort();
   }

@@ -1,8 +1,8 @@
-/** What needs attention, and how much. */
+/** Reasons why a link needs attention, and how urgent they are. */
 
 import { age, percent } from "./formats.js";
 
-/** Kinds, the gravest first: each has a word and a sign, so that colour is never all there is. */
+/** Kinds, the most serious first: each has a word and a sign, because colour alone is not enough. */
 export const KINDS = {
   dead: { label: "Dead feed", sign: "✕", level: 3 },
   failed: { label: "No forecast", sign: "!", level: 3 },
@@ -15,13 +15,13 @@ const LEAST_SCORED = 8; // slots; fewer are too few to judge accuracy
 
 /**
  * @param {Pick<import("./city.js").Row, "status" | "forecast" | "accuracy" | "health">} row
- * @returns {{kind: keyof typeof KINDS, reason: string}[]} the gravest first
+ * @returns {{kind: keyof typeof KINDS, reason: string}[]} the most serious first
  */
 export function attentionOf(row) {
   const found = [];
   const { health, accuracy } = row;
   if (health?.state === "silent" || row.status === "no_counts")
-    found.push({ kind: "dead", reason: "no count ever came" });
+    found.push({ kind: "dead", reason: "no count has been received" });
   else if (health?.state === "stale")
     found.push({ kind: "dead", reason: `no count for ${age(health.data_age_seconds)}` });
   if (row.status === "failed") found.push({ kind: "failed", reason: "the forecast failed; the log has the reason" });
@@ -36,6 +36,6 @@ export function attentionOf(row) {
   return found;
 }
 
-/** How pressing a link is: by its gravest kind, then by how many there are. */
+/** Return how urgent a link is: by its most serious kind, then by how many there are. */
 export const urgency = (row) =>
   row.attention.length ? 10 * KINDS[row.attention[0].kind].level + row.attention.length : 0;

@@ -1,13 +1,13 @@
-/** What calls accept, read from the service's own description: a new algorithm or layout appears by itself. */
+/** Choices of calls, read from the OpenAPI document: a new algorithm or layout appears by itself. */
 
 /** @typedef {{algorithms: string[], algorithm: string, modes: string[], layouts: string[]}} Choices */
 
 /** @type {Promise<Choices> | null} */
-let asked = null;
+let pending = null;
 
 /** @param {import("./api.js").Api} api @returns {Promise<Choices>} */
 export function readChoices(api) {
-  asked ??= api.get("openapi.json").then((document) => {
+  pending ??= api.get("openapi.json").then((document) => {
     const run = document.components.schemas.NewRun.properties;
     const parameters = document.paths["/v1/import"].post.parameters;
     const layout = parameters.find((one) => one.name === "format").schema;
@@ -18,10 +18,10 @@ export function readChoices(api) {
       layouts: values(layout, document),
     };
   });
-  asked.catch(() => {
-    asked = null; // asked again next time
+  pending.catch(() => {
+    pending = null; // requested again next time
   });
-  return asked;
+  return pending;
 }
 
 function values(schema, document) {

@@ -1,4 +1,4 @@
-/** What the page knows of all links, kept up to date with one question for each kind of answer. */
+/** State of all links, refreshed with one request for each kind of data. */
 
 import { UNCHANGED } from "./api.js";
 import { attentionOf } from "./attention.js";
@@ -16,7 +16,7 @@ const FIGURES_PACE = 8; // and are asked for again after so many times as long a
  * }} Row
  */
 
-/** Emits `change` whenever something is new. */
+/** Emits `change` when the state changed. */
 export class City extends EventTarget {
   /** @param {import("./api.js").Api} api */
   constructor(api) {
@@ -39,7 +39,7 @@ export class City extends EventTarget {
     this.under = null;
   }
 
-  /** Look again; whoever asks meanwhile waits for the same answer. */
+  /** Refresh; calls made meanwhile wait for the same answer. */
   refresh() {
     this.under ??= this.#refresh().finally(() => {
       this.under = null;
@@ -66,7 +66,7 @@ export class City extends EventTarget {
     return this.links.get(id)?.zone ?? "UTC";
   }
 
-  /** The zone that most links are in. */
+  /** Return the time zone of most links. */
   get zone() {
     const zones = new Map();
     for (const link of this.links.values()) zones.set(link.zone, (zones.get(link.zone) ?? 0) + 1);

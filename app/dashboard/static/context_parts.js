@@ -1,11 +1,11 @@
 /** The parts of a network model's context, in words. */
 
 const WORDS = {
-  usual: "usual at this time",
+  usual: "profile of this time",
   lags: "latest counts",
   yesterday: "yesterday",
   last_week: "last week",
-  profile: "profile around now",
+  profile: "profile of the slots around",
   deviations: "latest deviations",
   time_of_day: "time of day",
   day_type: "type of day",

@@ -1,8 +1,8 @@
-/** Controls that several views have. */
+/** Controls that several views share. */
 
 import { el } from "./dom.js";
 
-/** A labelled choice. */
+/** Return a labelled select element. */
 export function select(id, label, choices, chosen, onChange) {
   const box = el(
     "select",

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { notify } from "./notices.js";
 
-/** What a spreadsheet would take for a formula is marked as text (numbers are safe as they are). */
+/** Mark text that a spreadsheet would evaluate as a formula (numbers are safe). */
 const FORMULA = /^[=+\-@\t\r]/;
 
 /**

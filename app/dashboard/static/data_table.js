@@ -1,4 +1,4 @@
-/** A table that sorts, holds thousands of rows by drawing the first few, and changes cell by cell. */
+/** A sortable table that draws the first of thousands of rows, and updates cell by cell. */
 
 import { el, put } from "./dom.js";
 
@@ -152,7 +152,7 @@ export class DataTable {
     });
   }
 
-  /** Put rows in order, touching none that is in its place: a row that is moved loses the focus. */
+  /** Put rows in order without moving those in place, because a moved row loses the focus. */
   #place(trs) {
     const focused = /** @type {HTMLElement | null} */ (
       this.body.contains(document.activeElement) ? document.activeElement : null

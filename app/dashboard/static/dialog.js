@@ -1,9 +1,9 @@
-/** Questions before acts that change what is served. */
+/** Confirmation of actions that change forecasts. */
 
 import { el } from "./dom.js";
 
 /**
- * Ask, and give whether it was confirmed with what was written, or null.
+ * Show a dialog; return the text that was entered, or null if it was not confirmed.
  * @param {{title: string, text: string, act: string, reason?: boolean}} question
  * @returns {Promise<{reason: string} | null>}
  */

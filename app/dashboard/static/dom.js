@@ -1,9 +1,9 @@
-/** Elements. Text is only ever set as text: nothing that comes from the service can become markup. */
+/** Elements. Text is only set as text, so that no data can become markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Make an element.
+ * Create an element.
  * @param {string} tag
  * @param {Record<string, any>} [properties] attributes; `on` has listeners, false and null are left out
  * @param {...(Node | string | number | null | undefined | false)} children
@@ -14,7 +14,7 @@ export function el(tag, properties = {}, ...children) {
 }
 
 /**
- * Make an SVG element.
+ * Create an SVG element.
  * @param {string} tag
  * @param {Record<string, any>} [properties]
  * @param {...(Node | string | number | null | undefined | false)} children
@@ -25,7 +25,7 @@ export function svg(tag, properties = {}, ...children) {
 }
 
 /**
- * Replace what an element holds.
+ * Replace the children of an element.
  * @param {Element} parent
  * @param {...(Node | string | null | undefined | false)} children
  */

@@ -27,7 +27,7 @@ export async function readEvents(answer, onEvent) {
   }
 }
 
-/** Puts lines together from parts that may end anywhere. */
+/** Joins parts, which may end anywhere, to lines. */
 export class EventParser {
   /** @param {(name: string, data: any) => void} onEvent */
   constructor(onEvent) {

@@ -1,4 +1,4 @@
-/** A panel with a heading, its figure, the same as a table for those who read, and as CSV. */
+/** A panel with a heading and a figure, also as an accessible table and as CSV. */
 
 import { csvButton } from "./csv.js";
 import { el, put } from "./dom.js";
@@ -28,7 +28,7 @@ export function panel({ title, note, tools = [], table, level = 2, kind = "" }, 
 }
 
 /**
- * A figure's rows to read, filled when it is opened.
+ * The rows of a figure as a table, filled when it is opened.
  * @param {() => import("./csv.js").Table} table
  */
 export function asTable(table) {

@@ -10,7 +10,7 @@ export function number(value, decimals = 0) {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** A difference, with its sign. */
+/** Format a difference with its sign. */
 export function signed(value, decimals = 0) {
   const text = number(value, decimals);
   return text === NOTHING || text.startsWith("−") || Number(text) === 0 ? text : `+${text}`;
@@ -60,24 +60,24 @@ export const dayTime = (instant, zone) => `${dayName(instant, zone)} ${clockTime
 export const fullTime = (instant, zone) =>
   `${format(instant, zone, { day: "numeric", month: "short", year: "numeric" })}, ${clockTime(instant, zone)}`;
 
-/** The zone with what it is off UTC at a moment: "Europe/Berlin, GMT+2". */
+/** Return a zone with its offset at a moment: "Europe/Berlin, GMT+2". */
 export function zoneName(zone, instant = Date.now()) {
   const parts = formatter(zone, { timeZoneName: "shortOffset" }).formatToParts(new Date(instant));
   const offset = parts.find((part) => part.type === "timeZoneName")?.value ?? "";
   return zone === "UTC" ? "UTC" : `${zone}, ${offset}`;
 }
 
-/** The zone of whoever looks, for what belongs to no link. */
+/** Return the browser's zone, for times that belong to no link. */
 export const ownZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
-/** The day by a zone's clock, as 2025-09-26. */
+/** Return the day by a zone's clock, as 2025-09-26. */
 export const isoDay = (instant, zone) => {
   const parts = formatter(zone, { year: "numeric", month: "2-digit", day: "2-digit" }).formatToParts(new Date(instant));
   const of = (type) => parts.find((part) => part.type === type)?.value;
   return `${of("year")}-${of("month")}-${of("day")}`;
 };
 
-/** Hours since midnight by a zone's clock. */
+/** Return the hours since midnight by a zone's clock. */
 export function localHour(instant, zone) {
   const parts = formatter(zone, { hour: "2-digit", minute: "2-digit" }).formatToParts(new Date(instant));
   const of = (type) => Number(parts.find((part) => part.type === type)?.value);

@@ -5,7 +5,7 @@ const LIVE_SECONDS = 15; // what no event reports, such as a new link or a feed 
 const POLL_SECONDS = 5;
 const LONGEST_WAIT = 15;
 
-/** Ends when the page is seen again. */
+/** Resolves when the page is visible again. */
 function seen() {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
@@ -13,7 +13,7 @@ function seen() {
 
 /**
  * Emits `state` when the connection changes and `news` when something may be new.
- * States: connecting, live (events come), polling (they do not, answers do), stale (no answer).
+ * States: connecting, live (by events), polling (without events), stale (no answer).
  */
 export class Live extends EventTarget {
   /** @param {import("./api.js").Api} api @param {import("./city.js").City} city */
@@ -37,7 +37,7 @@ export class Live extends EventTarget {
     return this;
   }
 
-  /** Look soon: somebody went somewhere else. */
+  /** Refresh soon, because the view changed. */
   hurry() {
     this.#plan(0);
   }
@@ -50,7 +50,7 @@ export class Live extends EventTarget {
     this.api.removeEventListener("contact", this.#onContact);
   }
 
-  /** A tab that nobody sees gives its connection back: a browser has six for a host, and a stream keeps one. */
+  /** A hidden tab closes its stream: a browser has six connections for a host. */
   #onVisible = () => {
     if (document.hidden) this.stream?.abort();
     else this.#plan(0);
@@ -84,7 +84,7 @@ export class Live extends EventTarget {
               wait = 1;
               this.#become("live");
             }
-            this.#plan(0); // after "ready" too: what happened while nobody listened
+            this.#plan(0); // after "ready" as well: events may have been missed
           },
           this.stream.signal,
         );
@@ -111,7 +111,7 @@ export class Live extends EventTarget {
 
   async #look() {
     this.planned = 0;
-    if (document.hidden) return; // looked again when it is seen
+    if (document.hidden) return; // refreshed when it is visible again
     this.lookedAt = Date.now();
     try {
       await this.city.refresh();

@@ -1,4 +1,4 @@
-/** The page: who is signed in, where one is, and whether what is shown is fresh. */
+/** The page: sign-in, navigation, and whether the data is current. */
 
 import { Api, NoAnswer } from "./api.js";
 import { City } from "./city.js";
@@ -21,7 +21,7 @@ import { signInView } from "./views/sign_in.js";
 /** @typedef {{api: Api, session: Session, city: City, live: Live, noAnswer: NoAnswer}} Page what every view is given */
 /** @typedef {{root: HTMLElement, heading: HTMLElement, title: string, close: () => void}} View */
 
-const LIVE_WORDS = { connecting: "Connecting", live: "Live", polling: "Live, by asking", stale: "Stale" };
+const LIVE_WORDS = { connecting: "Connecting", live: "Live", polling: "Live, by polling", stale: "Stale" };
 
 const session = new Session();
 const api = new Api(() => session.key);
@@ -129,7 +129,7 @@ function show(next, takesFocus = false) {
   }
 }
 
-/** Show the view that the address names. */
+/** Show the view of the address. */
 function go(takesFocus = false) {
   if (!page) return;
   const where = place();

@@ -1,11 +1,11 @@
-/** Short messages that pass: read out politely, seen at the edge, gone by themselves. */
+/** Short messages at the edge of the page, which disappear by themselves. */
 
 import { el } from "./dom.js";
 
 const SECONDS = 6;
 const region = el("div", { class: "notices", role: "status", "aria-live": "polite" });
 
-/** The element to put on the page. */
+/** Return the element that holds the messages. */
 export const noticeRegion = () => region;
 
 /** @param {string} text @param {"info" | "bad"} [kind] */

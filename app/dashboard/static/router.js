@@ -1,4 +1,4 @@
-/** Where one is: the part of the address after #, so that every view can be shared. */
+/** The view, in the part of the address after #, so that every view can be shared. */
 
 /** @typedef {{parts: string[], query: URLSearchParams}} Place */
 
@@ -15,7 +15,7 @@ export function addressOf(parts, query = {}) {
   return `#/${parts.map(encodeURIComponent).join("/")}${asked ? `?${asked}` : ""}`;
 }
 
-/** Note in the address what is shown, without going anywhere. */
+/** Store the state of the view in the address, without changing the view. */
 export function note(parts, query) {
   history.replaceState(null, "", addressOf(parts, query));
 }

@@ -1,4 +1,4 @@
-/** Who is signed in: a key, kept for this tab's session only, and what it may do. */
+/** The session: a key, kept for this tab only, and its scopes. */
 
 const STORED = "flowcast.key";
 

@@ -1,4 +1,4 @@
-/** What is shown when there is nothing to show: waiting, empty, failed, not allowed. */
+/** Placeholders: loading, empty, failed, not allowed. */
 
 import { NoAnswer, Problem } from "./api.js";
 import { el } from "./dom.js";
@@ -27,7 +27,7 @@ export function failed(problem, again = null) {
     return block("failure", "!", problem.title, [problem.message, known, button]);
   }
   if (problem instanceof NoAnswer) {
-    return block("failure", "!", "The service does not answer", ["This page goes on trying by itself.", button]);
+    return block("failure", "!", "The service does not answer", ["This page tries again by itself.", button]);
   }
   console.error(problem);
   return block("failure", "!", "This could not be shown", [String(problem), button]);

@@ -14,7 +14,7 @@ function apply() {
   else document.documentElement.dataset.theme = theme;
 }
 
-/** A button that goes through the choices. */
+/** Return a button that cycles through the choices. */
 export function themeButton() {
   apply();
   const button = el("button", { type: "button", class: "quiet theme" });

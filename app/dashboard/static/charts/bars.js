@@ -1,4 +1,4 @@
-/** Bars side by side, each with a name below: how much each lag weighs. */
+/** Vertical bars with names below, for example the weights of lags. */
 
 import { put, svg } from "../dom.js";
 import { Drawn } from "./drawn.js";

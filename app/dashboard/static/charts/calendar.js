@@ -1,4 +1,4 @@
-/** Completeness by day, a week a row: what was observed, suspect, filled and missing. */
+/** Completeness by day, one row per week: slots observed, suspect, imputed and missing. */
 
 import { el, svg } from "../dom.js";
 import { percent } from "../formats.js";
@@ -94,7 +94,7 @@ function cell(day) {
   );
 }
 
-/** A day that lacks one slot is not whole, however it rounds. */
+/** Round down, so that a day that lacks one slot never shows 100 %. */
 const floored = (share) => percent(Math.floor(share * 100) / 100);
 
 function legend() {

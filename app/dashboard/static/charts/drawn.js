@@ -1,4 +1,4 @@
-/** A picture that is drawn when there is something to show, and again when its place changes width. */
+/** A picture that is drawn again when its data or its width changes. */
 
 import { el } from "../dom.js";
 

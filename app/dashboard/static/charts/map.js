@@ -1,4 +1,4 @@
-/** The links on a plain map drawn from their geometry, and as a schematic where they have none. */
+/** The links on a map drawn from their geometry, or in a grid where they have none. */
 
 import { el, put, svg } from "../dom.js";
 
@@ -146,7 +146,7 @@ export class CityMap {
   }
 }
 
-/** Equirectangular, with degrees of longitude as narrow as they are in the middle of the city. */
+/** Return an equirectangular projection with the scale of the city's middle latitude. */
 function projection(points, width, height) {
   const lons = points.map(([lon]) => lon);
   const lats = points.map(([, lat]) => lat);
@@ -163,7 +163,7 @@ function projection(points, width, height) {
 const min = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const max = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
-/** A geometry as lines; a point is a line of one. */
+/** Return a geometry as lines; a point is a line of one. */
 function lines({ type, coordinates }) {
   switch (type) {
     case "Point":
@@ -179,7 +179,7 @@ function lines({ type, coordinates }) {
   }
 }
 
-/** A path moved to the right of its direction, where right is; a point becomes a short stroke. */
+/** Return a path moved to the right of its direction; a point becomes a short stroke. */
 function drawn(points) {
   if (points.length === 1) return `M${point(points[0])}l0.1 0`;
   const moved = points.map(([x, y], i) => {

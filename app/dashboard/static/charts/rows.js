@@ -1,4 +1,4 @@
-/** Bars below each other, each with its name and figure: parts that add up to a whole, or shares of one. */
+/** Horizontal bars with names and figures: the parts of a sum, or shares. */
 
 import { put, svg } from "../dom.js";
 import { Drawn } from "./drawn.js";

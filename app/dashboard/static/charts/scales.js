@@ -1,4 +1,4 @@
-/** From values to places, and round numbers to mark them with. */
+/** Scales from values to pixels, and their ticks. */
 
 import { clockTime, dayName, localHour } from "../formats.js";
 
@@ -22,7 +22,7 @@ export function ticks(most, about = 4) {
 }
 
 /**
- * Full hours by the link's own clock, or days, as many as there is room for.
+ * Return full hours by the link's clock, or days, as many as fit.
  * @param {number} from @param {number} to @param {string} zone @param {number} most
  * @returns {{at: number, label: string, isDay: boolean}[]}
  */

@@ -1,4 +1,4 @@
-/** Values over time: lines with gaps, shaded intervals, stars, dots and bars, drawn as SVG at the width there is. */
+/** Values over time as SVG: lines with gaps, shaded intervals, stars, dots and bars. */
 
 import { el, put, svg } from "../dom.js";
 import { dayTime, number } from "../formats.js";
@@ -168,7 +168,7 @@ function drawSeries(one, x, y, slot, span) {
   }
 }
 
-/** A line that breaks where there is no count: a gap is never a zero. */
+/** Return the path of a line that breaks where there is no count. */
 function linePath(points, x, y) {
   let path = "";
   let isBroken = true;
@@ -201,7 +201,7 @@ function bandPath(points, x, y) {
     .join("");
 }
 
-/** A five-pointed star, as the paper draws forecasts. */
+/** Return a five-pointed star, as the paper draws forecasts. */
 function star(cx, cy, radius) {
   const corners = Array.from({ length: 10 }, (_, i) => {
     const angle = (Math.PI / 5) * i - Math.PI / 2;

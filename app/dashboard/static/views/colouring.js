@@ -1,8 +1,8 @@
-/** What the map may be coloured by: steps of a scale, each with a colour, a width and a number in the legend. */
+/** Quantities that the map shows: steps of a scale, each with a colour, a width and a number in the legend. */
 
 import { number, percent, signed } from "../formats.js";
 
-/** Below so many vehicles, a change is measured against so many: three instead of two is no rush hour. */
+/** Least count that a change is divided by: three vehicles instead of two are no rush hour. */
 const FLOOR = 20;
 
 /**

@@ -1,4 +1,4 @@
-/** The counts: how complete, whose detectors to trust, and files to bring in. */
+/** The counts of all links: completeness, verdicts on detectors, and import of files. */
 
 import { DataTable } from "../data_table.js";
 import { el, put } from "../dom.js";

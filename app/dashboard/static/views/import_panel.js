@@ -1,4 +1,4 @@
-/** A file of counts, dragged in: first what an import would do, then the import. */
+/** Import of a file of counts: first a dry run, then the import. */
 
 import { readChoices } from "../choices.js";
 import { select } from "../controls.js";

@@ -22,7 +22,7 @@ const SPANS = {
   "28d": ["last 28 days", 28 * DAY],
 };
 const HORIZONS = [1, 2, 3, 4];
-const LEAST_SECONDS = 2; // between two looks, however fast counts come
+const LEAST_SECONDS = 2; // between two refreshes, however fast counts come
 
 /** @param {import("../main.js").Page} page @param {string} id @param {import("../router.js").Place} place */
 export function linkView(page, id, place) {
@@ -107,7 +107,7 @@ export function linkView(page, id, place) {
   let under = null;
   let planned = null;
 
-  /** Look for what is new; all of it when `all`. */
+  /** Read what changed; with `all`, read everything. */
   const look = (all = false) => {
     const next = (under ?? Promise.resolve()).then(() => (isClosed ? null : readAndShow(all)));
     under = next.catch((problem) => {
@@ -158,8 +158,8 @@ export function linkView(page, id, place) {
               "div",
               {},
               empty(
-                "No count has come yet",
-                "Counts come in over REST or from a file.",
+                "No counts yet",
+                "Send counts over REST, or import a file.",
                 el("a", { class: "button", href: addressOf(["data"]) }, "To the data"),
               ),
               models.element,

@@ -1,4 +1,4 @@
-/** How good a link's forecasts were: figures over a span, and how they went. */
+/** Accuracy of a link's forecasts: figures over a span, and their course. */
 
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
@@ -53,7 +53,7 @@ export class LinkAccuracy {
     });
     this.written = asTable(table);
     this.drawn = el("div", { class: "small-charts" }, ...Object.values(this.charts).map((chart) => chart.element));
-    this.unscored = empty("No slot of the span is scored yet", "That takes a forecast, and the count it was made for.");
+    this.unscored = empty("No slot of the span is scored yet", "A slot is scored once it has both a forecast and a count.");
     this.note = el("span", {});
     this.element = panel(
       { title: "Accuracy", kind: "wide", note: this.note, table },
@@ -83,9 +83,9 @@ export class LinkAccuracy {
       tile(
         "GEH below 5",
         percent(figures.geh_pass_share),
-        figures.passes_geh === false ? "▽ below 85 %" : "85 % asked for",
+        figures.passes_geh === false ? "▽ below 85 %" : "required: 85 %",
       ),
-      tile("Coverage", percent(figures.coverage), "90 % meant"),
+      tile("Coverage", percent(figures.coverage), "nominal: 90 %"),
       tile("Bias", signed(figures.bias, 1), "expected − count"),
       tile("Skill", percent(figures.skill_profile), "against the profile"),
     );
@@ -112,7 +112,7 @@ export class LinkAccuracy {
       label: `Share of slots with a GEH below 5, by ${per}`,
       series: [
         { kind: "bars", name: "geh", label: `GEH below 5, by ${per}`, points: points("geh_pass_share") },
-        { kind: "level", name: "asked", label: "85 % asked for", points: [], value: GEH_SHARE },
+        { kind: "level", name: "required", label: "required: 85 %", points: [], value: GEH_SHARE },
       ],
     });
     this.charts.coverage.show({
@@ -122,7 +122,7 @@ export class LinkAccuracy {
       label: `Share of counts inside the interval, by ${per}`,
       series: [
         { kind: "bars", name: "coverage", label: `coverage, by ${per}`, points: points("coverage") },
-        { kind: "level", name: "asked", label: "90 % meant", points: [], value: COVERAGE },
+        { kind: "level", name: "required", label: "nominal: 90 %", points: [], value: COVERAGE },
       ],
     });
     this.perHorizon = byHorizon.series ?? [];

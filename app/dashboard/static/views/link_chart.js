@@ -1,4 +1,4 @@
-/** What was counted and what was and is expected of a link: the picture, the next slots, and all of it as rows. */
+/** Counts and forecasts of a link: as a chart, as tiles for the next slots, and as rows. */
 
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
@@ -37,7 +37,7 @@ export class LinkChart {
 
   /**
    * @param {any} link
-   * @param {{forecasts: any[], counts: any[], past: any[]}} known what is expected, what came, what was expected before
+   * @param {{forecasts: any[], counts: any[], past: any[]}} known the latest forecasts, the counts, and forecasts issued before
    * @param {{horizon: number, length: number, label: string}} asked
    */
   show(link, { forecasts, counts, past }, asked) {
@@ -69,7 +69,7 @@ export class LinkChart {
         `Forecast by ${methodName(first, "version ")}, `,
         `from counts up to ${dayTime(first.as_of_slot, zone)}.`,
         first.filled_lags ? ` ${first.filled_lags} gaps in its lag window were filled from the profile.` : "",
-        first.degraded_reason ? ` Why: ${first.degraded_reason}.` : "",
+        first.degraded_reason ? ` Reason: ${first.degraded_reason}.` : "",
       ),
     );
     const level = percent(first.level);
@@ -95,7 +95,7 @@ export class LinkChart {
         {
           kind: "dots",
           name: "suspect",
-          label: "suspect, filled or judged",
+          label: "suspect or imputed",
           points: counts
             .filter((one) => one.verdict || (one.quality && one.quality !== "observed"))
             .map((one) => ({ at: Date.parse(one.slot_start), value: one.count })),

@@ -1,4 +1,4 @@
-/** What makes up the next expected count of a network's model: what is usual, and what each part adds to it. */
+/** The next expected count of a network's model as a sum: the profile, and what each part of the context adds. */
 
 import { RowChart } from "../charts/rows.js";
 import { partName } from "../context_parts.js";
@@ -20,7 +20,7 @@ export class LinkContext {
     });
     this.written = asTable(table);
     this.element = panel(
-      { title: "What makes up the expected count", note: this.note, table },
+      { title: "Parts of the expected count", note: this.note, table },
       this.chart.element,
       this.summary,
       this.written.element,
@@ -45,7 +45,7 @@ export class LinkContext {
       .map((one) => `${partName(one.part)} ${signed(one.vehicles, 1)}`)
       .join(", ");
     const shares = explanation.shares;
-    // Drawn from what is usual: from 0 on, what the parts add would hardly be seen.
+    // Drawn from the profile on: beside a bar from 0, the other parts could hardly be seen.
     const usual = this.parts[0].part === "usual" ? this.parts[0].sum : 0;
     put(
       this.summary,

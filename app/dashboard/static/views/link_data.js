@@ -1,4 +1,4 @@
-/** One link's counts: a calendar of how complete they are, and what is wrong with its detector. */
+/** One link's counts: a calendar of their completeness, and the verdicts on its detector. */
 
 import { calendar } from "../charts/calendar.js";
 import { select } from "../controls.js";

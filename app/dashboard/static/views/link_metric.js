@@ -1,4 +1,4 @@
-/** Which lags, or which parts of the context, the learnt metric of a link's model looks at. */
+/** Weights of the lags, or of the parts of the context, in the learnt metric of a link's model. */
 
 import { BarChart } from "../charts/bars.js";
 import { RowChart } from "../charts/rows.js";
@@ -34,7 +34,7 @@ export class LinkMetric {
             rows: this.lags.map((one) => [one.lag, one.lag * this.slotMinutes, one.weight]),
           };
     this.written = asTable(table);
-    this.element = panel({ title: "What the learnt metric looks at", note: this.note, table }, this.place);
+    this.element = panel({ title: "Weights of the learnt metric", note: this.note, table }, this.place);
   }
 
   /** @param {any} answer @param {any} link @param {any} model in the registry, or null */
@@ -74,7 +74,7 @@ export class LinkMetric {
     if (detail) this.shown = version;
   }
 
-  /** What the registry has of a version; nothing while it cannot be read. */
+  /** Return the registry's description of a version; null while it cannot be read. */
   async #detail(version) {
     if (!version) return null;
     return this.api.get(`v1/links/${encodeURIComponent(this.id)}/models/${version}`).catch(() => null);

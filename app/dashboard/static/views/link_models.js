@@ -1,4 +1,4 @@
-/** The registry of a link's trained models: held-out figures, activating, rolling back, and who did what. */
+/** A link's trained models: held-out figures, activation, rollback, and their history. */
 
 import { confirm } from "../dialog.js";
 import { el, put } from "../dom.js";
@@ -8,17 +8,17 @@ import { notify } from "../notices.js";
 import { addressOf } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 
-// Who is compared on the held-out days, where it was; others follow by name.
+// Methods compared on the held-out days, in this order; others follow by name.
 const OTHERS = ["active", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"];
-const OTHER_NAMES = { active: "active then", base: "linear base", last_week: "last week" };
+const OTHER_NAMES = { active: "active at the time", base: "linear base", last_week: "last week" };
 
-/** Why the link has no active model. */
+/** Reasons why a link has no active model. */
 const CHOICES = {
   profile: "Profile chosen: it won on held-out days.",
-  withdrawn: "The model was withdrawn; the profile answers until a version is activated.",
+  withdrawn: "The model was withdrawn; forecasts come from the profile until a version is activated.",
 };
 
-/** Whom the models were compared with. */
+/** Return the methods that the models were compared with. */
 function othersOf(models) {
   const found = new Set(models.flatMap((one) => Object.keys(one.held_out)));
   found.delete("candidate");
@@ -42,7 +42,7 @@ export class LinkModels {
       el(
         "details",
         { class: "as-table", on: { toggle: (event) => event.target.open && this.#showHistory() } },
-        el("summary", {}, "Who activated what"),
+        el("summary", {}, "History of activations"),
         this.past,
       );
     const table = () => ({
@@ -103,13 +103,13 @@ export class LinkModels {
     const names = [
       ["Version"],
       ["State"],
-      ...(this.isAdmin ? [["Act"]] : []),
+      ...(this.isAdmin ? [["Action"]] : []),
       ["Algorithm"],
       ["RMSE", 1],
       ["MARE", 1],
       ...othersOf(models).map((name, i) => [`${i ? "" : "RMSE "}of ${OTHER_NAMES[name] ?? name}`, 1]),
       ["Rank", 1],
-      ["Learnt from", 0],
+      ["Trained on", 0],
       ["Decision", 0],
     ];
     put(
@@ -139,7 +139,7 @@ export class LinkModels {
   }
 
   #row(one) {
-    const held = (who, name) => one.held_out[who]?.[name] ?? null;
+    const held = (method, name) => one.held_out[method]?.[name] ?? null;
     return el(
       "tr",
       { class: one.state },

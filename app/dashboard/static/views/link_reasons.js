@@ -1,4 +1,4 @@
-/** When it looked like this before: the neighbours of a link's forecast, of its own past or of other links. */
+/** Similar moments: the neighbours of a link's forecast, in its own past or that of other links. */
 
 import { TimeChart } from "../charts/time_chart.js";
 import { el, put } from "../dom.js";
@@ -18,7 +18,7 @@ export class LinkReasons {
     this.api = api;
     this.id = id;
     this.neighbours = [];
-    this.curves = new Map(); // what was counted then does not change
+    this.curves = new Map(); // counts of the past rarely change
     this.chart = new TimeChart();
     this.list = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Neighbours" });
     this.legend = el("p", { class: "note" });
@@ -41,26 +41,26 @@ export class LinkReasons {
         ...AHEAD.map((h) => one.missed?.[h - 1] ?? null),
       ]),
     });
-    this.element = panel({ title: "When it looked like this before", kind: "wide", note: this.note, table }, this.place);
+    this.element = panel({ title: "Similar moments in the past", kind: "wide", note: this.note, table }, this.place);
   }
 
   /** @param {any} answer @param {any} link */
   async show({ explanation, forecasts }, link) {
     this.neighbours = explanation?.neighbours ?? [];
-    this.note.textContent = explanation ? whatTheyDo(explanation.shares) : "";
+    this.note.textContent = explanation ? useOfNeighbours(explanation.shares) : "";
     if (!explanation) {
       const why = forecasts[0].degraded_reason ?? "it won on held-out days";
       put(this.place, empty("No neighbours", `The forecast is by ${forecasts[0].method}: ${why}.`));
       return;
     }
     if (!this.neighbours.length) {
-      put(this.place, empty("No neighbours", "The model remembers no moment like this."));
+      put(this.place, empty("No neighbours", "The model knows no similar moment."));
       return;
     }
     put(this.list, this.#table(link));
     this.legend.textContent = this.neighbours.some((one) => one.missed)
-      ? `+1 to +4: what that link counted. Missed by: the count less the linear base at +1, in vehicles of ${this.id}.`
-      : "+1 to +4: what was counted then.";
+      ? `+1 to +4: the counts of that link in the next slots. Base error: count minus linear base at +1, in vehicles of ${this.id}.`
+      : "+1 to +4: the counts of the next slots.";
     if (!this.place.contains(this.list))
       put(this.place, el("div", { class: "beside" }, this.chart.element, el("div", {}, this.list, this.legend)));
     await this.#showCurves(link, forecasts);
@@ -68,7 +68,7 @@ export class LinkReasons {
 
   #table(link) {
     const most = Math.max(...this.neighbours.map((one) => one.weight), 1e-9);
-    const decimals = most < 0.01 ? 3 : 1; // a network's model asks hundreds of moments
+    const decimals = most < 0.01 ? 3 : 1; // a network's model uses hundreds of neighbours
     const hasMissed = this.neighbours.some((one) => one.missed);
     const names = ["Weight", "Then", ...AHEAD.map((h) => `+${h}`)];
     return el(
@@ -82,7 +82,7 @@ export class LinkReasons {
           "tr",
           {},
           ...names.map((name, i) => el("th", { scope: "col", class: i === 1 ? null : "number" }, name)),
-          hasMissed && el("th", { scope: "col", class: "number" }, "Missed by"),
+          hasMissed && el("th", { scope: "col", class: "number" }, "Base error"),
         ),
       ),
       el(
@@ -134,7 +134,7 @@ export class LinkReasons {
       ...then.map((curve, i) => {
         const { link_id: id, slot_start: start } = heaviest[i];
         const isOther = id !== this.id;
-        // Another link has other counts: brought to the level of this one, its course can be compared.
+        // Another link has other counts: at the level of this one, its course can be compared.
         const scale = isOther ? levelOf(current, moved(curve, Date.parse(start))) : 1;
         return {
           kind: /** @type {"line"} */ ("line"),
@@ -175,8 +175,8 @@ export class LinkReasons {
   }
 }
 
-/** What the neighbours are for: models of one link average them, a network's correct its linear base by them. */
-function whatTheyDo(shares) {
+/** Return how the neighbours are used: models of one link average them, a network's corrects its linear base by them. */
+function useOfNeighbours(shares) {
   if (!shares) return "the forecast is their weighted mean";
   if (!shares.own && !shares.network) return "the nearest; they have no share in this model, whose forecast is its linear base alone";
   const parts = [shares.own && `${percent(shares.own)} of the errors in the link's own past`];
@@ -184,7 +184,7 @@ function whatTheyDo(shares) {
   return `the heaviest; the linear base is corrected by ${parts.filter(Boolean).join(" and ")}`;
 }
 
-/** By what the other points are to be multiplied for the same level over the times that both have. */
+/** Return the factor that brings the other points to the same level, over the times that both have. */
 function levelOf(points, others) {
   const known = new Map(points.filter((one) => one.value !== null).map((one) => [one.at, one.value]));
   const both = others.filter((one) => one.value !== null && known.has(one.at));

@@ -1,4 +1,4 @@
-/** All links: on the map, in a table, and first of all what needs attention. */
+/** All links: what needs attention, the map, and the table. */
 
 import { KINDS, urgency } from "../attention.js";
 import { CityMap } from "../charts/map.js";

@@ -18,7 +18,7 @@ export function networkColumns() {
     {
       name: "attention",
       label: "Attention",
-      title: "What is wrong, the gravest first",
+      title: "What is wrong, the most serious first",
       downFirst: true,
       value: urgency,
       text: (row) => JSON.stringify([row.attention, row.health !== null]),
@@ -36,7 +36,7 @@ export function networkColumns() {
     {
       name: "interval",
       label: "Interval",
-      title: "Where the count should lie; sorts by its width",
+      title: "The 90 % interval of the count; sorts by its width",
       numeric: true,
       downFirst: true,
       value: (row) =>
@@ -73,7 +73,7 @@ export function networkColumns() {
     {
       name: "geh_pass_share",
       label: "GEH<5",
-      title: "Share of slots with a GEH below 5; 85 % is asked for",
+      title: "Share of slots with a GEH below 5; 85 % is required",
       numeric: true,
       value: (row) => row.accuracy?.geh_pass_share ?? null,
       text: (row) => percent(row.accuracy?.geh_pass_share),

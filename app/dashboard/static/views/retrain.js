@@ -1,4 +1,4 @@
-/** Retraining: which links, how, and what earlier runs came to. */
+/** Retraining: the form, and the outcomes of earlier runs. */
 
 import { readChoices } from "../choices.js";
 import { el, put } from "../dom.js";
@@ -144,7 +144,7 @@ function runTable(runs, zone) {
 /** @param {any} run */
 export const whatItTrains = (run) => (run.parameters.refresh ? `${run.algorithm}, refreshed` : run.algorithm);
 
-/** How long a run has taken. */
+/** Return how long a run has taken. */
 export const took = (run) =>
   run.started_at
     ? age((Date.parse(run.finished_at ?? new Date().toISOString()) - Date.parse(run.started_at)) / 1000)

@@ -1,4 +1,4 @@
-/** One retrain run: how far it is, candidate against active on the same held-out slots, accept or refuse. */
+/** One retrain run: its progress, candidates against active models on the same held-out slots, accept or refuse. */
 
 import { DataTable } from "../data_table.js";
 import { confirm } from "../dialog.js";
@@ -81,7 +81,7 @@ export function runView(page, id) {
       : run.state === "queued"
         ? "Waiting for a worker."
         : learning
-          ? `The links learn together: ${percent(learning.share)} done${timeLeft(learning)}.`
+          ? `The network is trained: ${percent(learning.share)} done${timeLeft(learning)}.`
           : `${done} of ${progress.total} links done, ${progress.training} in training${timeLeft(run.stage)}.`;
     cancel.hidden = isOver || run.cancel_requested;
     showDecisions();
@@ -165,7 +165,7 @@ export function runView(page, id) {
     }
   };
 
-  /** Watch until it is over: one stream, for every admin call is recorded. */
+  /** Watch until it is over: one stream, because every admin call is recorded. */
   const watch = async () => {
     while (!stopped.signal.aborted && !(run && OVER.includes(run.state))) {
       try {

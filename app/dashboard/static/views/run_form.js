@@ -1,4 +1,4 @@
-/** What to retrain, and how. */
+/** The form of a retrain run. */
 
 import { select } from "../controls.js";
 import { DataTable } from "../data_table.js";
@@ -114,7 +114,7 @@ export function runForm(page, choices, named) {
     "Refresh only: new counts and links join, nothing is learnt anew; active at once, unless that is never",
   );
   const isRefresh = () => values.algorithm === "NETWORK" && refresh.checked;
-  /** Leave out what would be refused. */
+  /** Leave out values that would be refused. */
   const fit = () => {
     refreshing.hidden = values.algorithm !== "NETWORK";
     for (const [name, label, input] of inputs) {

@@ -1,4 +1,4 @@
-/** The columns of a run's table, and what can be decided about a candidate. */
+/** The columns of a run's table, and the decisions on its candidates. */
 
 import { el } from "../dom.js";
 import { NOTHING, number, percent, signed } from "../formats.js";

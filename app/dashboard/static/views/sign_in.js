@@ -1,4 +1,4 @@
-/** Signing in with an API key, which is kept for the tab's session only. */
+/** Sign-in with an API key, which is kept for the tab's session only. */
 
 import { Problem } from "../api.js";
 import { el } from "../dom.js";
