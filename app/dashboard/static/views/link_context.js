@@ -49,10 +49,10 @@ export class LinkContext {
     const usual = this.parts[0].part === "usual" ? this.parts[0].sum : 0;
     put(
       this.summary,
-      usual ? `The bars begin at the usual ${number(usual, 1)}. ` : "",
-      `What moves it most: ${heaviest}. `,
+      usual ? `The bars begin at the profile, ${number(usual, 1)}. ` : "",
+      `Largest parts: ${heaviest}. `,
       sum < 0 ? "The sum is below 0, so 0 is expected. " : "",
-      shares && !shares.own && !shares.network ? "Similar moments have no share in this model." : "",
+      shares && !shares.own && !shares.network ? "This model does not use similar moments." : "",
     );
     this.chart.show({
       label:
