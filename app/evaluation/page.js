@@ -146,9 +146,9 @@
     const which = even
       ? "all lags weigh the same"
       : `the lags that weigh most are ${heaviest.map((n) => `${lags[n]} (${rounded(weights[n])})`).join(", ")}`;
-    const said = `${method.method} on link ${link().link_id}: rank ${method.rank} of ${lags.length}; ${which}.`;
-    byId("metric-words").textContent = said;
-    box.setAttribute("aria-label", `The learnt metric. ${said}`);
+    const summary = `${method.method} on link ${link().link_id}: rank ${method.rank} of ${lags.length}; ${which}.`;
+    byId("metric-words").textContent = summary;
+    box.setAttribute("aria-label", `The learnt metric. ${summary}`);
     Plotly.react(box, traces, layout, config);
   }
 

@@ -144,7 +144,7 @@ async def _on_http_exception(request: Request, raised: Exception) -> Response:
     if isinstance(raised.__cause__, Problem):  # raised by BodyLimitMiddleware while FastAPI was reading the body
         problem = raised.__cause__
     elif status == 400:  # FastAPI cannot read the body
-        problem = Invalid.field("body", "", "must be what its Content-Type says, in UTF-8")
+        problem = Invalid.field("body", "", "must match its Content-Type, in UTF-8")
     elif status == 404:
         problem = NotFound(f"there is nothing at {scope['path']}", headers=headers)
     elif status == 405:

@@ -108,7 +108,7 @@ class Body:
         try:
             body = self._unpacker.decompress(part, PART)
         except zlib.error:
-            raise Invalid.field("body", "", "must be gzip, as its Content-Encoding says") from None
+            raise Invalid.field("body", "", "must match its Content-Encoding, gzip") from None
         left = self._unpacker.unconsumed_tail or self._unpacker.unused_data
         self._packed = left or (b"" if len(body) == PART else None)
         return body

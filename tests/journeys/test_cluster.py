@@ -85,7 +85,7 @@ class Runs:
         log = self.folder / "worker.log"
         return log.read_text() if log.exists() else ""
 
-    def heard(self, message: str) -> list[dict[str, Any]]:
+    def logged(self, message: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [line for line in lines if line["message"] == message]
 
@@ -176,7 +176,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
         assert waits.state == "running"
         assert waits.detail == f"waits for the Dask scheduler {cluster.address}: Connection refused"
         assert waits.progress.waiting == LINKS
-        assert runs.heard("the cluster is unreachable")[0]["reason"] == "Connection refused"
+        assert runs.logged("the cluster is unreachable")[0]["reason"] == "Connection refused"
         cluster.start_scheduler()
         cluster.start_workers(1)
         goes_on = runs.when(run_id, lambda run: run.progress.training > 0)

@@ -99,7 +99,7 @@ class TestText:
         wins = city_json["summary"]["methods"][3]["wins"]["test"]["rmse"]
         assert f"On {wins} of 2 links KR_SML had the smallest test RMSE" in page
         ranking = city_json["summary"]["ranking"]
-        first = page.split("What this run says")[1].split("KR_SML has place")
+        first = page.split("Result of this run")[1].split("KR_SML has place")
         assert f"The best method over all 2 links is {ranking[0]}" in first[0]
         assert first[1].startswith(f" {ranking.index('KR_SML') + 1} of 7, with ")
         assert "No link was left out." in first[1]

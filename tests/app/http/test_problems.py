@@ -63,9 +63,9 @@ def problem(answer, status: int) -> dict:
 
 class TestShape:
     def test_unknown_path(self, client):
-        told = problem(client.get("/v1/nothing"), 404)
-        assert told["type"] == "/problems/not-found"
-        assert told["instance"] == "/v1/nothing"
+        body = problem(client.get("/v1/nothing"), 404)
+        assert body["type"] == "/problems/not-found"
+        assert body["instance"] == "/v1/nothing"
 
     def test_unknown_method_names_all_that_are_possible(self, client):
         answer = client.request("TRACE", "/v1/links/A")
@@ -79,13 +79,13 @@ class TestShape:
         assert "X-API-Key" in answer.headers["WWW-Authenticate"]
 
     def test_each_refused_value_is_named(self, client):
-        told = problem(client.post("/v1/admin/keys", json={"scopes": ["reed"], "colour": "red"}), 422)
-        assert {(error["field"], error["value"], error["reason"]) for error in told["errors"]} == {
+        body = problem(client.post("/v1/admin/keys", json={"scopes": ["reed"], "colour": "red"}), 422)
+        assert {(error["field"], error["value"], error["reason"]) for error in body["errors"]} == {
             ("name", "", "is required"),
             ("scopes.0", "reed", "must be 'read', 'ingest' or 'admin'"),
             ("colour", "red", "is not known here"),
         }
-        assert told["detail"] == "3 values are refused; the first: name is required"
+        assert body["detail"] == "3 values are refused; the first: name is required"
 
     @pytest.mark.parametrize(
         "content",
@@ -98,11 +98,11 @@ class TestShape:
     @pytest.mark.parametrize("name", RAISED)
     def test_what_a_route_may_raise(self, failing, name):
         answer = failing.get(f"/v1/raise/{name}")
-        told = problem(answer, RAISED[name][1])
+        body = problem(answer, RAISED[name][1])
         assert ("Retry-After" in answer.headers) == (answer.status_code == 503)
         assert "SELECT" not in answer.text
         assert "INSERT" not in answer.text
-        assert told["instance"] == f"/v1/raise/{name}"
+        assert body["instance"] == f"/v1/raise/{name}"
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def line(*coordinates: object) -> dict:
     ],
 )  # fmt: skip
 def test_fields_are_named_as_the_client_wrote_them(shared_client, method, path, body, expected):
-    told = problem(shared_client.request(method, path, json=body), 422)
-    assert {error["field"]: error["reason"] for error in told["errors"]} == expected
+    body = problem(shared_client.request(method, path, json=body), 422)
+    assert {error["field"]: error["reason"] for error in body["errors"]} == expected
 
 
 def test_the_kind_of_a_geometry_is_refused_by_its_type(shared_client):
