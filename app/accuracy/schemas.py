@@ -52,7 +52,7 @@ EXAMPLE: dict[str, Any] = {
     "bias": -0.7,
     "wape": 0.079,
     "geh_mean": 1.9,
-    "geh_pass_share": 0.97,
+    "geh_pass_share": 0.97,  # nosec B105: not a password
     "passes_geh": True,
     "coverage": 0.91,
     "skill_profile": 0.21,

@@ -118,7 +118,7 @@ class WebhookOut(BaseModel):
 class MadeWebhook(WebhookOut):
     """A new webhook; its secret is shown here and never again."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [WEBHOOK_EXAMPLE | {"secret": "whsec_…"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [WEBHOOK_EXAMPLE | {"secret": "whsec_…"}]})  # nosec B105: an example
 
     secret: str
 
