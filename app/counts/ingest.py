@@ -22,7 +22,7 @@ from app.counts.importers.record import OFFSET_RULE, SECONDS, SLOT_RULE, YEAR_RU
 from app.counts.parsing import PostedCount, refused_batch, refused_count
 from app.counts.queries import SLOT_BITS, Rows, lock_links, newest_slots, upsert_counts
 from app.counts.schemas import IngestReport, RefusedCount
-from app.counts.tables import QUALITIES, Count, Quality
+from app.counts.tables import QUALITIES, Count
 from app.links.queries import LinkInfo, links_by_id
 from app.settings import ClockKind, Settings
 
@@ -35,6 +35,8 @@ UNKNOWN_LINK = "must name a link that exists"
 GRID_RULE = "must lie on the link's grid of slots"
 ONCE_RULE = "must come only once for a link in a batch"
 NOT_A_TIME = -1
+
+_QUALITY_NUMBERS: dict[str, int] = {quality: number for number, quality in enumerate(QUALITIES)}
 
 
 class IngestContext(NamedTuple):
@@ -121,7 +123,8 @@ def check_counts(
     index = {link.link_id: i for i, link in enumerate(links)}
     of_link = np.array([index.get(row["link_id"], -1) for row in posted], dtype=np.int64)
     slots = np.array([starts[row["slot_start"]][0] for row in posted], dtype=np.int64)
-    values = [(row["count"], QUALITIES.index(row.get("quality", Quality.OBSERVED))) for row in posted]
+    values = np.array([row["count"] for row in posted], dtype=np.int64)
+    qualities = np.array([_QUALITY_NUMBERS[row.get("quality", "observed")] for row in posted], dtype=np.int64)
     of_links = np.array([(link.link_key, link.slot_seconds) for link in links] or [(0, 1)], dtype=np.int64)
     keys, seconds = of_links[of_link].T
     repeated = np.ones(len(posted), dtype=np.bool_)
@@ -135,7 +138,7 @@ def check_counts(
         rule = rules[broken[:, i].argmax()] or starts[posted[i]["slot_start"]][1]
         field: Literal["link_id", "slot_start"] = "link_id" if rule == UNKNOWN_LINK else "slot_start"
         refused.append(refused_count(places[i], posted[i], field, posted[i][field], rule))
-    rows = np.column_stack([keys, slots, np.array(values, dtype=np.int64).reshape(-1, 2)])
+    rows = np.column_stack([keys, slots, values, qualities])
     return links, rows[~broken.any(axis=0)], refused
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, FailFast, Field, Strict, TypeAdapter, ValidationError, with_config
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
@@ -23,7 +24,7 @@ from app.counts.importers.record import (
 )
 from app.counts.schemas import RefusedCount
 from app.http.csv import CSV, from_cell
-from app.http.requests import JSON, WHOLE
+from app.http.requests import JSON
 from app.links.schemas import LINK_ID_PATTERN
 
 JSON_LINES = "application/x-ndjson"
@@ -56,11 +57,12 @@ class PostedCount(TypedDict):
             json_schema_extra={"format": "date-time"},
         ),
     ]
-    count: Annotated[int, Field(ge=0, le=LARGEST_COUNT, description="Vehicles in the slot"), WHOLE]
+    count: Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT, description="Vehicles in the slot")]
     quality: NotRequired[Literal["observed", "imputed", "suspect"]]
 
 
 _ROW = TypeAdapter(PostedCount)
+_ROWS = TypeAdapter(Annotated[list[PostedCount], FailFast()])
 
 
 def parse_counts(
@@ -79,6 +81,9 @@ def parse_counts(
         raise TooLarge(f"the body holds more values than {most} counts have; send fewer at a time")
     rows = _rows(body, known_type, most)
     _check_size(len(rows), most)
+    if all(isinstance(row, dict) and len(row) <= MOST_KEYS for row in rows):
+        with suppress(ValidationError):  # all at once takes a third of the time; a bad row is reported below
+            return dict(enumerate(_ROWS.validate_python(rows))), []
     counts: dict[int, PostedCount] = {}
     refused: list[RefusedCount] = []
     for place, row in enumerate(rows):
@@ -86,7 +91,7 @@ def parse_counts(
             refused.append(refused_count(place, {}, ROW, f"an object of {len(row)} keys", ROW_RULE))
             continue
         try:
-            counts[place] = _ROW.validate_python(row)
+            counts[place] = _ROW.validate_python(_with_whole_count(row))
         except ValidationError as problem:
             refused.append(_refused(place, row, problem.errors()[0]))
     if refused and not partial:
@@ -155,6 +160,12 @@ def _rows_of(document: Any) -> list[Any]:
         shown = sorted(map(str, document))[:5] if isinstance(document, dict) else type(document).__name__
         raise Invalid.field("body", shown, 'must be an object with one key, "counts", that holds a list')
     return document["counts"]
+
+
+def _with_whole_count(row: Any) -> Any:
+    """Return a row whose count is an int if it is a whole number such as 180.0, which is an integer in JSON Schema."""
+    count = row.get("count") if isinstance(row, dict) else None
+    return row | {"count": int(count)} if isinstance(count, float) and count.is_integer() else row
 
 
 def _csv_rows(text: str, most: int) -> list[dict[str, Any]]:

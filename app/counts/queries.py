@@ -215,7 +215,7 @@ def _upsert(session: Session, rows: Rows) -> None:
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_POSTGRESQL, tuple(array_text(column.tolist()) for column in rows.T))
     else:
-        connection.exec_driver_sql(_SQLITE, [tuple(row) for row in rows.tolist()])
+        connection.exec_driver_sql(_SQLITE, list(zip(*rows.T.tolist(), strict=True)))
 
 
 def _store_corrections(session: Session, replaced: Rows) -> None:
