@@ -69,6 +69,12 @@ class TestPostCounts:
         assert post(client, row(0, 42.0)).json()["stored"] == 1
         assert stored(client) == [(slot(0), 42, "observed")]
 
+    @on_sqlite
+    def test_fractions_beside_a_bad_count_and_an_unknown_quality(self, client):
+        report = post(client, row(0, 42.0), row(1, 1.5), row(2), row(3, quality="x"), partial=True).json()
+        assert [(one["field"], one["value"]) for one in report["refused"]] == [("count", "1.5"), ("quality", "x")]
+        assert stored(client) == [(slot(0), 42, "observed"), (slot(2), 5, "observed")]
+
     def test_a_late_count_is_taken(self, client):
         post(client, row(100))
         assert post(client, row(3)).json()["stored"] == 1
