@@ -301,9 +301,9 @@ class Settings(BaseSettings):
     def _known_holidays(cls, holidays: str) -> str:
         if holidays in ("auto", "off"):
             return holidays
-        from app.core.network_calendar import holidays_of  # only where a country is named: the calendars are large
+        from app.core.holidays import holiday_region  # only where a country is named: the calendars are large
 
-        return holidays_of("", holidays)
+        return holiday_region("", holidays)
 
     @field_validator("retrain_trigger")
     @classmethod

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from app.core.network_calendar import holidays_of, network_calendar
-from app.counts.series import LinkSeries
+from app.core.holidays import holiday_region
+from app.counts.series import LinkSeries, network_calendar
 from model.error_measures import GEH_SHARE, coverage, geh_pass_share, rmse, wape
 from model.link_model.profile import Profile
 from model.network_model.context import ContextParts
@@ -77,7 +77,7 @@ def align_counts(links: dict[str, LinkSeries]) -> NetworkSeries:
     sites = [link.link_id.rpartition("-")[0] or link.link_id for link in series]
     junction = np.unique(sites, return_inverse=True)[1].astype(np.int64)
     zone, grid = series[0].zone, series[0].grid
-    holidays = holidays_of(zone.key)
+    holidays = holiday_region(zone.key)
     calendar = network_calendar(grid, zone, first, n, holidays)
     ids = tuple(link.link_id for link in series)
     return NetworkSeries(ids, counts, calendar, junction, ((),) * len(series), first, holidays)

@@ -11,8 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from app.core.network_calendar import holidays_of, network_calendar
+from app.core.holidays import holiday_region
 from app.core.slots import zone_named
+from app.counts.series import network_calendar
 from app.demo.city import City
 from app.registry.store import place_of
 from model.artifacts.network_models import save_network, save_network_model
@@ -71,7 +72,7 @@ def save_networks_models(
 
 def _series(city: City, days: int) -> NetworkSeries:
     ids, n = tuple(city.counts), days * city.grid.slots_per_day
-    holidays = holidays_of(city.zone)
+    holidays = holiday_region(city.zone)
     return NetworkSeries(
         ids,
         np.stack([city.counts[link_id][:n] for link_id in ids]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from app.core.slots import Calendar, SlotGrid, zone_named
+from app.core.holidays import public_holidays
+from app.core.slots import EPOCH, Calendar, SlotGrid, zone_named
 from app.counts.importers.reader import CountReader
 from app.counts.importers.slot_sums import Rows as ImportedRows
 from app.counts.importers.spool import Spool
@@ -17,6 +19,7 @@ from app.counts.queries import Rows, as_rows, counts_by_link, stored_span
 from app.counts.tables import QUALITIES, Quality
 from app.links.queries import LinkInfo
 from model.link_model.series import CountSeries
+from model.network_model.series import HOLIDAY, NetworkCalendar
 
 SUSPECT = QUALITIES.index(Quality.SUSPECT)
 
@@ -123,3 +126,17 @@ def as_count_series(link: LinkSeries) -> CountSeries:
     """Return a link's series with the calendar that the mathematics needs."""
     calendar = link.calendar()
     return CountSeries(link.counts, calendar.weekday, calendar.slot_of_day, link.grid.slots_per_day)
+
+
+def network_calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str) -> NetworkCalendar:
+    """Return the calendar of n slots from number ``first`` on; a public holiday of a region counts as a Sunday.
+
+    ``holidays`` is the region, as `app.core.holidays.holiday_region` returns it, or empty.
+    """
+    calendar = grid.calendar(first, n, zone)
+    weekday = calendar.weekday.copy()
+    if holidays:
+        known, days = public_holidays(holidays), np.unique(calendar.day)
+        free = days[[date.fromordinal(int(day) + EPOCH.toordinal()) in known for day in days]]
+        weekday[np.isin(calendar.day, free)] = HOLIDAY
+    return NetworkCalendar(weekday, calendar.slot_of_day, calendar.day, grid.slots_per_day)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.network_calendar import network_calendar
-from app.counts.series import LinkSeries
+from app.counts.series import LinkSeries, network_calendar
 from app.evaluation.days import Span, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import MethodRun, SlotForecasts, one_ahead

@@ -13,8 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from app.evaluation.days import Span
 from app.evaluation.plan import PAPER_BANDWIDTH, PAPER_NEIGHBORS, PAPER_STEPS, EvaluationPlan, Method
-from model import KR, KR_PCA, MLKR
 from model.estimators.kernel import ExcludedRows, Memory, Neighborhood, estimate
+from model.estimators.kr import KR
+from model.estimators.kr_pca import KR_PCA
+from model.estimators.mlkr import MLKR
 from model.link_model.intervals import Bands
 from model.link_model.training import train
 

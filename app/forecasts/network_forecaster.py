@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.core.network_calendar import network_calendar
 from app.core.slots import SlotGrid
 from app.counts.queries import counts_between
+from app.counts.series import network_calendar
 from app.forecasts.issued_forecast import HORIZONS, Array, Degradation, ForecastRequest, ModelForecast, Reason
 from app.links.queries import link_keys
 from model.network_model.context import MOST_FILLED, NEIGHBOUR_LAGS, RECENT, context_slots

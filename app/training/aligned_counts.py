@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from app.core.network_calendar import AUTO, holidays_of, network_calendar
-from app.counts.series import LinkSeries, as_count_series
+from app.core.holidays import AUTO, holiday_region
+from app.counts.series import LinkSeries, as_count_series, network_calendar
 from app.links.queries import LinkInfo, stored_links, upstream_ids
 from model.link_model.detector_health import Health, examine
 from model.network_model.series import NetworkSeries
@@ -69,7 +69,7 @@ def align_counts(
     Suspect counts, those marked and those that detector health finds, are left out.
     """
     grid, zone = links[0].grid, links[0].zone
-    code = holidays_of(zone.key, holidays)
+    region = holiday_region(zone.key, holidays)
     oldest = min(link.first for link in links)
     first = grid.local_day(grid.start(oldest).astimezone(zone).date(), zone).start
     n = max(link.first + len(link) for link in links) - first
@@ -81,8 +81,8 @@ def align_counts(
         suspect, begin = examined(link, known.capacity).suspect, link.first - first
         counts[i, begin : begin + len(link)] = np.where(suspect, np.nan, link.counts)
         upstream.append(tuple(index[other] for other in known.upstream if other in index))
-    calendar, ids = network_calendar(grid, zone, first, n, code), tuple(index)
-    return NetworkSeries(ids, counts, calendar, junctions(ids, topology), tuple(upstream), first, code)
+    calendar, ids = network_calendar(grid, zone, first, n, region), tuple(index)
+    return NetworkSeries(ids, counts, calendar, junctions(ids, topology), tuple(upstream), first, region)
 
 
 def examined(link: LinkSeries, capacity: float | None) -> Health:

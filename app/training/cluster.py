@@ -16,8 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import app
-import model
 from app.settings import host_and_port
 
 PROBE_SECONDS = 2.0
@@ -25,6 +23,7 @@ CONNECT_SECONDS = 5.0
 WORKERS_SECONDS = 5.0  # until the first worker is there
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
+CODE = Path(__file__).parents[2]  # the folder of app/ and model/
 PACKAGES = ("numpy", "scipy", "scikit-learn", "joblib", "distributed")
 
 log = logging.getLogger("flowcast.retrain")
@@ -110,11 +109,9 @@ def one_line(problem: BaseException) -> str:
 def code_facts() -> dict[str, str]:
     """Return what training depends on here: versions of Flowcast, Python and packages, and a hash of the code."""
     digest = hashlib.sha256()
-    for package in (app, model):
-        assert package.__file__ is not None
-        root = Path(package.__file__).parent
-        for file in sorted(root.rglob("*.py")):
-            digest.update(f"{package.__name__}/{file.relative_to(root).as_posix()}\n".encode())
+    for package in ("app", "model"):
+        for file in sorted((CODE / package).rglob("*.py")):
+            digest.update(f"{file.relative_to(CODE).as_posix()}\n".encode())
             digest.update(file.read_bytes())
     facts = {"flowcast": version("flowcast"), "its code": digest.hexdigest()[:12], "Python": platform.python_version()}
     return facts | {package: version(package) for package in PACKAGES}

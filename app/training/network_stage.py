@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.network_calendar import AUTO
+from app.core.holidays import AUTO
 from app.counts.series import LinkSeries
 from app.links.tables import folder_name
 from app.training.aligned_counts import LinkTopology, align_counts, covering_days

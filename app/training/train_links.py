@@ -15,7 +15,7 @@ from typing import Any, Literal
 import joblib
 from threadpoolctl import threadpool_limits
 
-from app.core.network_calendar import holidays_of
+from app.core.holidays import holiday_region
 from app.counts.series import LinkSeries
 from app.links.tables import folder_name
 from app.training.aligned_counts import UNKNOWN, LinkTopology, by_network
@@ -149,7 +149,7 @@ def _training_key(links: Sequence[LinkSeries], topology: Topology, how: NetworkT
     """Return a hash of everything that a network and its links are learnt from, and of how."""
     digest = hashlib.sha256(how.algorithm.encode())
     digest.update(json.dumps([how.as_json(), plan_as_json(how.alone)], sort_keys=True).encode())
-    digest.update(holidays_of(links[0].zone.key, how.holidays).encode())
+    digest.update(holiday_region(links[0].zone.key, how.holidays).encode())
     for link in sorted(links, key=lambda link: link.link_id):
         known = topology.get(link.link_id, UNKNOWN)
         facts = [link.link_id, data_fingerprint(link, known.capacity), known.geometry, list(known.upstream)]

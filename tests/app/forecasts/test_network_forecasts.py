@@ -13,10 +13,9 @@ from starlette.testclient import TestClient
 
 from app.core.database import open_database, reading
 from app.core.errors import Invalid
-from app.core.network_calendar import network_calendar
 from app.core.schema import upgrade_schema
 from app.core.slots import zone_named
-from app.counts.series import LinkSeries
+from app.counts.series import LinkSeries, network_calendar
 from app.demo.city import City, sample_city
 from app.forecasts.issued_forecast import ForecastRequest
 from app.links.queries import links_by_id
