@@ -29,7 +29,7 @@ from rich.table import Table
 from app.counts.importers.reader import CountReader
 from app.counts.importers.record import CountFileError
 from app.counts.series import LinkSeries, series_of_files
-from app.evaluation.days import Span
+from app.evaluation.days import DaySplit
 from app.evaluation.protocol import PaperModel
 from benchmarks import network_accuracy
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
@@ -46,7 +46,7 @@ GRID = [(leaves, rows) for leaves in (15, 31) for rows in (10, 40)]
 MEASURES = {"rmse": rmse, "wape": wape, "mare": mare, "geh": geh_pass_share}
 
 
-def lightgbm_per_link(span: Span, test: Array) -> Array:
+def lightgbm_per_link(span: DaySplit, test: Array) -> Array:
     import lightgbm
 
     X, y, _ = span.rows
@@ -65,7 +65,7 @@ def lightgbm_per_link(span: Span, test: Array) -> Array:
 
 def evaluate(link: LinkSeries, train_days: int) -> dict[str, Any]:
     """Train all methods on a link's first days and measure them on the rest."""
-    span = Span(link, train_days * link.grid.slots_per_day, LAGS)
+    span = DaySplit(link, train_days * link.grid.slots_per_day, LAGS)
     slots = span.test_slots[~np.isnan(span.series.counts[span.cut :])]
     windows, actual = span.windows(slots), span.series.counts[slots]
     methods: dict[str, dict[str, Any]] = {}

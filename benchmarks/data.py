@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.support.data import MissingData
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 
 DELVE_BLOCK = 1024
 UCI_SPLITS = 10
@@ -30,8 +30,8 @@ def load_set(folder: Path, name: str) -> tuple[Array, Array]:
 class Split(NamedTuple):
     """Row numbers to train on and to test on."""
 
-    train: Rows
-    test: Rows
+    train: RowIndices
+    test: RowIndices
 
 
 def paper_splits(name: str, n: int) -> list[Split]:

@@ -16,7 +16,7 @@ import numpy as np
 from app.core.slots import zone_named
 from app.counts.series import LinkSeries
 from app.demo.city import City, sample_city
-from app.evaluation.days import Span
+from app.evaluation.days import DaySplit
 from model.error_measures import coverage
 from model.link_model.trained_model import Forecasts
 from model.link_model.training import train
@@ -46,7 +46,7 @@ def forecast_day(city: City, link_id: str, day: int) -> tuple[Any, Forecasts]:
         link_id, city.grid, zone_named(city.zone), city.first_slot, counts, np.zeros(len(counts), dtype=np.bool_)
     )
     plan = TrainingPlan()
-    span = Span(series, day * per_day, plan.lags if isinstance(plan.lags, int) else max(plan.lags))
+    span = DaySplit(series, day * per_day, plan.lags if isinstance(plan.lags, int) else max(plan.lags))
     model = train(span.training, plan, suspect=span.training_link.suspect).model
     slots = np.arange(day * per_day, (day + 1) * per_day)
     return counts[slots], model.forecast(span.windows(slots))

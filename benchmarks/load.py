@@ -51,7 +51,7 @@ notes = Console(stderr=True, highlight=False)
 
 
 @dataclass
-class City:
+class LoadedCity:
     """The city under load, and the state of its feeds."""
 
     engine: Engine
@@ -97,7 +97,7 @@ class ServiceUnderLoad:
 
     workers: int
     service: Running
-    city: City
+    city: LoadedCity
     rounds: list[ClientResults] = field(default_factory=list)
     weights: list[tuple[float, float]] = field(default_factory=list)  # seconds of mixed load so far, and megabytes
 
@@ -147,7 +147,7 @@ def measure_overload(started: ServiceUnderLoad, normal: MixedLoad) -> Overload:
 
 
 @contextmanager
-def city_of(options: argparse.Namespace) -> Iterator[tuple[City, Path]]:
+def city_of(options: argparse.Namespace) -> Iterator[tuple[LoadedCity, Path]]:
     """Create the city in a new database."""
     rates = Rates(options.forecasts, options.accuracy, options.network_reads, options.slot_seconds)
     with ExitStack() as stack:
@@ -161,11 +161,11 @@ def city_of(options: argparse.Namespace) -> Iterator[tuple[City, Path]]:
         settings |= {"FLOWCAST_CLOCK": "wall", "FLOWCAST_MODELS_IN_MEMORY": str(max(5000, options.links))}
         # Past slots are treated as fresh; otherwise profiles would replace all forecasts.
         settings |= {"FLOWCAST_STALE_AFTER_MINUTES": str(100 * 365 * 24 * 60)}
-        yield City(engine, built, settings, options.feeds, rates), folder
+        yield LoadedCity(engine, built, settings, options.feeds, rates), folder
 
 
 @contextmanager
-def service_under_load(workers: int, city: City, folder: Path) -> Iterator[ServiceUnderLoad]:
+def service_under_load(workers: int, city: LoadedCity, folder: Path) -> Iterator[ServiceUnderLoad]:
     """Start a service on a new copy of the city and warm it up."""
     notes.print(f"{workers} worker{'s' * (workers > 1)}: start and warm-up")
     with copied(city.engine, f"for_{workers}") as (engine, url):

@@ -21,7 +21,7 @@ SERVICE = (
 )  # fmt: skip
 
 
-class Verdict(NamedTuple):
+class LimitVerdict(NamedTuple):
     """A limit, the measured value, and whether it holds; None if it was not checked."""
 
     what: str
@@ -30,56 +30,58 @@ class Verdict(NamedTuple):
     holds: bool | None
 
 
-def check_limits(found: dict[str, Any]) -> list[Verdict]:
+def check_limits(found: dict[str, Any]) -> list[LimitVerdict]:
     """Return a verdict on each limit."""
     by_workers = {phase["workers"]: phase for phase in found["phases"]}
     steady = by_workers[found["steady"]]
     verdicts = [_latency(phase) for phase in found["phases"] if phase["workers"] <= found["cores"]]
     if 1 in by_workers:
         cores = by_workers[1]["cores"]
-        verdicts.append(Verdict("CPU of one worker", f"{cores:.2f} cores", f"{MAX_CORES:g}", cores < MAX_CORES))
+        verdicts.append(LimitVerdict("CPU of one worker", f"{cores:.2f} cores", f"{MAX_CORES:g}", cores < MAX_CORES))
     verdicts += [_memory(steady), _errors(found["phases"])]
     if found["overload"] is not None:
         verdicts += _overload(found["overload"])
     lost, acknowledged = found["counts_lost"], found["counts_acknowledged"]
-    return [*verdicts, Verdict("acknowledged counts lost", f"{lost} of {acknowledged:,}", "0", lost == 0)]
+    return [*verdicts, LimitVerdict("acknowledged counts lost", f"{lost} of {acknowledged:,}", "0", lost == 0)]
 
 
-def _latency(phase: dict[str, Any]) -> Verdict:
+def _latency(phase: dict[str, Any]) -> LimitVerdict:
     p99s, workers = phase["forecast_p99s"], phase["workers"]
     middle = statistics.median(p99s)
     what = f"p99 of {FORECAST} under the mixed load, {workers} worker{'s' * (workers > 1)}"
     measured = f"{middle:.1f} ms (median of {len(p99s)} rounds, {min(p99s):.1f} to {max(p99s):.1f})"
-    return Verdict(what, measured, f"{MAX_P99:g} ms", middle <= MAX_P99)
+    return LimitVerdict(what, measured, f"{MAX_P99:g} ms", middle <= MAX_P99)
 
 
-def _memory(phase: dict[str, Any]) -> Verdict:
+def _memory(phase: dict[str, Any]) -> LimitVerdict:
     what, bar = "memory at the end to that after a minute", f"within {GROWTH:.0%}"
     if phase["seconds"] < MIN_MEMORY_SECONDS:
-        return Verdict(what, f"needs --seconds {MIN_MEMORY_SECONDS:.0f} or more; the limit is for 600", bar, None)
+        return LimitVerdict(what, f"needs --seconds {MIN_MEMORY_SECONDS:.0f} or more; the limit is for 600", bar, None)
     after = next(weight for at, weight in phase["weights"] if at >= FIRST_MINUTE)
     end = phase["weights"][-1][1]
-    return Verdict(what, f"{end / after - 1:+.1%} ({after:.0f} to {end:.0f} MB PSS)", bar, end <= after * (1 + GROWTH))
+    return LimitVerdict(
+        what, f"{end / after - 1:+.1%} ({after:.0f} to {end:.0f} MB PSS)", bar, end <= after * (1 + GROWTH)
+    )
 
 
-def _errors(phases: list[dict[str, Any]]) -> Verdict:
+def _errors(phases: list[dict[str, Any]]) -> LimitVerdict:
     wrong = sum(one["errors"] + one["refused"] for phase in phases for one in phase["kinds"])
-    return Verdict("refused or failed under the mixed load", f"{wrong:,}", "0", wrong == 0)
+    return LimitVerdict("refused or failed under the mixed load", f"{wrong:,}", "0", wrong == 0)
 
 
-def _overload(overload: dict[str, Any]) -> list[Verdict]:
+def _overload(overload: dict[str, Any]) -> list[LimitVerdict]:
     share, bare = overload["refused_share"], overload["without_retry_after"]
     errors, after = sum(one["errors"] for one in overload["kinds"]), overload["recovered_after"]
     return [
-        Verdict("twice the capacity: refused with Retry-After", f"{share:.1%}, {bare} without", "some, 0",
+        LimitVerdict("twice the capacity: refused with Retry-After", f"{share:.1%}, {bare} without", "some, 0",
                 share > 0 and bare == 0),
-        Verdict("twice the capacity: other errors", f"{errors:,}", "0", errors == 0),
-        Verdict("recovered after", "not in time" if after is None else f"{after:.0f} s",
+        LimitVerdict("twice the capacity: other errors", f"{errors:,}", "0", errors == 0),
+        LimitVerdict("recovered after", "not in time" if after is None else f"{after:.0f} s",
                 f"{MAX_RECOVERY_SECONDS:.0f} s", after is not None and after <= MAX_RECOVERY_SECONDS),
     ]  # fmt: skip
 
 
-def show(found: dict[str, Any], verdicts: list[Verdict]) -> None:
+def show(found: dict[str, Any], verdicts: list[LimitVerdict]) -> None:
     """Print the figures and the verdicts."""
     console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
     rates = found["rates"]

@@ -158,7 +158,7 @@ def refreshed_nightly(trial: Trial, result: NetworkResult) -> Array:
 
 
 @dataclass(frozen=True)
-class Rows:
+class FeatureRows:
     """Rows of context one slot ahead, for training and testing Ridge and LightGBM."""
 
     columns: Array  # (n_links, n_rows, n_columns)
@@ -169,7 +169,7 @@ class Rows:
     scale: Array
 
 
-def training_rows(trial: Trial) -> Rows:
+def training_rows(trial: Trial) -> FeatureRows:
     """Return the rows of the training days, each day with the profiles that training uses for it."""
     days = NetworkDays(trial.training, trial.plan)
     parts = []
@@ -178,22 +178,22 @@ def training_rows(trial: Trial) -> Rows:
     return _joined(parts)
 
 
-def evaluation_rows(trial: Trial) -> Rows:
+def evaluation_rows(trial: Trial) -> FeatureRows:
     """Return the rows of the test days, with the profiles as of the training days."""
     days = NetworkDays(trial.whole, trial.plan)
     profile = days.profile(trial.train_days)
     return _joined([_rows_with(days, profile, trial.slots, held_out=False)])
 
 
-def _rows_of_day(days: NetworkDays, day: int, held_out: bool) -> Rows:
+def _rows_of_day(days: NetworkDays, day: int, held_out: bool) -> FeatureRows:
     return _rows_with(days, days.profile(day), days.slots_of(day), held_out)
 
 
-def _rows_with(days: NetworkDays, profile: Any, slots: NDArray[np.int64], held_out: bool) -> Rows:
+def _rows_with(days: NetworkDays, profile: Any, slots: NDArray[np.int64], held_out: bool) -> FeatureRows:
     source = days.source(profile)
     rows = source.rows(slots, 1)
     shape = rows.profile.shape
-    return Rows(
+    return FeatureRows(
         rows.columns,
         days.targets(source, slots, 1) - rows.profile,
         np.full(len(slots), held_out),
@@ -203,11 +203,11 @@ def _rows_with(days: NetworkDays, profile: Any, slots: NDArray[np.int64], held_o
     )
 
 
-def _joined(parts: Sequence[Rows]) -> Rows:
+def _joined(parts: Sequence[FeatureRows]) -> FeatureRows:
     def join(name: str, axis: int) -> Any:
         return np.concatenate([getattr(part, name) for part in parts], axis=axis)
 
-    return Rows(
+    return FeatureRows(
         join("columns", 1),
         join("targets", 1),
         join("held_out", 0),
@@ -217,7 +217,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def ridge_per_link(training: Rows, evaluation: Rows) -> Array:
+def ridge_per_link(training: FeatureRows, evaluation: FeatureRows) -> Array:
     """Forecast by ridge regression of each link, with the penalty tuned on the held-out days."""
     out = np.full(evaluation.targets.shape, np.nan)
     for link in range(len(out)):
@@ -258,7 +258,7 @@ class _Ridge:
 
 
 def lightgbm_over_all(
-    training: Rows, evaluation: Rows, report_progress: ReportProgress
+    training: FeatureRows, evaluation: FeatureRows, report_progress: ReportProgress
 ) -> tuple[Array, dict[str, Any]]:
     """Forecast by LightGBM over all links, with setting and rounds tuned on the held-out days."""
     import lightgbm
@@ -288,7 +288,7 @@ def lightgbm_over_all(
     return expected, {**setting, "rounds": rounds}
 
 
-def _counts(evaluation: Rows, link: int, deviations: Array) -> Array:
+def _counts(evaluation: FeatureRows, link: int, deviations: Array) -> Array:
     expected = (evaluation.profile[link] + deviations) * evaluation.scale[link] + evaluation.center[link]
     return np.asarray(np.maximum(expected, 0.0))
 

@@ -17,7 +17,7 @@ from app.core.database import open_database
 from app.core.schema import upgrade_schema
 from app.demo.city import City
 from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
-from app.demo.replay import Feed, counts_of
+from app.demo.replay import FeedClient, counts_of
 from app.demo.service_process import free_port, running_service
 from tests.support.browser import NoBrowser, chromium, signed_in
 
@@ -54,7 +54,7 @@ def pictures(link_id: str, run_id: int) -> list[Picture]:
     ]
 
 
-def replay(feed: Feed, city: City, first: int, unplugged: str) -> None:
+def replay(feed: FeedClient, city: City, first: int, unplugged: str) -> None:
     """Post slot after slot, at the end without the counts of one link."""
     last = first + REPLAYED_SLOTS
     for slot in range(first, last):
@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
             key, first = demo_key(engine, folder), next_slot(engine, city)
         engine.dispose()
         with running_service(folder.environment(), free_port(0), folder.log) as service:
-            feed = Feed(service.address, key, service.require_alive)
+            feed = FeedClient(service.address, key, service.require_alive)
             with notes.status("replaying counts"):
                 replay(feed, city, first, unplugged=city.links[-1].link_id)
             try:

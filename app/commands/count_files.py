@@ -18,7 +18,7 @@ from app.counts.importers.record import CountFileError, ImportReport
 from app.counts.series import LinkSeries, series_of_files
 from app.training.aligned_counts import LinkTopology
 
-Layout = Annotated[
+LayoutOption = Annotated[
     str,
     typer.Option(
         "--format", help=f"Layout of the files: {AUTO} (recognised by the first line), {', '.join(layouts())}."

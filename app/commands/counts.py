@@ -12,7 +12,7 @@ from app.commands.console import AsJson, out, refuse
 from app.commands.database import current_database
 from app.core.database import reading, writing
 from app.core.times import read_instant, read_span
-from app.counts.history import LONGEST_REASON, Reason, delete_counts
+from app.counts.history import LONGEST_REASON, DeletionReason, delete_counts
 from app.counts.queries import number_of_counts
 from app.counts.schemas import DeletedCounts
 from app.links.queries import link_or_404
@@ -82,6 +82,6 @@ def _instant(option: str, text: str) -> datetime:
 
 def _reason(text: str) -> str:
     try:
-        return TypeAdapter[str](Reason).validate_python(text)
+        return TypeAdapter[str](DeletionReason).validate_python(text)
     except ValidationError:
         refuse(COMMAND, f"--reason={text[:100]!r} is refused; it must have 1 to {LONGEST_REASON} characters")

@@ -27,7 +27,7 @@ from app.maintenance.copy_database import (
     all_tables,
     copy_database,
     count_rows,
-    prepare,
+    prepare_target,
     snapshot,
 )
 from app.maintenance.prune import (
@@ -81,7 +81,7 @@ def copy_command(
         refuse(COPY, "--to is refused; it is the database to copy from")
     with service_database(COPY, origin) as old, service_database(COPY, goal) as new:
         try:
-            prepare(old, new)
+            prepare_target(old, new)
             rows = _copy(old, new)
         except (CannotCopy, CommandError) as problem:
             refuse(COPY, problem)

@@ -37,7 +37,7 @@ from app.core.slots import zone_named
 from app.counts.queries import stored_span
 from app.demo.city import ZONE, City
 from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
-from app.demo.replay import Feed, replay
+from app.demo.replay import FeedClient, replay
 from app.demo.service_process import ServiceGone, free_port, running_service
 from app.links.queries import all_links
 from app.registry.store import open_store
@@ -133,7 +133,7 @@ def _run_own_service(folder: DemoFolder, size: DemoSize, speed: float, port: int
             service = stack.enter_context(running_service(folder.environment(), port, folder.log))
         first = next_slot(engine, city)
         engine.dispose()  # from here on the service alone has the database
-        feed = Feed(service.address, key, service.require_alive)
+        feed = FeedClient(service.address, key, service.require_alive)
         until = None if seconds is None else time.monotonic() + seconds
         with suppress(KeyboardInterrupt):  # the usual way to end a demo
             _introduce(service.address, key, city)
@@ -163,7 +163,7 @@ def _replay_to(address: str, size: DemoSize, speed: float, seconds: float | None
             size = _starting(engine, size, live=live)
             city = _store_and_train(engine, folder, size, lines)
             first = next_slot(engine, city)
-        feed = Feed(address, settings.admin_key.get_secret_value())
+        feed = FeedClient(address, settings.admin_key.get_secret_value())
         until = None if seconds is None else time.monotonic() + seconds
         pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
         notes.print(f"replaying to {address}, {pace}")
@@ -224,7 +224,14 @@ def _introduce(address: str, key: str, city: City) -> None:
 
 
 def _replay(
-    feed: Feed, city: City, first: int, lines: StatusLines, *, speed: float, until: float | None, live: bool = False
+    feed: FeedClient,
+    city: City,
+    first: int,
+    lines: StatusLines,
+    *,
+    speed: float,
+    until: float | None,
+    live: bool = False,
 ) -> bool:
     """Replay, and show the slot and now and then the accuracy; return whether the city's counts are used up."""
     zone = zone_named(city.zone)
@@ -246,7 +253,7 @@ def _replay(
         raise ServiceGone(f"the service refused a count with {refused.code}: {refused.read(500)!r}") from None
 
 
-def _accuracy(feed: Feed) -> str:
+def _accuracy(feed: FeedClient) -> str:
     try:
         found = feed.request("/v1/accuracy?window=24h&limit=1")
     except OSError:  # the next attempt may succeed; if the service is gone, the replay notices

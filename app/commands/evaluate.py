@@ -17,13 +17,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import FAILED, NetworkProgress, notes, out, progress_bar, refuse
-from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
+from app.commands.count_files import ColumnMap, LayoutOption, OnlyLink, SlotMinutes, Zone, file_opener, read_network
 from app.counts.importers.record import CountFileError
 from app.counts.series import LinkSeries
 from app.evaluation.days import choose_links
 from app.evaluation.evaluate import Evaluated, evaluate_links, make_report
-from app.evaluation.in_network import learn_networks
 from app.evaluation.measures import best_of, figures
+from app.evaluation.network_methods import learn_networks
 from app.evaluation.page import require_folder, write_report
 from app.evaluation.plan import BEST, COMPARED, PROTOCOLS, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
@@ -48,7 +48,7 @@ def evaluate_command(
     ] = "paper",
     neighbors: Annotated[int | None, typer.Option(help="k of KR, KR_PCA, MLKR (8); product: of all (20).")] = None,
     lags: Annotated[int, typer.Option(help="Past slots that a forecast looks at.")] = 45,
-    layout: Layout = "auto",
+    layout: LayoutOption = "auto",
     zone: Zone = None,
     slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import FAILED, REFUSED, AsJson, notes, out, refuse
-from app.commands.count_files import MORE_REFUSED, ColumnMap, Layout, OnlyLink, OpenFile, file_opener, totals
+from app.commands.count_files import MORE_REFUSED, ColumnMap, LayoutOption, OnlyLink, OpenFile, file_opener, totals
 from app.commands.database import current_database, read_settings
 from app.core.errors import Problem
 from app.core.times import instant_of
@@ -37,7 +37,7 @@ Store = Callable[..., ImportedFile]
 
 def import_command(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Count files, also .gz and .zip; - for stdin.")],
-    layout: Layout = "auto",
+    layout: LayoutOption = "auto",
     zone: Annotated[
         str | None, typer.Option(help="IANA time zone of new links, and of local times in the files.")
     ] = None,
@@ -82,7 +82,7 @@ def import_command(
                 if as_json:
                     documents.append(as_document(file, reader, stored, refusals))
                 else:
-                    print_report(file, reader, stored, refusals)
+                    print_import(file, reader, stored, refusals)
                 if reader.report.refused > reader.report.counts:
                     code = max(code, FAILED)
                     notes.print(escape(f"{file}: {MORE_REFUSED}"), style="red", soft_wrap=True)
@@ -140,14 +140,14 @@ def as_document(file: str, reader: CountReader, stored: ImportedFile | None, ref
         "reasons": dict(report.reasons),
         "suspects": dict(report.suspects),
         "refusals": [refusal._asdict() | {"line": refusal.line or None} for refusal in report.refusals[:refusals]],
-        "links": links_of(reader),
+        "links": links_in(reader),
         **({} if stored is None else {name: getattr(stored, name) for name in STORED}),
     }
 
 
-def print_report(file: str, reader: CountReader, stored: ImportedFile | None, refusals: int) -> None:
+def print_import(file: str, reader: CountReader, stored: ImportedFile | None, refusals: int) -> None:
     """Print what became of a file's values, its links if they are few, and its refused rows."""
-    report, links, (first, last) = reader.report, links_of(reader), first_and_last_slot(reader)
+    report, links, (first, last) = reader.report, links_in(reader), first_and_last_slot(reader)
     lines = [
         f"{file}: {report.layout}",
         f"  {totals(report)}",
@@ -176,7 +176,7 @@ def print_report(file: str, reader: CountReader, stored: ImportedFile | None, re
         out.print(table)
 
 
-def links_of(reader: CountReader) -> list[dict[str, Any]]:
+def links_in(reader: CountReader) -> list[dict[str, Any]]:
     """Return each link of a file with its number of counts, and the first and last slot that has one."""
     links = []
     for link_id, link in sorted(reader.links.items()):

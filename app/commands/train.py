@@ -17,7 +17,7 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from app.commands.console import FAILED, AsJson, NetworkProgress, notes, out, progress_bar, refuse
-from app.commands.count_files import ColumnMap, Layout, OnlyLink, SlotMinutes, Zone, file_opener, read_network
+from app.commands.count_files import ColumnMap, LayoutOption, OnlyLink, SlotMinutes, Zone, file_opener, read_network
 from app.commands.database import current_database, read_settings
 from app.commands.models import RegistrationOutcome, print_outcomes, register
 from app.core.database import reading
@@ -72,7 +72,7 @@ def train_command(
             "All unless some are named."
         ),
     ] = None,
-    layout: Layout = "auto",
+    layout: LayoutOption = "auto",
     zone: Zone = None,
     slot_minutes: SlotMinutes = 15,
     column_map: ColumnMap = None,

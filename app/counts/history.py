@@ -22,7 +22,7 @@ from app.links.schemas import NO_NUL
 
 HEADER = "slot_start,count,quality,verdict\n"
 LONGEST_REASON = 500
-Reason = Annotated[
+DeletionReason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_REASON, pattern=NO_NUL)
 ]
 

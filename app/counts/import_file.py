@@ -22,7 +22,7 @@ from app.core.slots import SlotGrid
 from app.core.times import instant_of
 from app.counts.importers.reader import CountReader
 from app.counts.importers.record import ImportedLink, Refusal
-from app.counts.importers.slot_sums import Rows, latest_rows
+from app.counts.importers.slot_sums import FileRows, latest_rows
 from app.counts.importers.spool import Note, Spool
 from app.counts.ingest import UNKNOWN_LINK, IngestContext, issue_forecasts, store_counts
 from app.counts.queries import lock_links
@@ -30,7 +30,7 @@ from app.counts.schemas import ImportedFile, RefusedEntry
 from app.counts.tables import QUALITIES, Count, Quality
 from app.links.queries import LinkInfo, links_by_id
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 
 MOST_LISTED = 100
 MOST_NEW_MONTHS = 240
@@ -98,7 +98,7 @@ class _Import:
             # Stored links have keys from 1, and -1 marks the end of an array.
             self.known[link.link_id] = LinkInfo(-2 - i, link.link_id, name, link.zone, link.slot_minutes, None)
 
-    def permitted(self, link_id: str, rows: Rows) -> Rows:
+    def permitted(self, link_id: str, rows: FileRows) -> FileRows:
         """Return the counts of a link that may be stored; refuse the others by name."""
         link = self.known.get(link_id)
         if link is None:
@@ -145,7 +145,7 @@ class _Import:
             if locked.slot_minutes != link.slot_minutes:
                 raise _changed(f"given another slot length: {link_id!r}")
 
-    def store(self, session: Session, group: list[tuple[str, Rows]], dry_run: bool) -> None:
+    def store(self, session: Session, group: list[tuple[str, FileRows]], dry_run: bool) -> None:
         """Store the counts of some links, or only compare them with what is stored."""
         parts = []
         for link_id, rows in group:

@@ -58,7 +58,7 @@ def _slot_length(minutes: int) -> int:
     return SlotGrid(minutes).slot_minutes
 
 
-Layout = Annotated[
+LayoutQuery = Annotated[
     str,
     Query(
         alias="format",
@@ -128,7 +128,7 @@ _BODY["requestBody"]["content"]["text/csv"]["example"] = EXAMPLE
 async def import_counts(
     request: Request,
     caller: IngestKey,
-    layout: Layout = AUTO,
+    layout: LayoutQuery = AUTO,
     dry_run: DryRun = False,
     create_links: CreateLinks = False,
     zone: Zone = None,

@@ -20,7 +20,7 @@ from app.core.slots import EPOCH
 from app.core.times import parse_rfc_3339
 from app.counts.importers.record import OFFSET_RULE, SECONDS, SLOT_RULE, YEAR_RULE
 from app.counts.parsing import PostedCount, refused_batch, refused_count
-from app.counts.queries import SLOT_BITS, Rows, lock_links, newest_slots, upsert_counts
+from app.counts.queries import SLOT_BITS, CountRows, lock_links, newest_slots, upsert_counts
 from app.counts.schemas import IngestReport, RefusedCount
 from app.counts.tables import QUALITIES, Count
 from app.links.queries import LinkInfo, links_by_id
@@ -112,7 +112,7 @@ def issue_forecasts(context: IngestContext, moved: Sequence[LinkInfo], arrived: 
 
 def check_counts(
     session: Session, counts: Mapping[int, PostedCount], clock: Clock
-) -> tuple[list[LinkInfo], Rows, list[RefusedCount]]:
+) -> tuple[list[LinkInfo], CountRows, list[RefusedCount]]:
     """Check every count against its link and the slot grid.
 
     Return the links, the rows of counts that may be stored, and the counts that may not.
@@ -143,7 +143,7 @@ def check_counts(
 
 
 def store_counts(
-    session: Session, links: Sequence[LinkInfo], rows: Rows, *, wait: bool = True, dry_run: bool = False
+    session: Session, links: Sequence[LinkInfo], rows: CountRows, *, wait: bool = True, dry_run: bool = False
 ) -> StoredCounts:
     """Store what is new, replace what differs and keep the old in history, leave alone what is the same.
 

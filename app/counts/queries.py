@@ -19,7 +19,7 @@ from app.core.times import Span
 from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
 
-Rows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
+CountRows = NDArray[np.int64]  # (n, 4): link_key, slot_start, count, quality
 
 SpanOf = Callable[[InstrumentedAttribute[int]], ColumnElement[bool]]
 # Reads rows of links, within a span of slots; a row begins with the link's key and a slot, or None for no slot.
@@ -105,7 +105,7 @@ def newest_slot_end(session: Session) -> int | None:
     return max((slot + 60 * minutes[key] for key, slot in newest.items()), default=None)
 
 
-def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> Rows:
+def counts_between(session: Session, link_keys: Sequence[int], first: int, last: int) -> CountRows:
     """Return the counts of links whose slots start from ``first`` to ``last``, both included, in Unix seconds."""
     statement = select(*_COLUMNS).where(in_values(Count.link_key, link_keys), Count.slot_start.between(first, last))
     found: list[Any] = []
@@ -118,7 +118,7 @@ def counts_between(session: Session, link_keys: Sequence[int], first: int, last:
     return as_rows(found)
 
 
-def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last: int) -> dict[int, Rows]:
+def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last: int) -> dict[int, CountRows]:
     """Return the counts that ``counts_between`` reads, as rows of each link in no order.
 
     The database joins the counts of a link into one row, as text. That reads weeks of counts three times as fast
@@ -141,7 +141,7 @@ def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last:
     return found
 
 
-def as_rows(found: Sequence[Any]) -> Rows:
+def as_rows(found: Sequence[Any]) -> CountRows:
     """Return database rows of link_key, slot_start, count and quality as an array."""
     # numpy.array() is a hundred times slower, because it checks whether each row is an array.
     return np.fromiter(chain.from_iterable(found), dtype=np.int64, count=4 * len(found)).reshape(-1, 4)
@@ -174,7 +174,7 @@ def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> 
         session.execute(statement.with_for_update(key_share=True, nowait=not wait)).all()
 
 
-def upsert_counts(session: Session, rows: Rows, *, dry_run: bool = False) -> tuple[int, int, int]:
+def upsert_counts(session: Session, rows: CountRows, *, dry_run: bool = False) -> tuple[int, int, int]:
     """Store what is new, replace what differs and keep the old among the corrections; a dry run only compares.
 
     The rows are sorted by link and slot, of which each comes once. Return how many were new, replaced another count,
@@ -190,11 +190,11 @@ def upsert_counts(session: Session, rows: Rows, *, dry_run: bool = False) -> tup
     return len(rows) - len(known), replaced, len(known) - replaced
 
 
-def _link_and_slot(rows: Rows) -> NDArray[np.int64]:
+def _link_and_slot(rows: CountRows) -> NDArray[np.int64]:
     return rows[:, 0] << SLOT_BITS | rows[:, 1]
 
 
-def _existing(session: Session, rows: Rows) -> Rows:
+def _existing(session: Session, rows: CountRows) -> CountRows:
     """Return the stored counts at the links and slots of some rows, and perhaps more."""
     keys, begins = np.unique(rows[:, 0], return_index=True)
     first, last = int(rows[:, 1].min()), int(rows[:, 1].max())
@@ -208,7 +208,7 @@ def _existing(session: Session, rows: Rows) -> Rows:
     return as_rows(found)
 
 
-def _upsert(session: Session, rows: Rows) -> None:
+def _upsert(session: Session, rows: CountRows) -> None:
     if not len(rows):
         return
     connection = session.connection()
@@ -218,7 +218,7 @@ def _upsert(session: Session, rows: Rows) -> None:
         connection.exec_driver_sql(_SQLITE, list(zip(*rows.T.tolist(), strict=True)))
 
 
-def _store_corrections(session: Session, replaced: Rows) -> None:
+def _store_corrections(session: Session, replaced: CountRows) -> None:
     if len(replaced):
         names = ("link_key", "slot_start", "count", "quality")
         now = datetime.now(UTC)

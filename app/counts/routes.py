@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.core.errors import CURSOR_RULE, worded
 from app.core.partitions import lock_denied
-from app.counts.history import Reason, as_csv, count_history, delete_counts
+from app.counts.history import DeletionReason, as_csv, count_history, delete_counts
 from app.counts.ingest import IngestContext, ingest_counts
 from app.counts.parsing import JSON_LINES, batch_schema, parse_counts
 from app.counts.schemas import CountPage, DeletedCounts, IngestReport
@@ -129,7 +129,9 @@ def delete_link_counts(
     link_id: LinkPath,
     begin: RequiredFrom,
     end: RequiredTo,
-    reason: Annotated[Reason, Query(description="Why; it is kept with each count", examples=["detector fault"])],
+    reason: Annotated[
+        DeletionReason, Query(description="Why; it is kept with each count", examples=["detector fault"])
+    ],
 ) -> DeletedCounts:
     """Delete the counts of slots that start from `from` to before `to`; they are kept among the corrections.
 

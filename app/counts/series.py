@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from app.core.holidays import public_holidays
 from app.core.slots import EPOCH, Calendar, SlotGrid, zone_named
 from app.counts.importers.reader import CountReader
-from app.counts.importers.slot_sums import Rows as ImportedRows
+from app.counts.importers.slot_sums import FileRows
 from app.counts.importers.spool import Spool
-from app.counts.queries import Rows, as_rows, counts_by_link, stored_span
+from app.counts.queries import CountRows, as_rows, counts_by_link, stored_span
 from app.counts.tables import QUALITIES, Quality
 from app.links.queries import LinkInfo
 from model.link_model.series import CountSeries
@@ -70,7 +70,7 @@ def series_of_files(*readers: CountReader) -> dict[str, LinkSeries]:
     """
     if len(grids := {reader.grid for reader in readers}) > 1:
         raise ValueError(f"slots of {', '.join(sorted(f'{g.slot_minutes}' for g in grids))} minutes cannot be joined")
-    counts: dict[str, list[ImportedRows]] = {}
+    counts: dict[str, list[FileRows]] = {}
     zones: dict[str, ZoneInfo] = {}
     for reader in readers:
         with Spool(reader) as spool:
@@ -107,7 +107,7 @@ def slots_between(link: LinkInfo, first: int, last: int) -> range:
     return range(-(-first // link.slot_seconds), last // link.slot_seconds + 1)
 
 
-def series_of(link: LinkInfo, rows: Rows, slots: range) -> LinkSeries:
+def series_of(link: LinkInfo, rows: CountRows, slots: range) -> LinkSeries:
     """Build the series of consecutive slots, by number, from rows of one link that lie in them."""
     numbers = rows[:, 1] // link.slot_seconds
     return _series(link.link_id, link.grid, link.zone, slots, numbers, rows[:, 2], rows[:, 3])

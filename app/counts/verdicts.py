@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from app.core.times import instant_of
-from app.counts.queries import Rows, counts_between
+from app.counts.queries import CountRows, counts_between
 from app.counts.series import as_count_series, series_of
 from app.links.queries import LinkInfo
 from model.link_model.detector_health import FORTNIGHT, Verdict, examine, slot_verdicts
@@ -27,7 +27,7 @@ class JudgedCounts(NamedTuple):
     """The counts of consecutive slots, by number, and the verdicts on them."""
 
     slots: range
-    rows: Rows
+    rows: CountRows
     verdicts: list[Verdict]
 
     def by_slot(self) -> dict[int, SlotVerdict]:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.slots import SlotGrid
-from app.demo.demand import Clock, FloatArray, demand_factors, read_clock, usual_demand
+from app.demo.demand import CityCalendar, FloatArray, city_calendar, demand_factors, usual_demand
 from app.demo.events import CAPACITY_LEFT, DIVERTED, KINDS, Event, apply_detector_faults, plan_events
-from app.demo.network import SPACING_M, CityLink, Network, build_network
+from app.demo.streets import SPACING_M, CityLink, StreetNetwork, build_street_network
 from app.http.csv import as_cell
 
 STRAIGHT_ON, TURNING = 0.55, 0.20  # share of a link's traffic that goes on into the next one
@@ -53,7 +53,7 @@ class Roads(NamedTuple):
     storage: FloatArray
 
 
-def turning_shares(network: Network, peaks: FloatArray) -> Turns:
+def turning_shares(network: StreetNetwork, peaks: FloatArray) -> Turns:
     """Return the share of each link's vehicles that continue into each link downstream."""
     n = len(network.streets)
     none, nowhere = np.zeros((n, 3)), np.zeros((n, 3), dtype=np.int64)
@@ -165,17 +165,17 @@ def sample_city(
     for name, value, least in (("links", links, 1), ("days", days, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name}={value!r} is refused; it must be a whole number of at least {least}")
-    grid, network = SlotGrid(slot_minutes), build_network(links)
-    clock = read_clock(grid, start, days, zone)
+    grid, network = SlotGrid(slot_minutes), build_street_network(links)
+    calendar = city_calendar(grid, start, days, zone)
     city_links = network.links(zone, slot_minutes)
-    events = plan_events(network, clock, np.random.default_rng([seed, 0]))
-    counts = _counts(network, city_links, clock, events, seed)
+    events = plan_events(network, calendar, np.random.default_rng([seed, 0]))
+    counts = _counts(network, city_links, calendar, events, seed)
     kinds = {event.kind for event in events}
     return City(
         links=city_links,
         grid=grid,
         zone=zone,
-        first_slot=clock.first_slot,
+        first_slot=calendar.first_slot,
         counts={link.link_id: counts[:, i].copy() for i, link in enumerate(city_links)},
         events=tuple(events),
         left_out=tuple(kind for kind in KINDS if kind not in kinds),
@@ -214,7 +214,9 @@ def links_geojson(city: City) -> dict[str, Any]:
     return {"type": "FeatureCollection", "features": features}
 
 
-def _counts(network: Network, links: tuple[CityLink, ...], clock: Clock, events: list[Event], seed: int) -> FloatArray:
+def _counts(
+    network: StreetNetwork, links: tuple[CityLink, ...], calendar: CityCalendar, events: list[Event], seed: int
+) -> FloatArray:
     """Generate the counts as the detectors report them, (n_slots, n_links)."""
     habits, swings, road = (np.random.default_rng([seed, stream]) for stream in (1, 2, 3))
     passes = np.array([link.passes for link in links])
@@ -222,8 +224,8 @@ def _counts(network: Network, links: tuple[CityLink, ...], clock: Clock, events:
     # A sequence of one draw per link, so that a larger city leaves its first links' peaks alone.
     peaks = passes * busy * np.random.default_rng([seed, 4]).uniform(0.85, 1.1, len(links))
     turns = turning_shares(network, peaks)
-    entries = local_entries(usual_demand(network, peaks, clock, habits), turns)
-    entries *= demand_factors(clock, len(links), swings)
+    entries = local_entries(usual_demand(network, peaks, calendar, habits), turns)
+    entries *= demand_factors(calendar, len(links), swings)
     roads = build_roads(links, len(entries), events, road)
     counts = flow_through(entries, roads, turns, events, road)
     apply_detector_faults(counts, events)

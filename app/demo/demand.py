@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.slots import SlotGrid, zone_named
-from app.demo.network import Network
+from app.demo.streets import StreetNetwork
 
 FloatArray = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ CITY_HOURS_SPREAD, LINK_HOURS_SPREAD = 0.015, 0.03
 HOURS_MEMORY_MINUTES = 120.0
 
 
-class Clock(NamedTuple):
+class CityCalendar(NamedTuple):
     """Consecutive slots by local time."""
 
     grid: SlotGrid
@@ -37,38 +37,40 @@ class Clock(NamedTuple):
         return hours
 
 
-def read_clock(grid: SlotGrid, start: date, days: int, zone: str) -> Clock:
+def city_calendar(grid: SlotGrid, start: date, days: int, zone: str) -> CityCalendar:
     """Return the local days, weekdays and times of day of the slots of ``days`` local days."""
     zone_info = zone_named(zone)
     spans = [grid.local_day(start + timedelta(days=d), zone_info) for d in range(days)]
     first, n = spans[0].start, spans[-1].stop - spans[0].start
     calendar = grid.calendar(first, n, zone_info)
     day = np.repeat(np.arange(days), [len(span) for span in spans])
-    return Clock(grid, first, day, calendar.weekday, calendar.slot_of_day)
+    return CityCalendar(grid, first, day, calendar.weekday, calendar.slot_of_day)
 
 
-def usual_demand(network: Network, peaks: FloatArray, clock: Clock, rng: np.random.Generator) -> FloatArray:
+def usual_demand(
+    network: StreetNetwork, peaks: FloatArray, calendar: CityCalendar, rng: np.random.Generator
+) -> FloatArray:
     """Return the vehicles per slot of an ordinary week, (n_slots, n_links), given each link's usual strongest slot."""
     inbound = np.array([street.inbound for street in network.streets])
     # One row per link, so that a larger city leaves its first links' habits alone.
     habits = rng.uniform(-1, 1, (len(inbound), 3))
-    per_day = clock.grid.slots_per_day
-    hours = (np.arange(per_day)[:, None] + 0.5) * clock.grid.slot_minutes / 60 - 0.25 * habits[:, 0]
+    per_day = calendar.grid.slots_per_day
+    hours = (np.arange(per_day)[:, None] + 0.5) * calendar.grid.slot_minutes / 60 - 0.25 * habits[:, 0]
     level = 1 + 0.12 * habits[:, 1]
     week = np.stack([_day_shape(weekday, hours, inbound, level, 1 + 0.25 * habits[:, 2]) for weekday in range(7)])
-    return week[clock.weekday, clock.slot_of_day] * peaks
+    return week[calendar.weekday, calendar.slot_of_day] * peaks
 
 
-def demand_factors(clock: Clock, links: int, rng: np.random.Generator) -> FloatArray:
+def demand_factors(calendar: CityCalendar, links: int, rng: np.random.Generator) -> FloatArray:
     """Draw factors on the usual demand, (n_slots, n_links), by day and hour, for the city and for each link."""
-    days = int(clock.day[-1]) + 1
+    days = int(calendar.day[-1]) + 1
     city_days = CITY_DAY_SPREAD * _wandering(rng.standard_normal((days, 1)), 0.3)
     link_days = LINK_DAY_SPREAD * rng.standard_normal((days, links))
-    memory = float(np.exp(-clock.grid.slot_minutes / HOURS_MEMORY_MINUTES))
-    n = len(clock.day)
+    memory = float(np.exp(-calendar.grid.slot_minutes / HOURS_MEMORY_MINUTES))
+    n = len(calendar.day)
     city_hours = CITY_HOURS_SPREAD * _wandering(rng.standard_normal((n, 1)), memory)
     link_hours = LINK_HOURS_SPREAD * _wandering(rng.standard_normal((n, links)), memory)
-    factors: FloatArray = np.exp((city_days + link_days)[clock.day] + city_hours + link_hours)
+    factors: FloatArray = np.exp((city_days + link_days)[calendar.day] + city_hours + link_hours)
     return factors
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.demo.demand import SATURDAY, Clock, FloatArray
-from app.demo.network import ARTERIAL, Network
+from app.demo.demand import SATURDAY, CityCalendar, FloatArray
+from app.demo.streets import ARTERIAL, StreetNetwork
 
 TEST_DAYS = 3  # kept free of events, as the last days usually judge a forecast ...
 SHORT_SPAN = 10  # ... unless the span is shorter than this many days
@@ -42,19 +42,19 @@ class Event:
     parallel: int | None = None  # number of the link that takes the diverted traffic
 
 
-def plan_events(network: Network, clock: Clock, rng: np.random.Generator) -> list[Event]:
+def plan_events(network: StreetNetwork, calendar: CityCalendar, rng: np.random.Generator) -> list[Event]:
     """Choose a link and a day for each kind of event that fits, no link twice on a day."""
     events: list[Event] = []
     taken: set[tuple[int, int]] = set()
     for kind in KINDS:
-        place = _choose(_eligible_links(kind, network), _event_days(clock), taken, rng)
+        place = _choose(_eligible_links(kind, network), _event_days(calendar), taken, rng)
         if place is None:
             continue
         taken.add(place)
         link, day = place
         parallel = int(rng.choice(network.parallel[link])) if kind == ROADWORKS else None
-        rows = _rows(kind, day, clock, rng)
-        first, last = clock.first_slot + rows.start, clock.first_slot + rows.stop - 1
+        rows = _rows(kind, day, calendar, rng)
+        first, last = calendar.first_slot + rows.start, calendar.first_slot + rows.stop - 1
         text = DESCRIPTIONS[kind] + ("" if parallel is None else network.streets[parallel].link_id)
         events.append(Event(kind, network.streets[link].link_id, first, last, text, link, rows, parallel))
     return events
@@ -72,7 +72,7 @@ def apply_detector_faults(counts: FloatArray, events: list[Event]) -> None:
             series[event.rows] = np.nan
 
 
-def _eligible_links(kind: str, network: Network) -> list[int]:
+def _eligible_links(kind: str, network: StreetNetwork) -> list[int]:
     n = len(network.streets)
     if kind == ROADWORKS:
         return [i for i in range(n) if network.parallel[i]]
@@ -84,17 +84,17 @@ def _eligible_links(kind: str, network: Network) -> list[int]:
     return list(range(n))
 
 
-def _goes_on(network: Network, link: int) -> bool:
+def _goes_on(network: StreetNetwork, link: int) -> bool:
     way = network.streets[link].direction
     return any(network.streets[u].direction == way for u in network.upstream[link])
 
 
-def _event_days(clock: Clock) -> list[tuple[int, bool]]:
+def _event_days(calendar: CityCalendar) -> list[tuple[int, bool]]:
     """Return the days that may have events, and whether each is a working day."""
-    days = int(clock.day[-1]) + 1
+    days = int(calendar.day[-1]) + 1
     last = days if days < SHORT_SPAN else days - TEST_DAYS
-    starts = np.searchsorted(clock.day, np.arange(last))
-    return [(d, bool(clock.weekday[i] < SATURDAY)) for d, i in enumerate(starts)]
+    starts = np.searchsorted(calendar.day, np.arange(last))
+    return [(d, bool(calendar.weekday[i] < SATURDAY)) for d, i in enumerate(starts)]
 
 
 def _choose(
@@ -114,12 +114,12 @@ def _choose(
     return None
 
 
-def _rows(kind: str, day: int, clock: Clock, rng: np.random.Generator) -> slice:
+def _rows(kind: str, day: int, calendar: CityCalendar, rng: np.random.Generator) -> slice:
     """Return the rows of an event: it starts at a local hour and does not outlast its day."""
     earliest, latest, hours = WHEN[kind]
     start = rng.uniform(earliest, latest)
-    today = np.flatnonzero(clock.day == day)
-    begun = today[clock.hour[today] >= start]
+    today = np.flatnonzero(calendar.day == day)
+    begun = today[calendar.hour[today] >= start]
     first = int(begun[0]) if len(begun) else int(today[-1])
-    length = max(1, round(hours * 60 / clock.grid.slot_minutes))
+    length = max(1, round(hours * 60 / calendar.grid.slot_minutes))
     return slice(first, min(first + length, int(today[-1]) + 1))

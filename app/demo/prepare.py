@@ -32,7 +32,7 @@ from app.keys.queries import key_with_id
 from app.keys.tables import ALL_SCOPES
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.queries import active_models
@@ -41,7 +41,7 @@ from app.registry.store import ModelStore
 from app.training.aligned_counts import LinkTopology
 
 if TYPE_CHECKING:
-    from app.training.network_stage import Report
+    from app.training.network_stage import ReportProgress
 
 REPLAYED_DAYS = 3  # of the days asked for
 FURTHER_DAYS = 56  # beyond them; at a slot a second an hour and a half of replay
@@ -153,7 +153,7 @@ def train_city(
     size: DemoSize,
     city: City,
     note: Callable[[int, int], None],
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> list[str]:
     """Train and activate the best model for every link that has none; return why links could not be trained.
 

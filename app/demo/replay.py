@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 60.0
 SERVER_ERROR = 500  # from this status on a request is sent again
 
 
-class Feed:
+class FeedClient:
     """A client of the service that posts counts."""
 
     def __init__(
@@ -71,7 +71,7 @@ def counts_of(city: City, slot: int) -> list[dict[str, Any]]:
 
 def replay(
     city: City,
-    feed: Feed,
+    feed: FeedClient,
     first: int,
     *,
     per_minute: float,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app.demo.replay import Feed
+from app.demo.replay import FeedClient
 
 HOST = "127.0.0.1"
 READY_SECONDS = 120.0
@@ -40,7 +40,7 @@ class ServiceProcess:
 
     def wait_until_ready(self) -> None:
         """Wait until the service can take requests."""
-        client, deadline = Feed(self.address, ""), time.monotonic() + READY_SECONDS
+        client, deadline = FeedClient(self.address, ""), time.monotonic() + READY_SECONDS
         while True:
             with suppress(OSError):
                 client.request("/readyz")

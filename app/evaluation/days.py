@@ -25,7 +25,7 @@ MOST_NAMED = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class DaySplit:
     """A link's training days and, from slot ``cut`` on, its test days."""
 
     link: LinkSeries
@@ -110,7 +110,7 @@ def _profile(series: CountSeries) -> Profile:
     return Profile.learn(series.counts, series.weekday, series.slot_of_day, series.slots_per_day)
 
 
-def cut_out(link: LinkSeries, plan: EvaluationPlan) -> Span:
+def cut_out(link: LinkSeries, plan: EvaluationPlan) -> DaySplit:
     """Return the days of a plan, gaps where the link has no count; refuse too few days with counts."""
     first_day = plan.first_day or first_whole_day(link)
     try:
@@ -130,7 +130,7 @@ def cut_out(link: LinkSeries, plan: EvaluationPlan) -> Span:
     training = counts[: cut - first]
     if np.nanmin(training) == np.nanmax(training):
         raise NotEnoughCounts(f"every count of the training days is {np.nanmin(training):g}; there is nothing to learn")
-    return Span(replace(link, first=first, counts=counts, suspect=suspect), cut - first, plan.lags, tuple(empty))
+    return DaySplit(replace(link, first=first, counts=counts, suspect=suspect), cut - first, plan.lags, tuple(empty))
 
 
 def _require_days(empty: list[date], first_test_day: date, plan: EvaluationPlan) -> None:

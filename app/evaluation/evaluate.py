@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.counts.series import LinkSeries
-from app.evaluation.days import Choice, Span, cut_out
-from app.evaluation.in_network import LinkNetwork, run_best, run_network
+from app.evaluation.days import Choice, DaySplit, cut_out
 from app.evaluation.measures import MARE_FLOOR, measure, summarise
+from app.evaluation.network_methods import LinkNetwork, run_best, run_network
 from app.evaluation.plan import BEST, COMPARED, METHODS, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import MethodRun, SlotForecasts, run, run_profile
 from app.evaluation.report import (
     FORMAT,
     VERSION,
-    Forecasts,
     LinkResult,
+    MethodForecasts,
     MethodResult,
     Metric,
     NotEvaluated,
     Options,
     Report,
-    Slots,
+    ScoredSlots,
     Values,
 )
 from app.training.link_training import data_fingerprint
@@ -132,40 +132,40 @@ def figure_name(link_id: str) -> str:
     return f"figure4-{quote(link_id, safe='')}.png"
 
 
-def _evaluate(span: Span, plan: EvaluationPlan, network: LinkNetwork | None) -> LinkResult:
-    link = span.link
-    runs: dict[str, MethodRun] = {method: run(method, span, plan) for method in METHODS}
-    runs[PROFILE] = profile = run_profile(span, plan.training_plan("KR_SML").level)
-    absent = MethodRun(0.0, SlotForecasts.missing(span.cut), SlotForecasts.missing(len(span.test_slots)))
-    runs[NETWORK] = absent if network is None else run_network(network, span)
-    runs[BEST] = absent if network is None else run_best(network, span, plan, profile)
-    methods = [_method_result(method, runs[method], span, plan) for method in COMPARED]
-    last_train = span.first_day + timedelta(days=plan.train_days - 1)
-    starts = [link.grid.start(link.first + int(slot)) for slot in span.test_slots]
+def _evaluate(split: DaySplit, plan: EvaluationPlan, network: LinkNetwork | None) -> LinkResult:
+    link = split.link
+    runs: dict[str, MethodRun] = {method: run(method, split, plan) for method in METHODS}
+    runs[PROFILE] = profile = run_profile(split, plan.training_plan("KR_SML").level)
+    absent = MethodRun(0.0, SlotForecasts.missing(split.cut), SlotForecasts.missing(len(split.test_slots)))
+    runs[NETWORK] = absent if network is None else run_network(network, split)
+    runs[BEST] = absent if network is None else run_best(network, split, plan, profile)
+    methods = [_method_result(method, runs[method], split, plan) for method in COMPARED]
+    last_train = split.first_day + timedelta(days=plan.train_days - 1)
+    starts = [link.grid.start(link.first + int(slot)) for slot in split.test_slots]
     return LinkResult(
         link_id=link.link_id,
         zone=link.zone.key,
-        train_from=span.first_day.isoformat(),
+        train_from=split.first_day.isoformat(),
         train_to=last_train.isoformat(),
         test_from=(last_train + timedelta(days=1)).isoformat(),
         test_to=(last_train + timedelta(days=plan.test_days)).isoformat(),
-        mean_count=float(np.nanmean(span.training.counts)),
-        d=len(span.window),
+        mean_count=float(np.nanmean(split.training.counts)),
+        d=len(split.window),
         rank=methods[METHODS.index("KR_SML")].rank or 0,
         pca_d=methods[METHODS.index("KR_PCA")].rank or 0,
         data_fingerprint=data_fingerprint(link),
         figure=figure_name(link.link_id),
         methods=methods,
-        test_slots=Slots(
+        test_slots=ScoredSlots(
             slot_starts=[start.strftime("%Y-%m-%dT%H:%M:%SZ") for start in starts],
             local_starts=[start.astimezone(link.zone).strftime("%Y-%m-%dT%H:%M") for start in starts],
-            counts=_rounded(span.series.counts[span.cut :]),
+            counts=_rounded(split.series.counts[split.cut :]),
         ),
     )
 
 
-def _method_result(method: str, run: MethodRun, span: Span, plan: EvaluationPlan) -> MethodResult:
-    counts, cut, minutes = span.series.counts, span.cut, span.link.grid.slot_minutes
+def _method_result(method: str, run: MethodRun, split: DaySplit, plan: EvaluationPlan) -> MethodResult:
+    counts, cut, minutes = split.series.counts, split.cut, split.link.grid.slot_minutes
     return MethodResult(
         method=method,
         protocol="paper" if plan.under_the_paper(method) else "product",
@@ -176,17 +176,17 @@ def _method_result(method: str, run: MethodRun, span: Span, plan: EvaluationPlan
         n_iter=run.n_iter,
         level_share=run.level_share,
         seconds=run.seconds,
-        train=measure(counts[:cut], run.train, span.profile_without_own_day(), span.training.last_week(), minutes),
-        test=measure(counts[cut:], run.test, span.profile[cut:], span.last_week()[cut:], minutes),
-        metric=None if run.components is None else _metric(run.components, span),
-        forecasts=Forecasts(*(_rounded(values) for values in run.test)),
+        train=measure(counts[:cut], run.train, split.profile_without_own_day(), split.training.last_week(), minutes),
+        test=measure(counts[cut:], run.test, split.profile[cut:], split.last_week()[cut:], minutes),
+        metric=None if run.components is None else _metric(run.components, split),
+        forecasts=MethodForecasts(*(_rounded(values) for values in run.test)),
         chosen=run.chosen,
     )
 
 
-def _metric(components: Array, span: Span) -> Metric:
+def _metric(components: Array, split: DaySplit) -> Metric:
     spreads = np.linalg.svd(components, compute_uv=False) ** 2
-    eigenvalues = np.concatenate([spreads, np.zeros(len(span.window) - len(spreads))])
+    eigenvalues = np.concatenate([spreads, np.zeros(len(split.window) - len(spreads))])
     return Metric(np.sum(components**2, axis=0).tolist(), eigenvalues.tolist())
 
 

@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from app.evaluation.findings import made, verdict
 from app.evaluation.plan import COMPARED, METHODS
 from app.evaluation.report import Report
 from app.evaluation.tables import LEVEL, Numbers, tables_csv, tables_html
-from app.evaluation.words import made, verdict
 
 MOST_LEFT_OUT_OPEN = 10
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from app.evaluation.days import Span
+from app.evaluation.days import DaySplit
 from app.evaluation.plan import PAPER_BANDWIDTH, PAPER_NEIGHBORS, PAPER_STEPS, EvaluationPlan, Method
 from model.estimators.kernel import ExcludedRows, Memory, Neighborhood, estimate
 from model.estimators.kr import KR
@@ -59,20 +59,20 @@ class PaperModel:
     estimator: KR
     center: float
     scale: float
-    span: Span
+    split: DaySplit
 
     @classmethod
-    def fit(cls, method: Method, span: Span, neighbors: int = PAPER_NEIGHBORS) -> PaperModel:
+    def fit(cls, method: Method, split: DaySplit, neighbors: int = PAPER_NEIGHBORS) -> PaperModel:
         """Fit KR, KR_PCA or MLKR to the training days, MLKR descended to the end."""
-        center, scale = float(np.nanmean(span.training.counts)), float(np.nanstd(span.training.counts)) or 1.0
-        X, y = (span.rows.X - center) / scale, (span.rows.y - center) / scale
+        center, scale = float(np.nanmean(split.training.counts)), float(np.nanstd(split.training.counts)) or 1.0
+        X, y = (split.rows.X - center) / scale, (split.rows.y - center) / scale
         settings: dict[str, Any] = {"n_neighbors": neighbors, "bandwidth": PAPER_BANDWIDTH, "standardize": False}
         if method != "MLKR":
-            return cls({"KR": KR, "KR_PCA": KR_PCA}[method](**settings).fit(X, y), center, scale, span)
-        estimator = MLKR(**settings, exclusion=span.series.slots_per_day, max_iter=PAPER_STEPS)
+            return cls({"KR": KR, "KR_PCA": KR_PCA}[method](**settings).fit(X, y), center, scale, split)
+        estimator = MLKR(**settings, exclusion=split.series.slots_per_day, max_iter=PAPER_STEPS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is bounded on purpose
-            return cls(estimator.fit(X, y, positions=span.rows.positions), center, scale, span)
+            return cls(estimator.fit(X, y, positions=split.rows.positions), center, scale, split)
 
     def expected(self, windows: Array) -> Array:
         """Return the expected counts after some windows; never below zero."""
@@ -80,7 +80,7 @@ class PaperModel:
 
     def expected_counts_excluding(self, exclusion: int) -> Array:
         """Return the expected count of each training row, without the rows of the slots around it."""
-        rows = self.span.rows
+        rows = self.split.rows
         projected = self.estimator.transform((rows.X - self.center) / self.scale)
         like = Neighborhood(self.estimator.n_neighbors, self.estimator.bandwidth)
         isolated = ExcludedRows(rows.positions, rows.positions, exclusion).without_neighbors()
@@ -95,22 +95,22 @@ class PaperModel:
         return np.asarray(np.maximum(estimates * self.scale + self.center, 0.0))
 
 
-def run(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
+def run(method: Method, split: DaySplit, plan: EvaluationPlan) -> MethodRun:
     """Train a method on the training days and forecast every slot."""
-    return (_run_paper if plan.under_the_paper(method) else _run_product)(method, span, plan)
+    return (_run_paper if plan.under_the_paper(method) else _run_product)(method, split, plan)
 
 
-def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
+def _run_paper(method: Method, split: DaySplit, plan: EvaluationPlan) -> MethodRun:
     started = time.perf_counter()
-    model = PaperModel.fit(method, span, plan.neighbors_of(method))
-    expected = model.expected(span.windows(span.test_slots))
+    model = PaperModel.fit(method, split, plan.neighbors_of(method))
+    expected = model.expected(split.windows(split.test_slots))
     seconds = time.perf_counter() - started
-    trained = model.expected_counts_excluding(span.series.slots_per_day)
+    trained = model.expected_counts_excluding(split.series.slots_per_day)
     # The paper has no intervals: these are the product's, learnt from the leave-one-out errors.
-    bands = Bands.learn(trained[:, None], span.rows.y[:, None], plan.training_plan(method).level)
+    bands = Bands.learn(trained[:, None], split.rows.y[:, None], plan.training_plan(method).level)
     return MethodRun(
         seconds,
-        _on_training_slots(span, trained, bands),
+        _on_training_slots(split, trained, bands),
         one_ahead(expected, bands),
         neighbors=model.estimator.n_neighbors,
         components=model.estimator.components_,
@@ -119,17 +119,17 @@ def _run_paper(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     )
 
 
-def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
+def _run_product(method: Method, split: DaySplit, plan: EvaluationPlan) -> MethodRun:
     started = time.perf_counter()
-    result = train(span.training, plan.training_plan(method), suspect=span.training_link.suspect)
+    result = train(split.training, plan.training_plan(method), suspect=split.training_link.suspect)
     model, bands = result.model, result.model.bands
     assert bands is not None
-    expected = model.expected_counts(span.windows(span.test_slots))[:, 0]
+    expected = model.expected_counts(split.windows(split.test_slots))[:, 0]
     seconds = time.perf_counter() - started
-    trained = model.expected_counts_excluding(span.rows.X, span.rows.positions, span.series.slots_per_day)[:, 0]
+    trained = model.expected_counts_excluding(split.rows.X, split.rows.positions, split.series.slots_per_day)[:, 0]
     return MethodRun(
         seconds,
-        _on_training_slots(span, trained, bands),
+        _on_training_slots(split, trained, bands),
         one_ahead(expected, bands),
         neighbors=model.neighborhood.n_neighbors,
         components=model.components,
@@ -139,20 +139,20 @@ def _run_product(method: Method, span: Span, plan: EvaluationPlan) -> MethodRun:
     )
 
 
-def run_profile(span: Span, level: float) -> MethodRun:
+def run_profile(split: DaySplit, level: float) -> MethodRun:
     """Forecast every slot by the profile of the training days; a training day by that of the other days."""
     started = time.perf_counter()
-    trained = span.profile_without_own_day()
-    bands = Bands.learn(trained[:, None], span.training.counts[:, None], level)
-    test = one_ahead(span.profile[span.cut :], bands)
+    trained = split.profile_without_own_day()
+    bands = Bands.learn(trained[:, None], split.training.counts[:, None], level)
+    test = one_ahead(split.profile[split.cut :], bands)
     return MethodRun(time.perf_counter() - started, one_ahead(trained, bands), test)
 
 
-def _on_training_slots(span: Span, expected: Array, bands: Bands) -> SlotForecasts:
+def _on_training_slots(split: DaySplit, expected: Array, bands: Bands) -> SlotForecasts:
     """Return forecasts of the training slots from those of the training rows."""
-    out = SlotForecasts.missing(span.cut)
+    out = SlotForecasts.missing(split.cut)
     for slots, values in zip(out, one_ahead(expected, bands), strict=True):
-        slots[span.rows.positions] = values
+        slots[split.rows.positions] = values
     return out
 
 

@@ -40,7 +40,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Forecasts:
+class MethodForecasts:
     """A method's forecast of each test slot, rounded to a hundredth of a vehicle."""
 
     expected: Values
@@ -64,12 +64,12 @@ class MethodResult:
     train: Measures
     test: Measures
     metric: Metric | None
-    forecasts: Forecasts
+    forecasts: MethodForecasts
     chosen: str | None = None  # what `best` chose on the held-out days
 
 
 @dataclass(frozen=True)
-class Slots:
+class ScoredSlots:
     """The test slots of a link and their counts."""
 
     slot_starts: list[str]  # RFC 3339, UTC
@@ -94,7 +94,7 @@ class LinkResult:
     data_fingerprint: str
     figure: str
     methods: list[MethodResult]
-    test_slots: Slots
+    test_slots: ScoredSlots
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.change_feed import watch_changes
 from app.core.database import reading, writing
 from app.counts.queries import newest_slot_end
-from app.events.messages import Cursor, messages
+from app.events.messages import DeliveryCursor, messages
 from app.events.queries import (
     MOST_FAILURES,
     claim_webhook,
@@ -43,7 +43,7 @@ class Deliverer:
         self._engine, self._settings = engine, settings
         self._changes = watch_changes(engine)
         self._version: object = None  # of the change feed when the latest events were read
-        self._latest = Cursor(0, {})
+        self._latest = DeliveryCursor(0, {})
         self._feed_now = 0
         self._under_way: dict[int, threading.Thread] = {}
         self._closed = threading.Event()
@@ -87,11 +87,11 @@ class Deliverer:
             activation = newest_activation(session)
         with reading(self._engine) as session:
             self._feed_now = (newest_slot_end(session) or 0) if self._settings.clock is ClockKind.FEED else 0
-            self._latest = Cursor(activation, latest_forecasts(session))
+            self._latest = DeliveryCursor(activation, latest_forecasts(session))
         self._version = version
 
     def _has_news(self, row: Webhook) -> bool:
-        cursor = Cursor.of(row)
+        cursor = DeliveryCursor.of(row)
         if EventKind.ACTIVATION in row.events and self._latest.activation > cursor.activation:
             return True
         return EventKind.FORECAST in row.events and bool(cursor.changed(self._latest))
@@ -106,8 +106,8 @@ class Deliverer:
         self._under_way[row.id] = thread
         thread.start()
 
-    def _deliver(self, row: Webhook, latest: Cursor, feed_now: int, now: datetime, lease: datetime) -> None:
-        cursor, arrived, failure = Cursor.of(row), False, None
+    def _deliver(self, row: Webhook, latest: DeliveryCursor, feed_now: int, now: datetime, lease: datetime) -> None:
+        cursor, arrived, failure = DeliveryCursor.of(row), False, None
         clock = feed_now if self._settings.clock is ClockKind.FEED else int(now.timestamp())
         began = monotonic()
         try:
@@ -133,7 +133,7 @@ class Deliverer:
         self._store(row, cursor, arrived, failure, now + _since(began), lease)
 
     def _store(
-        self, row: Webhook, cursor: Cursor, arrived: bool, failure: str | None, now: datetime, lease: datetime
+        self, row: Webhook, cursor: DeliveryCursor, arrived: bool, failure: str | None, now: datetime, lease: datetime
     ) -> None:
         values = cursor.columns()
         if arrived:

@@ -40,14 +40,14 @@ def activation_event(row: Activation, link_id: str) -> Document:
     return ActivationOut.of(row, link_id).model_dump(mode="json")
 
 
-class Cursor(NamedTuple):
+class DeliveryCursor(NamedTuple):
     """The newest activation, and the latest forecast of each link: those that a webhook was sent, or those stored."""
 
     activation: int
     marks: Marks
 
     @classmethod
-    def of(cls, row: Webhook) -> Cursor:
+    def of(cls, row: Webhook) -> DeliveryCursor:
         """Read a webhook's cursor; a webhook without one was sent nothing."""
         stored = json.loads(row.last_forecast or "{}")
         return cls(row.last_activation, {int(key): (as_of, version) for key, (as_of, version) in stored.items()})
@@ -59,7 +59,7 @@ class Cursor(NamedTuple):
             "last_forecast": json.dumps(self.marks, separators=(",", ":")),
         }
 
-    def changed(self, latest: Cursor) -> Marks:
+    def changed(self, latest: DeliveryCursor) -> Marks:
         """Return the links whose latest forecast is not the one sent."""
         return {key: mark for key, mark in latest.marks.items() if self.marks.get(key) != mark}
 
@@ -73,11 +73,11 @@ class Message(NamedTuple):
     id: str
     type: EventKind
     body: bytes | None
-    after: Cursor
+    after: DeliveryCursor
 
 
 def messages(
-    engine: Engine, kinds: str, cursor: Cursor, latest: Cursor, sent_at: datetime, now: int
+    engine: Engine, kinds: str, cursor: DeliveryCursor, latest: DeliveryCursor, sent_at: datetime, now: int
 ) -> Iterator[Message]:
     """Yield the messages to send to a webhook, activations first, because they explain the forecasts.
 
@@ -93,7 +93,9 @@ def messages(
         yield from _forecasts(engine, cursor, latest, sent_at, now)
 
 
-def _activations(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime) -> Iterator[Message]:
+def _activations(
+    engine: Engine, cursor: DeliveryCursor, latest: DeliveryCursor, sent_at: datetime
+) -> Iterator[Message]:
     while True:
         with reading(engine) as session:
             found = activations_after(session, cursor.activation, ACTIVATIONS_A_MESSAGE)
@@ -107,7 +109,9 @@ def _activations(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: dateti
         yield Message(_id(EventKind.ACTIVATION, [row.id for row, _ in rows]), EventKind.ACTIVATION, body, cursor)
 
 
-def _forecasts(engine: Engine, cursor: Cursor, latest: Cursor, sent_at: datetime, now: int) -> Iterator[Message]:
+def _forecasts(
+    engine: Engine, cursor: DeliveryCursor, latest: DeliveryCursor, sent_at: datetime, now: int
+) -> Iterator[Message]:
     waiting = sorted(cursor.changed(latest).items())
     for begin in range(0, len(waiting), LINKS_A_MESSAGE):
         part = dict(waiting[begin : begin + LINKS_A_MESSAGE])

@@ -22,7 +22,7 @@ from app.forecasts.network_forecaster import NetworkRows, too_many_gaps
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
 from app.links.queries import LinkInfo, link_keys, link_or_404
 from app.registry.show import lag_weights
-from model.estimators.kernel import Array, Rows
+from model.estimators.kernel import Array, RowIndices
 from model.link_model.lag_window import TooManyGaps
 from model.link_model.trained_model import TrainedModel, level_of
 from model.network_model.local_memory import LocalMemory
@@ -105,7 +105,7 @@ def _explain_lags(link: LinkInfo, model: TrainedModel, window: Array, trained_fr
     return Explanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
 
 
-def _continuations(model: TrainedModel, window: Array, rows: Rows) -> Array:
+def _continuations(model: TrainedModel, window: Array, rows: RowIndices) -> Array:
     """Return the counts that each neighbour adds to the forecast, (k, horizons), its level exchanged for today's."""
     level = level_of((window - model.center) / model.scale, model.window)
     followed = model.continuations.values(rows) + level[:, None] * model.level_shares

@@ -29,7 +29,7 @@ from app.forecasts.issued_forecast import HORIZONS, Array, Degradation, Forecast
 from app.links.queries import link_keys
 from model.network_model.context import MOST_FILLED, NEIGHBOUR_LAGS, RECENT, context_slots
 from model.network_model.deviations import mean_deviation
-from model.network_model.forecast_each import forecast_network
+from model.network_model.forecast_links import forecast_network
 from model.network_model.network import Network, NetworkModel, context_source
 from model.network_model.series import NetworkCalendar
 

@@ -19,7 +19,7 @@ from app.core.database import reading
 from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import SECONDS_A_DAY, instant_of
-from app.counts.queries import Rows, counts_by_link, newest_slots
+from app.counts.queries import CountRows, counts_by_link, newest_slots
 from app.counts.series import LinkSeries, series_of, slots_between
 from app.forecasts.issued_forecast import (
     HORIZONS,
@@ -98,9 +98,9 @@ class ProfileFallback:
         """Return the profile of a link with its bands, or its last weeks while they have too few counts for one."""
         return self.learn(request, self.look_up(session, [request])[request.link.link_key])
 
-    def look_up(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, LinkProfile | Rows]:
+    def look_up(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, LinkProfile | CountRows]:
         """Return the profiles of links that are in memory, and the counts to learn the others from, by link key."""
-        found: dict[int, LinkProfile | Rows] = {}
+        found: dict[int, LinkProfile | CountRows] = {}
         alike: dict[int, list[int]] = {}
         for request in requests:
             if (known := self.in_memory(request.link, request.as_of, request.version)) is not None:
@@ -111,7 +111,7 @@ class ProfileFallback:
             found |= counts_by_link(session, link_keys, as_of - DAYS * SECONDS_A_DAY, as_of)
         return found
 
-    def learn(self, request: ForecastRequest, known: LinkProfile | Rows) -> LinkProfile | LinkSeries:
+    def learn(self, request: ForecastRequest, known: LinkProfile | CountRows) -> LinkProfile | LinkSeries:
         """Return the profile of a link that was looked up; learn and keep it if it was not in memory.
 
         Return the link's last weeks instead if they have too few counts for a profile.
@@ -157,7 +157,7 @@ class ProfileFallback:
                 self.learn(request, known[request.link.link_key])
             time.sleep(time.monotonic() - began)
 
-    def _forecast(self, request: ForecastRequest, known: LinkProfile | Rows) -> ModelForecast:
+    def _forecast(self, request: ForecastRequest, known: LinkProfile | CountRows) -> ModelForecast:
         profile = self.learn(request, known)
         if isinstance(profile, LinkSeries):
             return last_count(profile, request.as_of, request.reason or NO_PROFILE)

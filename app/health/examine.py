@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid
 from app.core.times import SECONDS_A_DAY, Span, check_order, instant_of, unix_seconds
-from app.counts.queries import Rows, newest_slots
+from app.counts.queries import CountRows, newest_slots
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import JudgedCounts, judge, local_day
 from app.health.schemas import (
@@ -124,7 +124,7 @@ def _link_state(session: Session, link: LinkInfo, newest: int | None, freshness:
     )
 
 
-def _completeness(link: LinkInfo, rows: Rows, now: int) -> float:
+def _completeness(link: LinkInfo, rows: CountRows, now: int) -> float:
     """Return the share of the last 24 hours' slots that have a count, among those that are over."""
     end = max(now // link.slot_seconds * link.slot_seconds, int(rows[-1, 1]) + link.slot_seconds)
     due = Span(end - SECONDS_A_DAY, end).slots(link.slot_seconds)
@@ -160,7 +160,7 @@ def _shown(link: LinkInfo, verdict: Verdict, start: int) -> HealthVerdict:
     )
 
 
-def _days(link: LinkInfo, rows: Rows, days: Sequence[tuple[date, range]], now: int) -> Iterator[DayCompleteness]:
+def _days(link: LinkInfo, rows: CountRows, days: Sequence[tuple[date, range]], now: int) -> Iterator[DayCompleteness]:
     numbers = rows[:, 1] // link.slot_seconds
     over = now // link.slot_seconds  # slots before this one have ended
     for day, slots in days:

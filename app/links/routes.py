@@ -26,8 +26,8 @@ from app.links.schemas import (
     feature_collection,
     parse_links,
 )
-from app.links.store import delete_link as delete_stored_link
-from app.links.store import link_out, read_link, store_links, update_link
+from app.links.store_links import delete_link as delete_stored_link
+from app.links.store_links import link_out, read_link, store_links, update_link
 
 
 def link_page(session: Session, after: str | None, limit: int) -> LinkPage:

@@ -76,7 +76,7 @@ def snapshot(source: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def prepare(source: Engine, target: Engine) -> None:
+def prepare_target(source: Engine, target: Engine) -> None:
     """Upgrade the target's schema; refuse a source of another version and a target that holds rows."""
     step = schema_step(source) or "none"
     if step != NEWEST_STEP:

@@ -37,7 +37,7 @@ from model.network_model.series import NetworkSeries
 from model.network_model.training import refresh_network, train_network
 
 Array = NDArray[np.float64]
-Report = Callable[[str, int, int], object]
+ReportProgress = Callable[[str, int, int], object]
 
 BEST = "best"
 ALGORITHMS = (NETWORK, BEST)
@@ -172,7 +172,7 @@ def execute_stage(
     *,
     active: Mapping[str, ActiveModel] | None = None,
     drafts: Collection[str] | None = None,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> None:
     """Train the network of links, or refresh it; forecast their held-out days with the active network models, too.
 
@@ -224,7 +224,7 @@ def reason_of(problem: Exception) -> str:
     return str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
 
 
-def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: Report | None) -> dict[str, Any]:
+def _train(folder: Path, series: NetworkSeries, plan: NetworkPlan, report: ReportProgress | None) -> dict[str, Any]:
     if (n := len(series.link_ids)) < LEAST_LINKS:
         raise NotEnoughCounts(f"a network of {n} link cannot be trained; at least {LEAST_LINKS} links need counts")
     result = train_network(series, plan, report)

@@ -53,7 +53,7 @@ def tally(session: Session, run_ids: Sequence[int]) -> dict[int, dict[str, int]]
     return found
 
 
-def links_of(session: Session, run_id: int) -> list[tuple[RetrainLink, str]]:
+def run_links(session: Session, run_id: int) -> list[tuple[RetrainLink, str]]:
     """Return the links of a run with their ids, by id."""
     query = select(RetrainLink, Link.link_id).join(Link, Link.link_key == RetrainLink.link_key)
     rows = session.execute(query.where(RetrainLink.run_id == run_id).order_by(Link.link_id))

@@ -22,7 +22,7 @@ from app.registry.cleanup import remove_old_versions
 from app.registry.queries import activations_before
 from app.registry.schemas import VersionPath
 from app.registry.store import open_store
-from app.training.queries import ENDED, links_of, runs_before, tally
+from app.training.queries import ENDED, run_links, runs_before, tally
 from app.training.request import cancel_run, parameters_of, refreshable, request_run, run_or_404
 from app.training.schemas import (
     DETAIL_EXAMPLE,
@@ -43,7 +43,7 @@ def show_run(session: Session, run_id: int) -> RunDetail:
     """Return a run with its links, as it is shown."""
     run = run_or_404(session, run_id)
     facts = RunOut.facts(run, tally(session, [run_id]).get(run_id, {}))
-    return RunDetail(**facts, links=[RunLink.of(row, link_id) for row, link_id in links_of(session, run_id)])
+    return RunDetail(**facts, links=[RunLink.of(row, link_id) for row, link_id in run_links(session, run_id)])
 
 
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])

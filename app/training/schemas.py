@@ -34,7 +34,7 @@ ContextPart = Literal[
     "network",
 ]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-LinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
+RunLinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
 Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
 
 
@@ -163,7 +163,7 @@ class RunLink(BaseModel):
     """One link of a run."""
 
     link_id: str
-    state: LinkState
+    state: RunLinkState
     outcome: Outcome | None = Field(
         description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
         "held-out days, which a run of `best` records as the choice where no model is active"

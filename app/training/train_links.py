@@ -24,7 +24,7 @@ from app.training.network_stage import (
     PREFIX,
     NetworkStage,
     NetworkTraining,
-    Report,
+    ReportProgress,
     execute_stage,
     reason_of,
     stage_folder,
@@ -71,7 +71,7 @@ def train_links(
     beside: Iterable[LinkSeries] = (),
     jobs: int = -1,
     resume: bool = False,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> Iterator[LinkOutcome]:
     """Train links, by themselves or network by network, and yield the outcomes as they complete.
 
@@ -125,7 +125,7 @@ def _train_network(
     topology: Topology,
     jobs: int,
     resume: bool,
-    report: Report | None,
+    report: ReportProgress | None,
 ) -> Iterator[LinkOutcome]:
     key = _training_key(network, topology, how)
     if resume:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 Positions = NDArray[np.int64]
 
 # A block of distances should stay in a core's second-level cache: ranking it is bound by memory.
@@ -48,7 +48,7 @@ class Memory:
     def __reduce__(self) -> tuple[type[Memory], tuple[Array]]:
         return Memory, (self.projected,)  # the other attributes are derived from it
 
-    def nearest(self, queries: Array, k: int, excluded: ExcludedRows | None = None) -> tuple[Rows, Array]:
+    def nearest(self, queries: Array, k: int, excluded: ExcludedRows | None = None) -> tuple[RowIndices, Array]:
         """Find the k nearest rows of each query: ``(rows, squared distances)``, both (m, k).
 
         Of rows at the same distance the lower row number is taken first. The columns are in no
@@ -75,7 +75,7 @@ class Memory:
                 distances[span][np.isinf(np.take_along_axis(ranks, rows[span], axis=1))] = np.inf
         return rows, distances
 
-    def _choose(self, queries: Array, ranks: Array, k: int) -> Rows:
+    def _choose(self, queries: Array, ranks: Array, k: int) -> RowIndices:
         if k == len(self):
             return np.broadcast_to(np.arange(k), ranks.shape)
         first = np.argpartition(ranks, k, axis=1)[:, : k + 1]  # the last column is the (k+1)-th nearest
@@ -173,7 +173,7 @@ def leave_one_out_loss(
     return float(errors @ errors) / len(targets), gradient
 
 
-def scatter(inputs: Array, rows: Rows, coefficients: Array) -> Array:
+def scatter(inputs: Array, rows: RowIndices, coefficients: Array) -> Array:
     """Sum c_ij x_ij x_ij.T over all rows i and their neighbours j, (d, d).
 
     With C the sparse matrix of the c_ij, r its row sums and s its column sums, the sum is

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from model.estimators.kernel import Array, Memory, Neighborhood, Rows, gaussian_weights, weighted_mean
+from model.estimators.kernel import Array, Memory, Neighborhood, RowIndices, gaussian_weights, weighted_mean
 from model.estimators.parameters import LARGEST_VALUE, check_size, number, one_of, whole_number
 
 SPREAD_FACTOR = 10.0
@@ -118,7 +118,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         spreads = np.sqrt(weighted_mean(weights, (targets - estimates[:, None]) ** 2))
         return estimates + self._target_mean, spreads
 
-    def kneighbors(self, X: ArrayLike) -> tuple[Rows, Array]:
+    def kneighbors(self, X: ArrayLike) -> tuple[RowIndices, Array]:
         """Return the training rows that each estimate is the mean of, nearest first.
 
         Returns
@@ -170,7 +170,7 @@ class KR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, Base
         self._memory = Memory(prepared.inputs @ components.T)
         return self
 
-    def _nearest(self, X: ArrayLike) -> tuple[Rows, Array]:
+    def _nearest(self, X: ArrayLike) -> tuple[RowIndices, Array]:
         check_is_fitted(self, "metric_")
         queries = self._project(self._as_inputs(X))
         return self._memory.nearest(queries, self._neighborhood.n_neighbors)

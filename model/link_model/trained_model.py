@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.estimators.fixed_point import FixedPoint
-from model.estimators.kernel import Array, ExcludedRows, Memory, Neighborhood, Positions, Rows
+from model.estimators.kernel import Array, ExcludedRows, Memory, Neighborhood, Positions, RowIndices
 from model.link_model.intervals import Bands
 from model.link_model.lag_window import LagWindow
 from model.link_model.profile import Profile
@@ -24,7 +24,7 @@ def square_norms(memory: FixedPoint) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", values, values), dtype=np.float32)
 
 
-def nearest_rows(memory: FixedPoint, norms: Floats, query: Array, k: int) -> tuple[Rows, Array]:
+def nearest_rows(memory: FixedPoint, norms: Floats, query: Array, k: int) -> tuple[RowIndices, Array]:
     """Find the k rows nearest to one query, (r,): their numbers and squared distances, (k,) each.
 
     Single precision only selects candidates. The distance of every row that could be among the
@@ -144,11 +144,11 @@ class TrainedModel:
         expected = means + level_of(scaled, self.window)[:, None] * self.level_shares
         return np.asarray(np.maximum(expected * self.scale + self.center, 0.0))
 
-    def neighbors(self, windows: ArrayLike) -> tuple[Rows, Array]:
+    def neighbors(self, windows: ArrayLike) -> tuple[RowIndices, Array]:
         """Return the rows of the nearest remembered windows, and their weights, (m, k) each."""
         return self._neighbors(self._standardise(windows))
 
-    def nearest(self, window: ArrayLike) -> tuple[Rows, Array, Array]:
+    def nearest(self, window: ArrayLike) -> tuple[RowIndices, Array, Array]:
         """Return the rows nearest to one window, (1, d), their squared distances, and the standardised window."""
         scaled = self._standardise(window)
         query = (scaled @ self.components.T)[0]
@@ -163,7 +163,7 @@ class TrainedModel:
             raise ValueError("windows hold a gap or an infinite count; use LagWindow.latest, which fills gaps")
         return np.asarray((counts - self.center) / self.scale)
 
-    def _neighbors(self, scaled: Array, excluded: ExcludedRows | None = None) -> tuple[Rows, Array]:
+    def _neighbors(self, scaled: Array, excluded: ExcludedRows | None = None) -> tuple[RowIndices, Array]:
         queries = scaled @ self.components.T
         most = neighborhood_sizes(self.neighborhood.n_neighbors)[-1]
         if excluded is None and len(queries) <= MAX_SINGLE_QUERIES:

@@ -88,7 +88,7 @@ class ContextParts:
         return [(part, column) for part in self.names for column in every[part]]
 
 
-class Rows(NamedTuple):
+class ContextRows(NamedTuple):
     """Rows of context of several links, in units of each link's scale."""
 
     columns: Array  # (n_links, n_rows, n_columns)
@@ -167,7 +167,7 @@ class ContextSource:
         found = tables[:, self.calendar.weekday[slots], self.calendar.slot_of_day[slots]]
         return np.asarray((found - self._center[:, None]) / self._scale[:, None])
 
-    def rows(self, rows: Slots, horizon: int, links: Slots | None = None) -> Rows:
+    def rows(self, rows: Slots, horizon: int, links: Slots | None = None) -> ContextRows:
         """Compute the rows of context of slots ``rows``, for some links or all."""
         at = context_slots(self.calendar, rows, horizon)
         slots = at.slots
@@ -177,7 +177,7 @@ class ContextSource:
         lookup = Deviations(slots, deviations, network_deviations, links)
         columns: list[Array] = [getattr(self, f"_{part}")(at, lookup) for part in self.parts.names]
         own = lookup.own(at.recent)
-        return Rows(
+        return ContextRows(
             np.concatenate(columns, axis=2),
             self.standardised_profile(at.target)[links],
             np.isnan(own).sum(axis=2) if own.size else np.zeros((len(links), len(rows)), dtype=np.int64),

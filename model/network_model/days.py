@@ -24,7 +24,7 @@ from model.network_model.series import NetworkSeries
 
 Array = NDArray[np.float64]
 Slots = NDArray[np.int64]
-Report = Callable[[str, int, int], object]
+ReportProgress = Callable[[str, int, int], object]
 
 WARM_UP_DAYS = 7  # of profile before the first day whose rows are learnt from
 MIN_TRAINING_DAYS = 3  # neighbours within a day are excluded, so of two days a row between them would have none
@@ -55,7 +55,7 @@ class NetworkDays:
 
     series: NetworkSeries
     plan: NetworkPlan
-    report: Report = _ignore_progress
+    report: ReportProgress = _ignore_progress
 
     def __post_init__(self) -> None:
         if self.held_out_start - self.first_day < MIN_TRAINING_DAYS:

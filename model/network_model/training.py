@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model.link_model.intervals import Bands
 from model.network_model.base_fit import NormalEquations, fit_alone, fit_base, fit_own
 from model.network_model.build_memory import MemoryRows, link_memory, network_memory
-from model.network_model.days import BaseForecasts, NetworkDays, Report, counts_from
+from model.network_model.days import BaseForecasts, NetworkDays, ReportProgress, counts_from
 from model.network_model.metric import NetworkMetric
 from model.network_model.network import Base, Network, NetworkModel
 from model.network_model.plan import NetworkPlan
@@ -51,7 +51,7 @@ class NetworkResult(NamedTuple):
 
 
 def train_network(
-    series: NetworkSeries, plan: NetworkPlan | None = None, report: Report | None = None
+    series: NetworkSeries, plan: NetworkPlan | None = None, report: ReportProgress | None = None
 ) -> NetworkResult:
     """Train a network.
 

@@ -18,7 +18,7 @@ from app.counts.importers.reader import CountReader
 from app.counts.importers.scats import CELLS, TIMES
 from app.counts.importers.spool import Spool
 from app.counts.ingest import IngestContext
-from app.counts.queries import Rows
+from app.counts.queries import CountRows
 from app.counts.schemas import ImportedFile
 from app.counts.tables import QUALITIES, Quality
 from app.links.queries import LinkInfo
@@ -120,7 +120,7 @@ def import_counts(
 ) -> ImportedFile:
     """Import a file into a database, on the feed clock; ``moved`` gets the links whose newest slot moved forward."""
 
-    def issue(links: Sequence[LinkInfo], stored: Rows | None = None) -> int:
+    def issue(links: Sequence[LinkInfo], stored: CountRows | None = None) -> int:
         if moved is not None:
             moved.extend(links)
         return len(links)

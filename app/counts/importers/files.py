@@ -44,7 +44,7 @@ UNREADABLE = (
 )
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """One text: a file, or a member of an archive; ``rest`` opens what follows the first line."""
 
     name: str
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     rest: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def open_parts(source: Source, name: str, stack: ExitStack, most_unpacked: int | None = None) -> list[Part]:
+def open_parts(source: Source, name: str, stack: ExitStack, most_unpacked: int | None = None) -> list[FilePart]:
     """Open a source and read the first line of each of its parts; ``stack`` closes what was opened.
 
     Messages call the source by ``name``. What is packed may unpack to ``most_unpacked`` bytes, all of it together.
@@ -65,10 +65,10 @@ def open_parts(source: Source, name: str, stack: ExitStack, most_unpacked: int |
             return [_member(where, info, archive, budget) for where, info in members_of(name, archive)]
         if _is_gzip(stream):
             stream = stack.enter_context(budget.unpack(gzip.GzipFile(fileobj=stream, mode="rb"), name))
-        return [Part(name, _checked_opening(name, stream), lambda: nullcontext(stream))]
+        return [FilePart(name, _checked_opening(name, stream), lambda: nullcontext(stream))]
 
 
-def lines_of(part: Part, *, pieces: bool = False) -> Iterator[bytes]:
+def lines_of(part: FilePart, *, pieces: bool = False) -> Iterator[bytes]:
     """Return a part's lines, of which overlong ones are cut just beyond the limit, or come in several pieces."""
     yield part.first
     with _readable(part.name), part.rest() as stream:
@@ -131,7 +131,7 @@ def _archive(name: str, stream: io.BufferedReader, stack: ExitStack) -> zipfile.
     return stack.enter_context(open_archive(name, spool))
 
 
-def _member(name: str, info: zipfile.ZipInfo, archive: zipfile.ZipFile, budget: Budget) -> Part:
+def _member(name: str, info: zipfile.ZipInfo, archive: zipfile.ZipFile, budget: Budget) -> FilePart:
     def opened() -> io.BufferedReader:
         stream = budget.unpack(archive.open(info), name)
         return budget.unpack(gzip.GzipFile(fileobj=stream, mode="rb"), name) if _is_gzip(stream) else stream
@@ -142,7 +142,7 @@ def _member(name: str, info: zipfile.ZipInfo, archive: zipfile.ZipFile, budget: 
         return stream
 
     with opened() as stream:
-        return Part(name, _checked_opening(name, stream), rest)
+        return FilePart(name, _checked_opening(name, stream), rest)
 
 
 def _opening(stream: IO[bytes]) -> bytes:

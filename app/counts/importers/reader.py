@@ -20,7 +20,7 @@ from app.core.slots import SlotGrid, zone_named
 from app.core.times import instant_of
 from app.counts import importers
 from app.counts.importers.columns import MAP_EXAMPLE, Columns, delimiter_of, fields_of, header_of
-from app.counts.importers.files import LONGEST_LINE, Part, Source, lines_of, name_of, open_parts
+from app.counts.importers.files import LONGEST_LINE, FilePart, Source, lines_of, name_of, open_parts
 from app.counts.importers.local_time import RepeatedHours
 from app.counts.importers.record import (
     SECONDS,
@@ -233,7 +233,7 @@ def header_and_delimiter(first_line: bytes) -> tuple[list[str], str]:
     return header_of(text, delimiter), delimiter
 
 
-def _layout_of(part: Part, wanted: str, columns: Columns) -> Layout:
+def _layout_of(part: FilePart, wanted: str, columns: Columns) -> Layout:
     if wanted != AUTO:
         return layouts()[wanted]
     first = part.first.decode(errors="replace").strip()

@@ -25,7 +25,7 @@ ROW = np.dtype([("link", "<i4"), ("part", "<i2"), ("start", "<i8"), ("count", "<
 NO_COUNT = -1
 LEAST_SHARE = 0.1  # of all steps, for one to be the length
 
-Rows = NDArray[np.void]
+FileRows = NDArray[np.void]
 
 
 class SlotStarts:
@@ -73,7 +73,7 @@ class Sums(NamedTuple):
     ``too_large`` has the starts and the sums of slots whose sum is no count any more.
     """
 
-    rows: Rows
+    rows: FileRows
     gaps: int
     repeated: int = 0
     too_large: tuple[tuple[int, int], ...] = ()
@@ -84,7 +84,7 @@ class Sums(NamedTuple):
         return len(self.rows) + self.gaps + len(self.too_large)
 
 
-def sum_rows(rows: Rows, row_minutes: int, slot_minutes: int) -> Sums:
+def sum_rows(rows: FileRows, row_minutes: int, slot_minutes: int) -> Sums:
     """Sum the rows of a link, which are in the order of time, over its slots."""
     rows_a_slot, slot_seconds = slot_minutes // row_minutes, 60 * slot_minutes
     if rows_a_slot == 1:
@@ -105,13 +105,13 @@ def sum_rows(rows: Rows, row_minutes: int, slot_minutes: int) -> Sums:
     return Sums(sums[whole & fits], int((~whole).sum()), len(rows) - len(latest), too_large)
 
 
-def latest_rows(rows: Rows) -> Rows:
+def latest_rows(rows: FileRows) -> FileRows:
     """Return the last one of several rows for one time; the rows are in the order of time."""
-    latest: Rows = rows[np.diff(rows["start"], append=-1) != 0]
+    latest: FileRows = rows[np.diff(rows["start"], append=-1) != 0]
     return latest
 
 
-def check_length(rows: Rows, part: str, link_id: str, row_minutes: int, slot_minutes: int) -> None:
+def check_length(rows: FileRows, part: str, link_id: str, row_minutes: int, slot_minutes: int) -> None:
     """Raise ``CountFileError`` if rows of a length do not fit the slots of a link."""
     if row_minutes > slot_minutes:
         raise CountFileError(

@@ -18,7 +18,7 @@ import numpy as np
 from app.core.times import instant_of
 from app.counts.importers.reader import CountReader
 from app.counts.importers.record import COUNT_RULE, Refusal
-from app.counts.importers.slot_sums import NO_COUNT, ROW, Rows, check_length, sum_rows
+from app.counts.importers.slot_sums import NO_COUNT, ROW, FileRows, check_length, sum_rows
 from app.counts.tables import QUALITIES, Quality
 
 PACKED_ROW = struct.Struct("<ihqib")
@@ -65,7 +65,7 @@ class Spool:
     def sum_into_slots(
         self,
         slot_minutes: Mapping[str, int] | None = None,
-        permitted: Callable[[str, Rows], Rows] = lambda _link_id, rows: rows,
+        permitted: Callable[[str, FileRows], FileRows] = lambda _link_id, rows: rows,
     ) -> None:
         """Sum the rows into the slots of their links, account for them in the report, and keep those ``permitted``.
 
@@ -85,7 +85,7 @@ class Spool:
             if row_minutes != length
         ]
 
-    def groups(self) -> Iterator[list[tuple[str, Rows]]]:
+    def groups(self) -> Iterator[list[tuple[str, FileRows]]]:
         """Yield the counts of some links at a time, in the order of time; rows for one time keep their order."""
         self._file.flush()
         if not len(self):
@@ -105,7 +105,7 @@ class Spool:
     def _new_file(self) -> IO[bytes]:
         return self._stack.enter_context(tempfile.TemporaryFile())
 
-    def _sum_link(self, link_id: str, rows: Rows, slot_minutes: int, tallies: Tallies) -> Rows:
+    def _sum_link(self, link_id: str, rows: FileRows, slot_minutes: int, tallies: Tallies) -> FileRows:
         """Sum the rows of a link, by the length of the rows, and account for the sums."""
         parts, report = self._reader.parts, self._reader.report
         lengths = np.array([part.row_minutes or slot_minutes for part in parts], dtype=np.int64)[rows["part"]]

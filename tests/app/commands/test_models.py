@@ -12,7 +12,7 @@ from app.core.schema import upgrade_schema
 from app.demo.city import sample_city, write_csv
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 from app.registry.queries import read_versions
 from app.settings import settings_from_environment
 from model.artifacts.network_models import load_network

@@ -18,7 +18,7 @@ from app.counts.queries import counts_between
 from app.counts.tables import CountCorrection
 from app.links.queries import all_links, links_by_id
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 from app.links.tables import Link
 from tests.support.count_files import SURVEY_HEADER, import_counts, survey_row
 from tests.support.databases import on_sqlite

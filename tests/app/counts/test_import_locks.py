@@ -19,7 +19,7 @@ from app.counts.importers import spool
 from app.counts.schemas import ImportedFile
 from app.counts.tables import Count
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 from app.main import create_app
 from app.maintenance.prune import all_keys, remove_slots
 from tests.support.count_files import Pipe, import_counts

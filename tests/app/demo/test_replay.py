@@ -24,11 +24,11 @@ from app.core.database import open_database, reading, writing
 from app.core.schema import upgrade_schema
 from app.demo.city import sample_city
 from app.demo.prepare import DemoFolder, DemoSize, demo_key, next_slot, store_city, train_city
-from app.demo.replay import Feed, counts_of, replay
+from app.demo.replay import FeedClient, counts_of, replay
 from app.demo.service_process import free_port
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
-from app.links.store import store_links
+from app.links.store_links import store_links
 from app.registry.queries import active_models
 from tests.support.services import running_service
 from tests.support.virtual_time import SteppedTime
@@ -55,7 +55,7 @@ def prepared(tmp_path_factory) -> Path:
 class TestReplay:
     city = sample_city(links=3, days=1)
 
-    class RecordingFeed(Feed):
+    class RecordingFeed(FeedClient):
         def __init__(self) -> None:
             self.slots: list[str] = []
 
@@ -132,26 +132,26 @@ class TestFeed:
 
     def test_posts_again_while_the_service_is_unreachable(self, address):
         Answers.statuses[:] = [503, 200]
-        Feed(address, "key").post_counts([{"count": 1}])
+        FeedClient(address, "key").post_counts([{"count": 1}])
         assert Answers.bodies == [{"counts": [{"count": 1}]}] * 2
 
     def test_what_is_refused_is_not_sent_again(self, address):
         Answers.statuses[:] = [422]
         with pytest.raises(HTTPError):
-            Feed(address, "key").post_counts([])
+            FeedClient(address, "key").post_counts([])
         assert len(Answers.bodies) == 1
 
     def test_gives_up_when_the_service_takes_nothing_for_long(self, address):
         Answers.statuses[:] = [503, 503]
         with pytest.raises(TimeoutError, match=r"has taken no counts for 0\.2 s: status 503"):
-            Feed(address, "key", patience=0.2).post_counts([])
+            FeedClient(address, "key", patience=0.2).post_counts([])
 
     def test_gives_up_when_the_service_is_gone(self):
         def gone() -> None:
             raise RuntimeError("gone")
 
         with pytest.raises(RuntimeError, match="gone"):
-            Feed(f"http://127.0.0.1:{free_port(0)}", "key", gone).post_counts([])
+            FeedClient(f"http://127.0.0.1:{free_port(0)}", "key", gone).post_counts([])
 
 
 @pytest.mark.journey

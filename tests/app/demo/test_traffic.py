@@ -5,8 +5,8 @@ import pytest
 
 from app.core.slots import SlotGrid, zone_named
 from app.demo.city import MONDAY, City, sample_city
-from app.demo.demand import demand_factors, read_clock
-from app.demo.network import build_network
+from app.demo.demand import city_calendar, demand_factors
+from app.demo.streets import build_street_network
 from model.link_model.detector_health import examine
 from model.link_model.series import CountSeries
 
@@ -29,7 +29,7 @@ def days_of(city: City, link_id: str, weekdays: set[int]) -> np.ndarray:
 
 
 def streets(city: City):
-    return {street.link_id: street for street in build_network(len(city.links)).streets}
+    return {street.link_id: street for street in build_street_network(len(city.links)).streets}
 
 
 class TestProfiles:
@@ -86,7 +86,7 @@ class TestNoise:
         assert max(ratios) < 4
 
     def test_days_are_strong_or_weak_across_the_whole_city(self):
-        clock = read_clock(SlotGrid(), MONDAY, 200, "UTC")
+        clock = city_calendar(SlotGrid(), MONDAY, 200, "UTC")
         factors = demand_factors(clock, 10, np.random.default_rng(0)).reshape(200, 96, 10).mean(axis=1)
         correlation = np.corrcoef(factors.T)[np.triu_indices(10, 1)]
         assert 0.3 < correlation.mean() < 0.9

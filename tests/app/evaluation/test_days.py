@@ -4,7 +4,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from app.evaluation.days import Span, choose_links, cut_out, first_whole_day
+from app.evaluation.days import DaySplit, choose_links, cut_out, first_whole_day
 from app.evaluation.plan import EvaluationPlan
 from model.link_model.training import NotEnoughCounts
 from tests.support.evaluation import PLAN, steady_link, with_counts
@@ -13,9 +13,9 @@ LINKS = {name: steady_link(name) for name in ("Gb", "Ba", "Hi", "Cf", "Fe")}
 
 
 def test_takes_the_first_days_of_a_longer_link():
-    span = cut_out(steady_link(days=14), PLAN)
-    assert span.first_day == date(2025, 9, 1)
-    assert (span.cut, len(span.link)) == (8 * 96, 10 * 96)
+    split = cut_out(steady_link(days=14), PLAN)
+    assert split.first_day == date(2025, 9, 1)
+    assert (split.cut, len(split.link)) == (8 * 96, 10 * 96)
 
 
 def test_begins_at_the_first_midnight():
@@ -29,23 +29,23 @@ def test_begins_at_the_first_midnight():
 def test_days_are_the_links_own_and_have_its_clocks_hours():
     # The clocks of Berlin went back on 26 October 2025: that day has 100 slots.
     link = steady_link(days=12, start=date(2025, 10, 20), zone="Europe/Berlin")
-    span = cut_out(link, PLAN)
-    assert (span.cut, len(span.link)) == (8 * 96 + 4, 10 * 96 + 4)
+    split = cut_out(link, PLAN)
+    assert (split.cut, len(split.link)) == (8 * 96 + 4, 10 * 96 + 4)
 
 
 def test_the_first_day_can_be_chosen():
     link = steady_link(days=14)
-    span = cut_out(link, replace(PLAN, first_day=date(2025, 9, 3)))
-    assert span.link.first == link.first + 2 * 96
-    np.testing.assert_array_equal(span.link.counts, link.counts[2 * 96 : 12 * 96])
+    split = cut_out(link, replace(PLAN, first_day=date(2025, 9, 3)))
+    assert split.link.first == link.first + 2 * 96
+    np.testing.assert_array_equal(split.link.counts, link.counts[2 * 96 : 12 * 96])
 
 
 def test_a_first_day_that_began_before_the_link_is_padded_with_gaps():
     link = steady_link(days=10)
     late = replace(link, first=link.first + 5, counts=link.counts[5:], suspect=link.suspect[5:])
-    span = cut_out(late, replace(PLAN, first_day=date(2025, 9, 1)))
-    assert np.isnan(span.link.counts[:5]).all()
-    np.testing.assert_array_equal(span.link.counts[5:], link.counts[5:])
+    split = cut_out(late, replace(PLAN, first_day=date(2025, 9, 1)))
+    assert np.isnan(split.link.counts[:5]).all()
+    np.testing.assert_array_equal(split.link.counts[5:], link.counts[5:])
 
 
 def without_days(*days):
@@ -56,10 +56,10 @@ def without_days(*days):
 
 
 def test_a_link_with_a_missing_day_is_kept():
-    span = cut_out(without_days(3, 8), PLAN)
-    assert span.empty_days == (date(2025, 9, 4), date(2025, 9, 9))
-    assert len(span.link) == 10 * 96
-    assert len(span.training_link) == span.cut == 8 * 96
+    split = cut_out(without_days(3, 8), PLAN)
+    assert split.empty_days == (date(2025, 9, 4), date(2025, 9, 9))
+    assert len(split.link) == 10 * 96
+    assert len(split.training_link) == split.cut == 8 * 96
 
 
 def test_too_few_days_are_refused():
@@ -81,8 +81,8 @@ def test_a_link_that_never_varies_has_nothing_to_learn():
 
 
 def test_default_plan_is_the_papers_days():
-    span = cut_out(steady_link(days=25), EvaluationPlan())
-    assert (span.cut, len(span.link)) == (2112, 2400)
+    split = cut_out(steady_link(days=25), EvaluationPlan())
+    assert (split.cut, len(split.link)) == (2112, 2400)
 
 
 class TestChooseLinks:
@@ -139,36 +139,36 @@ class TestSpan:
         link = steady_link()
         counts = link.counts.copy()
         counts[800] = np.nan
-        span = Span(with_counts(link, counts), 8 * 96, 3)
-        window = span.windows(np.array([802]))[0]
+        split = DaySplit(with_counts(link, counts), 8 * 96, 3)
+        window = split.windows(np.array([802]))[0]
         np.testing.assert_array_equal(window[[0, 2]], counts[[801, 799]])
-        assert window[1] == span.profile[800]
-        assert span.profile[800] == pytest.approx(np.mean(link.counts[[800 - 96 * n for n in range(1, 9)]]), abs=6)
-        assert len(span.test_slots) == 2 * 96
+        assert window[1] == split.profile[800]
+        assert split.profile[800] == pytest.approx(np.mean(link.counts[[800 - 96 * n for n in range(1, 9)]]), abs=6)
+        assert len(split.test_slots) == 2 * 96
 
     def test_training_rows_stop_at_the_test_days(self):
-        span = Span(steady_link(), 8 * 96, 12)
-        assert span.rows.positions.max() == 8 * 96 - 1
-        assert len(span.rows.y) == 8 * 96 - 12
+        split = DaySplit(steady_link(), 8 * 96, 12)
+        assert split.rows.positions.max() == 8 * 96 - 1
+        assert len(split.rows.y) == 8 * 96 - 12
 
     def test_the_profile_of_a_training_day_has_not_seen_that_day(self):
         link = steady_link()
         counts = link.counts.copy()
         counts[2 * 96 : 3 * 96] += 1000.0
-        span = Span(with_counts(link, counts), 8 * 96, 12)
-        honest = span.profile_without_own_day()
+        split = DaySplit(with_counts(link, counts), 8 * 96, 12)
+        honest = split.profile_without_own_day()
         assert honest[2 * 96 + 10 : 3 * 96 - 10].max() < 200.0
-        assert span.profile[2 * 96 + 10 : 3 * 96 - 10].min() > 100.0
+        assert split.profile[2 * 96 + 10 : 3 * 96 - 10].min() > 100.0
         assert honest[4 * 96 + 10] > 100.0  # the other days have seen it
 
     def test_last_week_is_filled_too(self):
         link = steady_link()
         counts = link.counts.copy()
         counts[2 * 96 + 5] = np.nan
-        span = Span(with_counts(link, counts), 8 * 96, 12)
-        assert span.last_week()[9 * 96 + 5] == span.profile[2 * 96 + 5]
-        assert span.last_week()[9 * 96 + 6] == counts[2 * 96 + 6]
+        split = DaySplit(with_counts(link, counts), 8 * 96, 12)
+        assert split.last_week()[9 * 96 + 5] == split.profile[2 * 96 + 5]
+        assert split.last_week()[9 * 96 + 6] == counts[2 * 96 + 6]
 
     def test_no_whole_window_is_refused(self):
         with pytest.raises(NotEnoughCounts, match="0 whole windows of 700 lags"):
-            _ = Span(steady_link(), 600, 700).rows
+            _ = DaySplit(steady_link(), 600, 700).rows

@@ -14,7 +14,7 @@ import pytest
 from app.evaluation.days import Choice
 from app.evaluation.evaluate import make_report
 from app.evaluation.page import write_report
-from app.evaluation.report import Forecasts, NotEvaluated, Slots
+from app.evaluation.report import MethodForecasts, NotEvaluated, ScoredSlots
 from app.evaluation.tables import Numbers, tables_html
 from tests.support.evaluation import MARKUP, PLAN
 from tests.support.waiting import WAIT_SECONDS
@@ -30,10 +30,10 @@ def marked_up(odd_link, tmp_path_factory) -> Path:
     """Return a report on months of slots in which every text of users is markup."""
     result = odd_link.result
     methods = [
-        replace(method, forecasts=Forecasts(*(values * TIMES for values in astuple(method.forecasts))))
+        replace(method, forecasts=MethodForecasts(*(values * TIMES for values in astuple(method.forecasts))))
         for method in result.methods
     ]
-    slots = Slots(*(values * TIMES for values in astuple(result.test_slots)))
+    slots = ScoredSlots(*(values * TIMES for values in astuple(result.test_slots)))
     assert (1 + len(methods)) * len(slots.counts) > 130_000
     done = odd_link._replace(result=replace(result, methods=methods, test_slots=slots))
     choice = Choice([], [NotEvaluated(f"{MARKUP}2", f"reason {MARKUP}")], [f"note {MARKUP}"])

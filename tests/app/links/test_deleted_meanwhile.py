@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from app.core.database import open_database, writing
 from app.demo.city import City
 from app.forecasts.tables import Forecast
-from app.links.store import delete_link
+from app.links.store_links import delete_link
 from app.links.tables import Link
 from tests.support.city import SLOTS, TRAINED_DAYS, post, slot_start
 from tests.support.waiting import wait_until

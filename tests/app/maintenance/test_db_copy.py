@@ -204,7 +204,7 @@ def test_a_row_that_arrives_changed_or_gets_lost_is_named(filled_database, new_d
 KILLED = """
 import os, signal, sys
 from app.core.database import open_database
-from app.maintenance.copy_database import copy_database, prepare, snapshot
+from app.maintenance.copy_database import copy_database, prepare_target, snapshot
 from app.settings import Settings
 
 def kill_at_counts(table, n):
@@ -212,7 +212,7 @@ def kill_at_counts(table, n):
         os.kill(os.getpid(), signal.SIGKILL)
 
 old, new = (open_database(Settings(database_url=url).database_url) for url in sys.argv[1:])
-prepare(old, new)
+prepare_target(old, new)
 with snapshot(old) as connection:
     copy_database(connection, new, kill_at_counts)
 """
@@ -237,13 +237,13 @@ def test_a_copy_killed_in_the_middle_leaves_nothing_and_can_be_made_again(filled
 
 
 def test_what_is_written_meanwhile_is_not_in_the_copy(filled_database, new_database):
-    from app.maintenance.copy_database import copy_database, prepare, snapshot
+    from app.maintenance.copy_database import copy_database, prepare_target, snapshot
 
     for kind in ("sqlite", "postgresql"):
         source, target = filled_database(kind), new_database("sqlite")
         before = contents(source)
         old, new = engine_of(source), engine_of(target)
-        prepare(old, new)
+        prepare_target(old, new)
         with snapshot(old) as connection:
             connection.execute(select(func.count()).select_from(Link)).scalar()
             with writing(old) as session:

@@ -4,18 +4,18 @@ from math import hypot
 
 import pytest
 
-from app.demo.network import ORIGIN_LAT, ORIGIN_LON, build_network, junction_name
+from app.demo.streets import ORIGIN_LAT, ORIGIN_LON, build_street_network, junction_name
 
 SIZES = [1, 5, 12, 24, 100, 1000]
 
 
 class TestNames:
     def test_the_first_five_links_are_the_patch_of_the_paper(self):
-        assert {s.link_id for s in build_network(5).streets} == {"Ba", "Cf", "Fe", "Gb", "Hi"}
+        assert {s.link_id for s in build_street_network(5).streets} == {"Ba", "Cf", "Fe", "Gb", "Hi"}
 
     @pytest.mark.parametrize("n", SIZES)
     def test_any_number_of_links_have_ids_of_their_own(self, n):
-        ids = [street.link_id for street in build_network(n).streets]
+        ids = [street.link_id for street in build_street_network(n).streets]
         assert len(ids) == len(set(ids)) == n
         assert len({link_id.lower() for link_id in ids}) == n  # also where case is ignored
         assert all(re.fullmatch(r"[A-Z]\d*[a-z]\d*", link_id) and len(link_id) <= 64 for link_id in ids)
@@ -26,14 +26,14 @@ class TestNames:
     @pytest.mark.journey
     @pytest.mark.parametrize("n", SIZES[:-1])
     def test_a_larger_city_begins_with_the_smaller_one(self, n):
-        small, large = build_network(n).links("UTC", 15), build_network(1000).links("UTC", 15)
+        small, large = build_street_network(n).links("UTC", 15), build_street_network(1000).links("UTC", 15)
         for a, b in zip(small, large, strict=False):
             assert replace(a, upstream=()) == replace(b, upstream=())
             assert set(a.upstream) <= set(b.upstream)
 
 
 class TestStreets:
-    network = build_network(300)
+    network = build_street_network(300)
     links = network.links("Europe/Berlin", 15)
 
     def test_geometry_runs_from_junction_to_junction(self):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from app.evaluation.findings import verdict
 from app.evaluation.tables import Numbers
-from app.evaluation.words import verdict
 
 OVERFITS = "gives intervals that are too narrow"
 STRAYED = "strayed further than those it was learnt from"

@@ -92,7 +92,7 @@ class Street:
 
 
 @dataclass(frozen=True)
-class Network:
+class StreetNetwork:
     """The first n streets, and which lead into which."""
 
     streets: tuple[Street, ...]
@@ -136,9 +136,9 @@ class Network:
         )
 
 
-def build_network(links: int) -> Network:
+def build_street_network(links: int) -> StreetNetwork:
     """Lay out the first ``links`` streets."""
-    return Network(tuple(islice(_streets(), links)))
+    return StreetNetwork(tuple(islice(_streets(), links)))
 
 
 def junction_name(number: int) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.evaluation.days import cut_out
-from app.evaluation.in_network import learn_networks, run_best, run_network
+from app.evaluation.network_methods import learn_networks, run_best, run_network
 from app.evaluation.protocol import run, run_profile
 from tests.support.evaluation import PLAN, city_links, steady_link, with_counts
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.journey  # networks are trained
 
 def evaluated(links, folder: Path):
     networks, _ = learn_networks(links, PLAN, {}, folder)
-    span, network = cut_out(links[0], PLAN), networks[links[0].link_id]
-    profile = run_profile(span, 0.9)
-    return run_network(network, span), run_best(network, span, PLAN, profile), profile, span
+    split, network = cut_out(links[0], PLAN), networks[links[0].link_id]
+    profile = run_profile(split, 0.9)
+    return run_network(network, split), run_best(network, split, PLAN, profile), profile, split
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,11 @@ def as_counted(tmp_path_factory):
 
 def test_nothing_of_the_test_days_is_learnt_or_chosen_by(as_counted, tmp_path):
     links = city_links(2)
-    network, best, _, span = as_counted
+    network, best, _, split = as_counted
     changed = []
     for link in links:
         counts = link.counts.copy()
-        counts[span.cut + 1 :] += 500.0
+        counts[split.cut + 1 :] += 500.0
         changed.append(with_counts(link, counts))
     other, other_best, _, _ = evaluated(changed, tmp_path)
     assert best.chosen == other_best.chosen
@@ -44,8 +44,8 @@ def test_nothing_of_the_test_days_is_learnt_or_chosen_by(as_counted, tmp_path):
 
 
 def test_best_is_what_it_chose(as_counted):
-    network, best, profile, span = as_counted
-    runs = {"NETWORK": network, "profile": profile, "KR_SML": run("KR_SML", span, PLAN)}
+    network, best, profile, split = as_counted
+    runs = {"NETWORK": network, "profile": profile, "KR_SML": run("KR_SML", split, PLAN)}
     assert best.chosen in runs
     np.testing.assert_allclose(best.test.expected, runs[best.chosen].test.expected)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.counts.series import LinkSeries, network_calendar
-from app.evaluation.days import Span, cut_out
+from app.evaluation.days import DaySplit, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
 from app.evaluation.protocol import MethodRun, SlotForecasts, one_ahead
 from app.links.tables import folder_name
@@ -26,7 +26,7 @@ from model.link_model.trained_model import TrainedModel
 from model.network_model.network import NetworkModel, context_source
 
 Array = NDArray[np.float64]
-Report = Callable[[str, int, int], object]
+ReportProgress = Callable[[str, int, int], object]
 MARGIN = float(Settings.model_fields["retrain_margin"].default)
 
 
@@ -43,7 +43,7 @@ def learn_networks(
     plan: EvaluationPlan,
     topology: Mapping[str, LinkTopology],
     folder: Path,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> tuple[dict[str, LinkNetwork], list[str]]:
     """Learn the networks of links from their training days; return them by link, and notes on links without one."""
     networks: dict[str, LinkNetwork] = {}
@@ -53,42 +53,42 @@ def learn_networks(
         stage = folder / str(number) / "stage"
         contexts, failed = _learn(stage, group, plan, topology, report)
         share = (time.perf_counter() - started) / len(group)
-        ids = [span.link.link_id for span in group]
+        ids = [split.link.link_id for split in group]
         networks |= {link_id: LinkNetwork(stage, contexts.get(link_id), share) for link_id in ids}
         if failed:
             notes.append(f"{NETWORK} is left out for {', '.join(ids)}: {failed}")
     return networks, notes
 
 
-def _groups(links: Sequence[LinkSeries], plan: EvaluationPlan) -> Iterator[list[Span]]:
+def _groups(links: Sequence[LinkSeries], plan: EvaluationPlan) -> Iterator[list[DaySplit]]:
     """Return the links of each network with the same days: other links' training days must not be test days of one."""
     for network in by_network(links).values():
-        by_first_day: dict[object, list[Span]] = {}
+        by_first_day: dict[object, list[DaySplit]] = {}
         for link in network:
-            span = cut_out(link, plan)
-            by_first_day.setdefault(span.first_day, []).append(span)
+            split = cut_out(link, plan)
+            by_first_day.setdefault(split.first_day, []).append(split)
         yield from by_first_day.values()
 
 
 def _learn(
     stage: Path,
-    group: Sequence[Span],
+    group: Sequence[DaySplit],
     plan: EvaluationPlan,
     topology: Mapping[str, LinkTopology],
-    report: Report | None,
+    report: ReportProgress | None,
 ) -> tuple[dict[str, tuple[Array, Array]], str]:
     """Learn one network; return the context of its links on the test slots, or why there is none."""
-    execute_stage(stage, [span.training_link for span in group], topology, _training(plan), report=report)
+    execute_stage(stage, [split.training_link for split in group], topology, _training(plan), report=report)
     read = NetworkStage.read(stage)
     assert read is not None  # it is written whatever goes wrong
-    ids = [span.link.link_id for span in group]
+    ids = [split.link.link_id for split in group]
     models = {link_id: model for link_id in ids if (model := read.model(link_id)) is not None}
     if not models:
         return {}, read.failed or "none of the links has enough counts"
     link, cut = group[0].link, group[0].cut
     network = next(iter(models.values())).network
     calendar = network_calendar(link.grid, link.zone, link.first, len(link), network.holidays)
-    counts = np.stack([span.link.counts for span in group])
+    counts = np.stack([split.link.counts for split in group])
     source = context_source(network, counts, calendar, np.arange(len(group)), None)
     rows = source.rows(np.arange(cut, len(link)), 1)
     return {link_id: (rows.columns[ids.index(link_id)], rows.profile[ids.index(link_id)]) for link_id in models}, ""
@@ -98,34 +98,34 @@ def _training(plan: EvaluationPlan) -> NetworkTraining:
     return NetworkTraining.of(BEST, {"lags": plan.lags, "held_out_days": plan.held_out_days})
 
 
-def run_network(network: LinkNetwork, span: Span) -> MethodRun:
+def run_network(network: LinkNetwork, split: DaySplit) -> MethodRun:
     """Forecast the test slots by a link's network model, if it has one."""
     started = time.perf_counter()
     stage = NetworkStage.read(network.stage)
-    model = None if stage is None else stage.model(span.link.link_id)
-    forecasts = SlotForecasts.missing(len(span.test_slots)) if model is None else _forecast(model, network, span)
-    return MethodRun(network.seconds + time.perf_counter() - started, SlotForecasts.missing(span.cut), forecasts)
+    model = None if stage is None else stage.model(split.link.link_id)
+    forecasts = SlotForecasts.missing(len(split.test_slots)) if model is None else _forecast(model, network, split)
+    return MethodRun(network.seconds + time.perf_counter() - started, SlotForecasts.missing(split.cut), forecasts)
 
 
-def run_best(network: LinkNetwork, span: Span, plan: EvaluationPlan, profile: MethodRun) -> MethodRun:
+def run_best(network: LinkNetwork, split: DaySplit, plan: EvaluationPlan, profile: MethodRun) -> MethodRun:
     """Forecast the test slots by what `best` chooses on the held-out training days: a model, or the profile."""
     started = time.perf_counter()
-    folder = network.stage.parent / folder_name(span.link.link_id)
-    about = train_model(LinkTraining(span.training_link, _training(plan), stage=network.stage), folder)
+    folder = network.stage.parent / folder_name(split.link.link_id)
+    about = train_model(LinkTraining(split.training_link, _training(plan), stage=network.stage), folder)
     model, _ = load_model(folder)
-    chosen, forecasts = model.algorithm, _forecast(model, network, span)
+    chosen, forecasts = model.algorithm, _forecast(model, network, split)
     if not decide(about["held_out"], "if_better", MARGIN, young=bool(about["young"])).activate:
         chosen, forecasts = PROFILE, profile.test
     seconds = network.seconds + time.perf_counter() - started
-    return MethodRun(seconds, SlotForecasts.missing(span.cut), forecasts, chosen=chosen)
+    return MethodRun(seconds, SlotForecasts.missing(split.cut), forecasts, chosen=chosen)
 
 
-def _forecast(model: TrainedModel | NetworkModel, network: LinkNetwork, span: Span) -> SlotForecasts:
+def _forecast(model: TrainedModel | NetworkModel, network: LinkNetwork, split: DaySplit) -> SlotForecasts:
     """Forecast the test slots one ahead from the true past; where a context has too many gaps, by the profile."""
     assert model.bands is not None
     if isinstance(model, TrainedModel):
-        return one_ahead(model.expected_counts(span.windows(span.test_slots))[:, 0], model.bands)
+        return one_ahead(model.expected_counts(split.windows(split.test_slots))[:, 0], model.bands)
     assert network.context is not None
     columns, profile = network.context
     expected = model.expected_counts([columns], profile[:, None])[:, 0]
-    return one_ahead(np.where(np.isnan(expected), span.profile[span.cut :], expected), model.bands)
+    return one_ahead(np.where(np.isnan(expected), split.profile[split.cut :], expected), model.bands)
