@@ -56,7 +56,7 @@ class Response(NamedTuple):
 
     @property
     def latency(self) -> float:
-        """Seconds from when the request was due."""
+        """Return the seconds from when the request was due."""
         return self.received_at - self.due
 
 

@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def actual(self) -> Array:
-        """Counts of the test slots, (n_links, n_slots)."""
+        """Return the counts of the test slots, (n_links, n_slots)."""
         return self.whole.counts[:, self.test_start :]
 
     def figures(self, forecasts: Array) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: through the connection it is given, or the one the settings name."""
+"""Run Alembic over the connection it is given, or over one to the database that the settings name."""
 
 from __future__ import annotations
 

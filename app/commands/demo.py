@@ -256,7 +256,7 @@ def _replay(
 def _accuracy(feed: FeedClient) -> str:
     try:
         found = feed.request("/v1/accuracy?window=24h&limit=1")
-    except OSError:  # the next attempt may succeed; if the service is gone, the replay notices
+    except OSError:  # the next attempt may succeed; if the service is gone, the replay fails
         return ""
     if found.get("rmse") is None:
         return ", no accuracy yet"

@@ -109,7 +109,7 @@ class PostgreSQLChangeFeed:
     """Listens in a thread; while it cannot, every version is a new one."""
 
     def __init__(self, engine: Engine) -> None:
-        # psycopg wants its own form of the address.
+        # psycopg needs the address in a form of its own.
         self._address = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._notices: Counter[Change] = Counter()
         self._sender = sender_name(engine)
@@ -117,7 +117,7 @@ class PostgreSQLChangeFeed:
         self._listening = False
         self._guard = ConnectionGuard(engine)
         self._closed = threading.Event()
-        self._ended, self._end = socket.socketpair()  # wakes the thread when it is time to close
+        self._ended, self._end = socket.socketpair()  # ends the thread's wait when the feed is closed
         self._thread = threading.Thread(target=self._listen, name="changes", daemon=True)
         self._thread.start()
 

@@ -30,7 +30,7 @@ from app.registry.queries import newest_activation
 from app.settings import ClockKind, Settings
 
 MOST_AT_ONCE = 16
-LEASE = timedelta(seconds=60)  # a webhook whose deliverer died is free again after this
+LEASE = timedelta(seconds=60)  # after which a webhook is free again although its deliverer ended
 MOST_SECONDS = 40.0  # of one delivery, well within the lease; what is left comes with the next
 
 log = logging.getLogger("flowcast.webhooks")
@@ -62,7 +62,7 @@ class Deliverer:
                     self._begin(row, now)
         except SQLAlchemyError as problem:
             log.warning("webhooks wait for the database", extra={"reason": type(problem).__name__})
-        except Exception:  # the thread that calls this must live on
+        except Exception:  # the thread that calls this must go on
             log.exception("events were not delivered to webhooks")
 
     def wait(self, seconds: float = 30.0) -> None:

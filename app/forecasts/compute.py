@@ -81,7 +81,7 @@ class Forecaster:
                 loaded = self.models.get(earlier)
             except DamagedArtifact:
                 continue
-            return ForecastRequest(link, as_of, loaded, Reason(kind, f"{text}; version {earlier.version} answers"))
+            return ForecastRequest(link, as_of, loaded, Reason(kind, f"{text}; version {earlier.version} is used"))
         return ForecastRequest(link, as_of, None, Reason(kind, text))
 
     def request_again(self, session: Session, issued: IssuedForecast) -> ForecastRequest:

@@ -99,7 +99,7 @@ class ForecastOut(BaseModel):
 class Neighbour(BaseModel):
     """A moment in the past that looked like now: the link's own, or for NETWORK another link's, too."""
 
-    link_id: str = Field(description="The link that saw it", examples=["Ba"])
+    link_id: str = Field(description="The link whose moment it is", examples=["Ba"])
     slot_start: datetime = Field(description="The slot that followed it")
     weight: float = Field(
         description="Its share of the forecast, for NETWORK of the correction; where `shares` are zero, of its memory",

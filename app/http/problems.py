@@ -38,7 +38,7 @@ MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "flowcast.request_id"  # in the ASGI scope of a request
 REF = {"$ref": "#/components/schemas/Problem"}
 RETRY_SECONDS = "5"
-# Another request may have been faster where integrity is hurt: sent again, this one meets what is stored now.
+# Where integrity is violated another request may have been faster: this one can be sent again.
 PASSING = (*UNREACHABLE, database_errors.IntegrityError)
 UNSTORABLE = (database_errors.DataError, OverflowError, UnicodeEncodeError)
 SECONDS = {"description": "Seconds to wait", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
@@ -64,7 +64,7 @@ class ProblemError(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """What went wrong: RFC 9457."""
+    """A problem, as RFC 9457 defines it."""
 
     type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"}, examples=["/problems/not-found"])]
     title: Annotated[str, Field(examples=["Not found"])]

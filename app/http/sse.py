@@ -82,7 +82,7 @@ class EventStream(StreamingResponse):
 
     ``look`` is called with the last frame sent, and returns the new ones and whether they end the stream. It is called
     once, and again whenever ``version`` returns another value than before. The stream ends after some seconds; clients
-    connect again, as browsers do by themselves.
+    connect again, which browsers do without a script.
     """
 
     def __init__(self, request: Request, version: Callable[[], object], look: Look, seconds: float) -> None:

@@ -115,7 +115,7 @@ class Bucket:
 def _open() -> Any:
     import fsspec  # here, because a store in a folder does not need it
 
-    region = os.environ.get("AWS_REGION")  # as AWS's other tools read it; botocore knows AWS_DEFAULT_REGION alone
+    region = os.environ.get("AWS_REGION")  # as AWS's other tools read it; botocore reads AWS_DEFAULT_REGION alone
     files = fsspec.filesystem(
         "s3",
         client_kwargs={"region_name": region} if region else {},

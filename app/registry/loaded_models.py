@@ -40,7 +40,7 @@ class LoadedModel(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Why an artifact cannot be loaded, until when it is not tried again, and whether only its store is unreachable."""
+    """The reason why an artifact cannot be loaded, the time of the next attempt, and whether only its store fails."""
 
     reason: str
     until: float

@@ -93,7 +93,7 @@ class ModelVersionOut(BaseModel):
     """A trained model in the registry."""
 
     version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
-    state: Literal["candidate", "active", "retired"] = Field(description="`active` answers; one at most does")
+    state: Literal["candidate", "active", "retired"] = Field(description="`active` forecasts; at most one version is")
     algorithm: str = Field(examples=["KR_SML"])
     parameters: dict[str, Any] = Field(
         description="How it was trained: lags, neighbours, held-out days and so on", examples=[{"lags": 45}]

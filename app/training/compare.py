@@ -8,7 +8,7 @@ MEASURE = "rmse"  # one slot ahead, on the held-out slots that every method has 
 
 
 class Decision(NamedTuple):
-    """Whether to activate a candidate, and why."""
+    """The decision on a candidate, with the reason."""
 
     activate: bool
     reason: str

@@ -167,7 +167,7 @@ def activate_model(
 def deactivate_model(
     link_id: LinkPath, caller: AdminKey, session: WriteSession, body: ActivationReason | None = None
 ) -> ActivationOut:
-    """Withdraw a link's active model: its profile answers until a version is activated or a run activates one."""
+    """Withdraw a link's active model: its profile is used until a version is activated or a run activates one."""
     link = link_or_404(session, link_id)
     return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
 

@@ -86,7 +86,7 @@ class Worker:
         with writing(self._engine, served=False) as session:
             silent = self._silent_runs.find(read_heartbeats(session), time.monotonic())
             run = claim_run(session, self.name, database_now(session), silent)
-            if run is None:  # a notification would wake this very worker, again and again
+            if run is None:  # a notification would make this very worker look again, without end
                 record_change(session, Change.NOTHING)
         if run is None:
             return False

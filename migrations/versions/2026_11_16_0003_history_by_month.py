@@ -105,7 +105,7 @@ def _move(table: str, parts: str) -> None:
 
 
 def _months(table: str) -> list[tuple[datetime, datetime]]:
-    """Give beginning and end of the months that have rows."""
+    """Return the beginning and the end of each month that has rows."""
     month = "date_trunc('month', to_timestamp(slot_start), 'UTC')"
     begins = f"SELECT DISTINCT {month} AS begin FROM {table}"  # nosec B608 # tables of ours
     question = f"SELECT begin, begin + interval '1 month' FROM ({begins}) AS months"  # nosec B608 # the same

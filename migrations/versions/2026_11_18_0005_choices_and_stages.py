@@ -1,4 +1,4 @@
-"""What was decided about links without an active model, and how far the stage of a retrain run is."""
+"""Store decisions on links without an active model, and the progress of the stage of a retrain run."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def is_tried_again(case: Any) -> bool:
 
 
 def configuration(ways: set[str], *, for_longer: bool = False) -> SchemathesisConfig:
-    """Say how to look: in these ways, or only along the links of the document, and then for longer."""
+    """Return the configuration of these phases; ``for_longer`` follows the document's links alone, in more steps."""
     link = {"dictionary": "links", "probability": 0.8}
     phases: dict[str, Any] = {
         # Otherwise what is drawn would depend on times and keys in earlier answers.

@@ -121,9 +121,9 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(service):
 
 
 def test_a_stream_of_events_that_is_not_read_is_closed(service):
-    """What its reader leaves fills the machine's buffer of 4 MB, then the service's; then it is cut off.
+    """Fill the machine's buffer of 4 MB and then the service's with what is not read, until the stream is cut off.
 
-    Lists of links fill most of it, for each takes less work than as much in events.
+    Lists of links fill most of it, because each takes less work than as much in events.
     """
     service.request("POST", "/v1/links", {"links": [{"link_id": link_id, "zone": "UTC"} for link_id in LINKS]})
     with connect(service, buffer=4096) as reader:
@@ -236,13 +236,10 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
     for place, client in enumerate(clients):
         with contextlib.suppress(ConnectionError):  # the first may be gone already
             begin[place % len(begin)](client)
-    served = 0
     waiting = set(clients)
 
     def all_are_cut_off() -> bool:
-        nonlocal served
         assert service.request("GET", "/v1/links?limit=1")[0] == 200
-        served += 1
         for client in list(waiting):
             client.setblocking(False)
             with contextlib.suppress(BlockingIOError):
@@ -256,7 +253,6 @@ def test_two_hundred_of_them_do_not_keep_others_waiting(service):
         return not waiting
 
     wait_until(all_are_cut_off, explain=lambda: f"{len(waiting)} clients were not cut off")
-    assert served > 1
 
 
 def test_bodies_that_are_held_open_do_not_keep_the_service_from_ending(tmp_path):

@@ -40,11 +40,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock advances to the next timer when nothing is ready."""
 
     def __init__(self) -> None:
-        self._selector = _InstantSelector()
-        super().__init__(self._selector)
+        self._instant = _InstantSelector()
+        super().__init__(self._instant)
 
     def time(self) -> float:
-        return self._selector.waited
+        return self._instant.waited
+
+
+async def pause(seconds: float) -> None:
+    """Wait, in virtual time."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    await asyncio.sleep(seconds)
 
 
 def run_in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:

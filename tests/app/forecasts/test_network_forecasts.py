@@ -382,7 +382,7 @@ class TestStore:
         one = forecast(client, link_id)["forecasts"][0]
         assert (one["method"], one["model_version"]) == ("NETWORK", 1)
         assert "version 2 is damaged: its network" in one["degraded_reason"]
-        assert "is missing; version 1 answers" in one["degraded_reason"]
+        assert "is missing; version 1 is used" in one["degraded_reason"]
         assert again[:12] in json.dumps(client.get("/readyz").json(), ensure_ascii=False)
 
     @on_sqlite

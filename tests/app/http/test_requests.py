@@ -1,4 +1,4 @@
-"""What is read of a request: numbers, query parameters, and the media types that its caller accepts."""
+"""Parts of a request: numbers, query parameters, and the media types that its caller accepts."""
 
 from typing import Annotated
 

@@ -26,7 +26,7 @@ from app.server.bodies import LEAST_RATE, Body, TooSlow
 from app.server.logs import BackgroundHandler, logging_config, request_log
 from app.settings import Settings
 from tests.support.services import ADMIN_KEY
-from tests.support.virtual_time import run_in_virtual_time
+from tests.support.virtual_time import pause, run_in_virtual_time
 from tests.support.waiting import WAIT_SECONDS
 
 KEY = {"X-API-Key": ADMIN_KEY}
@@ -308,7 +308,7 @@ class TestBodies:
 
     def test_a_body_that_does_not_come_is_given_up(self):
         async def silence():
-            await asyncio.sleep(10)
+            await asyncio.Event().wait()
 
         with pytest.raises(TooSlow):
             asyncio.run(Body(silence, 10, seconds=0.01).receive())
@@ -324,7 +324,7 @@ class TestBodies:
         monkeypatch.setattr("app.server.bodies.monotonic", lambda: asyncio.get_running_loop().time())
 
         async def send() -> dict:
-            await asyncio.sleep(0.1)
+            await pause(0.1)
             return {"type": "http.request", "body": bytes(size), "more_body": True}
 
         async def take() -> int:
