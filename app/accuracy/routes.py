@@ -9,8 +9,6 @@ from fastapi import APIRouter, Query, Request, Response
 from app.accuracy.breakdown import LINK_WINDOW, NETWORK_WINDOW
 from app.accuracy.measure import CURSOR_PATTERN, link_accuracy, network_accuracy
 from app.accuracy.schemas import (
-    LINK_EXAMPLE,
-    RANKED_EXAMPLE,
     By,
     LinkAccuracy,
     NetworkAccuracy,
@@ -20,6 +18,7 @@ from app.accuracy.schemas import (
 )
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, SettingsDep
+from app.http.examples import example_of
 from app.http.requests import JSON, From, To, chosen_type, next_page
 from app.keys.authentication import ReadKey
 from app.links.schemas import LinkPath
@@ -37,7 +36,7 @@ WINDOW = "How far back from the newest count, in minutes, hours or days: `90m`, 
     "/links/{link_id}/accuracy",
     response_model=LinkAccuracy,
     summary="Accuracy of a link",
-    responses={200: {"content": csv_content(LINK_COLUMNS, LINK_EXAMPLE)}},
+    responses={200: {"content": csv_content(LINK_COLUMNS, example_of(LinkAccuracy))}},
 )
 def get_link_accuracy(
     _key: ReadKey,
@@ -83,7 +82,7 @@ def get_link_accuracy(
     "/accuracy",
     response_model=NetworkAccuracy,
     summary="Accuracy of all links",
-    responses={200: {"content": csv_content(RANKED_COLUMNS, RANKED_EXAMPLE)}},
+    responses={200: {"content": csv_content(RANKED_COLUMNS, example_of(RankedLink))}},
 )
 def get_network_accuracy(
     _key: ReadKey,

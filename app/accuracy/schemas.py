@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from app.http.examples import with_example
 
 
 class By(StrEnum):
@@ -39,34 +40,6 @@ class Order(StrEnum):
 
     ASC = "asc"
     DESC = "desc"
-
-
-EXAMPLE: dict[str, Any] = {
-    "n_used": 95,
-    "n_below_floor": 0,
-    "n_missing": 1,
-    "slots_without_forecast": 0,
-    "rmse": 22.4,
-    "mare": 0.087,
-    "mae": 16.9,
-    "bias": -0.7,
-    "wape": 0.079,
-    "geh_mean": 1.9,
-    "geh_pass_share": 0.97,  # nosec B105: not a password
-    "passes_geh": True,
-    "coverage": 0.91,
-    "skill_profile": 0.21,
-}
-SPAN_EXAMPLE: dict[str, Any] = {
-    "mare_min_count": 1,
-    "from": "2025-09-25T06:45:00Z",
-    "to": "2025-09-26T06:45:00Z",
-    "horizon": 1,
-}
-LINK_EXAMPLE: dict[str, Any] = (
-    EXAMPLE | SPAN_EXAMPLE | {"link_id": "Ba", "skill_last_week": 0.35, "model_version": None, "series": None}
-)
-RANKED_EXAMPLE: dict[str, Any] = EXAMPLE | {"link_id": "Ba"}
 
 
 class SlotNumbers(BaseModel):
@@ -117,17 +90,20 @@ class SeriesItem(SlotNumbers, LinkErrors):
     model_version: int | None = Field(description="Version of the trained model; 0 without one")
 
 
+@with_example
 class LinkAccuracy(SlotNumbers, LinkErrors):
     """Accuracy of one link."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
 
     mare_min_count: int = Field(description="Smallest count that `mare` is computed over", examples=[1])
     link_id: str = Field(examples=["Ba"])
     from_: datetime | None = Field(
-        serialization_alias="from", description="Start of the window, included; null for a link without counts"
+        serialization_alias="from",
+        description="Start of the window, included; null for a link without counts",
+        examples=["2025-09-25T06:45:00Z"],
     )
-    to: datetime | None = Field(description="End of the window, excluded; null for a link without counts")
+    to: datetime | None = Field(
+        description="End of the window, excluded; null for a link without counts", examples=["2025-09-26T06:45:00Z"]
+    )
     horizon: int = Field(description="Slots ahead", examples=[1])
     model_version: int | None = Field(description="Only forecasts of this version; null for all, as served")
     series: list[SeriesItem] | None = Field(
@@ -141,20 +117,19 @@ class RankedLink(SlotNumbers, Errors):
     link_id: str = Field(examples=["Ba"])
 
 
+@with_example
 class NetworkAccuracy(SlotNumbers, Errors):
     """Accuracy over all links, and of each."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [EXAMPLE | SPAN_EXAMPLE | {"links_total": 24, "links": [RANKED_EXAMPLE], "next_cursor": None}]
-        }
-    )
-
     mare_min_count: int = Field(description="Smallest count that `mare` is computed over", examples=[1])
     from_: datetime | None = Field(
-        serialization_alias="from", description="Start of the window, included; null without any count"
+        serialization_alias="from",
+        description="Start of the window, included; null without any count",
+        examples=["2025-09-25T06:45:00Z"],
     )
-    to: datetime | None = Field(description="End of the window, excluded; null without any count")
+    to: datetime | None = Field(
+        description="End of the window, excluded; null without any count", examples=["2025-09-26T06:45:00Z"]
+    )
     horizon: int = Field(description="Slots ahead", examples=[1])
     links_total: int = Field(description="How many links there are", examples=[1000])
     links: list[RankedLink] = Field(description="A page of links, ranked; those without the figure come last")

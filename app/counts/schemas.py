@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.counts.tables import Quality
 from app.counts.verdicts import SlotVerdict
+from app.http.examples import with_example
 
 
 class ReplacedCount(BaseModel):
@@ -29,7 +30,8 @@ class SlotCount(BaseModel):
     slot_start: datetime = Field(description="Start of the slot, in UTC", examples=["2025-09-01T08:00:00Z"])
     count: int | None = Field(description="Vehicles in the slot; null where there is no count", examples=[121])
     quality: Quality | None = Field(
-        description="The origin of the count, as its sender stated it; null where there is no count"
+        description="The origin of the count, as its sender stated it; null where there is no count",
+        examples=["observed"],
     )
     verdict: SlotVerdict | None = Field(
         description="What detector health found wrong with the count, which is then not learnt from; null for nothing"
@@ -42,57 +44,34 @@ class CorrectedCount(SlotCount):
     corrections: list[ReplacedCount] = Field(description="Counts that were replaced or deleted, the oldest first")
 
 
+@with_example
 class CountPage(BaseModel):
     """Slots of a link in order, gaps shown, a page of them."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "link_id": "high-street",
-                    "slot_minutes": 15,
-                    "from": "2025-09-15T06:00:00Z",
-                    "to": "2025-09-15T06:15:00Z",
-                    "counts": [
-                        {"slot_start": "2025-09-15T06:00:00Z", "count": 87, "quality": "observed", "verdict": None}
-                    ],
-                    "next_cursor": None,
-                }
-            ]
-        }
-    )
 
     link_id: str = Field(examples=["Ba"])
     slot_minutes: int = Field(description="Length of a slot in minutes", examples=[15])
     from_: datetime | None = Field(
-        serialization_alias="from", description="Start of the span, included; null for a link without counts"
+        serialization_alias="from",
+        description="Start of the span, included; null for a link without counts",
+        examples=["2025-09-01T08:00:00Z"],
     )
-    to: datetime | None = Field(description="End of the span, excluded; null for a link without counts")
+    to: datetime | None = Field(
+        description="End of the span, excluded; null for a link without counts", examples=["2025-09-01T08:15:00Z"]
+    )
     counts: list[CorrectedCount] | list[SlotCount] = Field(
         description="Every slot of the span, with `corrections` if they were requested"
     )
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
+@with_example
 class DeletedCounts(BaseModel):
     """Which counts were deleted."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "link_id": "high-street",
-                    "from": "2025-09-15T06:15:00Z",
-                    "to": "2025-09-15T06:30:00Z",
-                    "reason": "detector fault",
-                    "deleted": 1,
-                }
-            ]
-        }
-    )
-
     link_id: str = Field(examples=["Ba"])
-    from_: datetime = Field(serialization_alias="from", description="Start of the span, included")
+    from_: datetime = Field(
+        serialization_alias="from", description="Start of the span, included", examples=["2025-09-26T06:15:00Z"]
+    )
     to: datetime = Field(description="End of the span, excluded")
     reason: str = Field(description="Why, as it is kept with each count", examples=["detector fault"])
     deleted: int = Field(description="Counts that were deleted", examples=[12])
@@ -109,22 +88,17 @@ class RefusedCount(BaseModel):
     reason: str = Field(description="The rule")
 
 
+@with_example
 class IngestReport(BaseModel):
     """The report of a batch: received = stored + replaced + unchanged + refused."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"received": 2, "stored": 2, "replaced": 0, "unchanged": 0, "refused": [], "forecasts_issued": 1}
-            ]
-        }
-    )
 
     received: int = Field(description="Counts in the batch", examples=[96])
     stored: int = Field(description="New counts", examples=[95])
     replaced: int = Field(description="Corrections; what they replaced is kept in history", examples=[1])
     unchanged: int = Field(description="Counts that were there already, just so", examples=[0])
-    refused: list[RefusedCount] = Field(description="Counts that were not taken; only with `partial=true`")
+    refused: list[RefusedCount] = Field(
+        description="Counts that were not taken; only with `partial=true`", examples=[[]]
+    )
     forecasts_issued: int = Field(description="Links that got a new forecast", examples=[1])
 
 
@@ -135,43 +109,13 @@ class RefusedEntry(BaseModel):
     line: int | None = Field(description="Line in the source; null for what was refused by link, not by line")
     field: str = Field(description="The field that breaks a rule", examples=["count"])
     value: str = Field(examples=["-1"])
-    reason: str = Field(description="The rule")
+    reason: str = Field(description="The rule", examples=["must be a whole number from 0 to 2147483647, in digits"])
     values: int = Field(description="Values it stands for", examples=[1])
 
 
+@with_example
 class ImportedFile(BaseModel):
     """The report of a file: values = stored + replaced + unchanged + repeated + gaps + refused."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "format": "flowcast-csv",
-                    "dry_run": False,
-                    "rows": 2,
-                    "values": 2,
-                    "stored": 2,
-                    "replaced": 0,
-                    "unchanged": 0,
-                    "repeated": 0,
-                    "gaps": 0,
-                    "refused": 0,
-                    "suspect": 0,
-                    "imputed": 0,
-                    "links": 1,
-                    "links_created": 0,
-                    "unknown_links": [],
-                    "first_slot": "2025-09-15T06:00:00Z",
-                    "last_slot": "2025-09-15T06:15:00Z",
-                    "reasons": {},
-                    "suspects": {},
-                    "notes": [],
-                    "refusals": [],
-                    "forecasts_issued": 1,
-                }
-            ]
-        }
-    )
 
     format: str = Field(description="The layout it was read in", examples=["flowcast-csv"])
     dry_run: bool = Field(description="Whether this only reports what would be stored")
@@ -190,8 +134,12 @@ class ImportedFile(BaseModel):
     links: int = Field(description="Links in the file", examples=[1])
     links_created: int = Field(description="Links that are new", examples=[0])
     unknown_links: list[str] = Field(description="Links that do not exist, the first 100; their counts are refused")
-    first_slot: datetime | None = Field(description="Start of the first slot of a taken count")
-    last_slot: datetime | None = Field(description="Start of the last slot of a taken count")
+    first_slot: datetime | None = Field(
+        description="Start of the first slot of a taken count", examples=["2025-09-25T06:30:00Z"]
+    )
+    last_slot: datetime | None = Field(
+        description="Start of the last slot of a taken count", examples=["2025-09-26T06:30:00Z"]
+    )
     reasons: dict[str, int] = Field(description="Refused values by the rule they broke")
     suspects: dict[str, int] = Field(description="Suspect counts by the reason, of which several may apply")
     notes: list[str] = Field(

@@ -14,18 +14,9 @@ from app.core.errors import worded
 from app.events.queries import MOST_FAILURES
 from app.events.send import LONGEST_URL, SECRET_PREFIX, URL_PATTERN, signing_key
 from app.events.tables import Webhook
+from app.http.examples import with_example
 
 EXAMPLE: JsonDict = {"url": "https://control.example.org/flowcast", "events": ["forecast", "activation"]}
-WEBHOOK_EXAMPLE: JsonDict = EXAMPLE | {
-    "webhook_id": 1,
-    "state": "active",
-    "created_at": "2026-11-18T21:30:55.120003Z",
-    "created_by": "3f9c0a1b2d4e",
-    "delivered_at": None,
-    "failures": 0,
-    "retry_at": None,
-    "last_error": None,
-}
 WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's number", examples=[1])]
 
 
@@ -89,17 +80,17 @@ class NewWebhook(BaseModel):
 class WebhookOut(BaseModel):
     """A webhook, without its secret, and how delivery stands."""
 
-    webhook_id: int
-    url: str
-    events: list[EventKind]
+    webhook_id: Annotated[int, Field(examples=[1])]
+    url: Annotated[str, Field(examples=[EXAMPLE["url"]])]
+    events: Annotated[list[EventKind], Field(examples=[EXAMPLE["events"]])]
     state: Annotated[
         Literal["active", "failing", "disabled"],
         Field(description="`disabled` after three days of failures: delete it and make it anew"),
     ]
     created_at: datetime
-    created_by: Annotated[str, Field(description="Id of the key that made it")]
+    created_by: Annotated[str, Field(description="Id of the key that made it", examples=["3f9c0a1b2d4e"])]
     delivered_at: Annotated[datetime | None, Field(description="When a message last arrived")]
-    failures: Annotated[int, Field(description="In a row")]
+    failures: Annotated[int, Field(description="In a row", examples=[0])]
     retry_at: Annotated[datetime | None, Field(description="When delivery is tried again; null unless it is failing")]
     last_error: Annotated[str | None, Field(description="Why the last try failed; null once one succeeded")]
 
@@ -115,12 +106,11 @@ class WebhookOut(BaseModel):
         )
 
 
+@with_example
 class MadeWebhook(WebhookOut):
     """A new webhook; its secret is shown here and never again."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [WEBHOOK_EXAMPLE | {"secret": "whsec_…"}]})  # nosec B105: an example
-
-    secret: str
+    secret: Annotated[str, Field(examples=["whsec_…"])]  # nosec B105: an example
 
     @classmethod
     def made(cls, row: Webhook) -> MadeWebhook:
@@ -128,9 +118,8 @@ class MadeWebhook(WebhookOut):
         return cls(**WebhookOut.of(row).model_dump(), secret=row.secret)
 
 
+@with_example
 class WebhookList(BaseModel):
     """Every webhook, the oldest first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"webhooks": [WEBHOOK_EXAMPLE]}]})
 
     webhooks: list[WebhookOut]

@@ -3,70 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from app.http.examples import example_of, with_example
 from app.registry.schemas import LagWeight
 
 Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
-
-
-EXAMPLE: dict[str, Any] = {
-    "horizon": 1,
-    "slot_start": "2025-09-26T06:45:00Z",
-    "expected_count": 398.919,
-    "lower": 351.978,
-    "upper": 447.664,
-    "level": 0.9,
-    "flow": 1595.676,
-    "as_of_slot": "2025-09-26T06:30:00Z",
-    "issued_at": "2026-11-18T21:13:18.982676Z",
-    "method": "NETWORK",
-    "degraded_reason": None,
-    "filled_lags": 0,
-    "data_age_seconds": 0,
-    "model_version": 1,
-}
-LINK_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "stale": False, "forecasts": [EXAMPLE]}
-STATUS_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "status": "ok", "forecasts": [EXAMPLE]}
-EXPLANATION_EXAMPLE: dict[str, Any] = {
-    "neighbours": [
-        {
-            "link_id": "Ba",
-            "slot_start": "2025-09-19T06:45:00Z",
-            "weight": 0.11,
-            "counts": [402.0, 431.0, 440.0, 418.0],
-            "missed": [3.1, 4.8, -2.2, 0.7],
-        }
-    ],
-    "lags": [],
-    "rank": 24,
-    "context": [
-        {"part": "usual", "vehicles": 401.2},
-        {"part": "deviations", "vehicles": -3.1},
-        {"part": "offset", "vehicles": 0.4},
-        {"part": "correction", "vehicles": 0.419},
-    ],
-    "shares": {"own": 0.5, "network": 0.5},
-}
-PAST_EXAMPLE: dict[str, Any] = {
-    "slot_start": "2025-09-26T06:30:00Z",
-    "horizon": 1,
-    "expected_count": 381.2,
-    "lower": 336.1,
-    "upper": 428.9,
-    "level": 0.9,
-    "count": 377,
-    "quality": "observed",
-    "realised_error": 4.2,
-    "as_of_slot": "2025-09-26T06:15:00Z",
-    "issued_at": "2026-11-18T21:13:17.410233Z",
-    "method": "NETWORK",
-    "degraded_reason": None,
-    "filled_lags": 0,
-    "model_version": 1,
-}
+AS_OF = "2025-09-26T06:30:00Z"  # in examples
 
 
 class ForecastOut(BaseModel):
@@ -82,9 +27,13 @@ class ForecastOut(BaseModel):
     upper: float | None = Field(description="Upper end of the interval", examples=[104.2])
     level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.9])
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
-    as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
+    as_of_slot: datetime = Field(
+        description="The newest slot whose count was known; all that were used precede it", examples=[AS_OF]
+    )
     issued_at: datetime = Field(description="When it was issued")
-    method: Method = Field(description="What made it: a trained model, the link's profile, or the last count")
+    method: Method = Field(
+        description="What made it: a trained model, the link's profile, or the last count", examples=["NETWORK"]
+    )
     degraded_reason: str | None = Field(
         description="Why not the active model; null when it made the forecast, and where the profile was chosen over it"
     )
@@ -106,12 +55,14 @@ class Neighbour(BaseModel):
         examples=[0.11],
     )
     counts: list[float | None] = Field(
-        description="The counts that followed, horizon by horizon, for NETWORK those of that link; null where unknown"
+        description="The counts that followed, horizon by horizon, for NETWORK those of that link; null where unknown",
+        examples=[[87.0, 91.0, 84.0, 80.0]],
     )
     missed: list[float | None] | None = Field(
         default=None,
         description="For NETWORK what its linear base had missed by then, horizon by horizon, in vehicles of the link "
         "that is explained; null for other methods",
+        examples=[[3.1, 4.8, -2.2, 0.7]],
     )
 
 
@@ -124,7 +75,7 @@ class ContextShare(BaseModel):
         examples=["deviations"],
     )
     vehicles: float = Field(
-        description="All parts add up to the expected count, before it is kept from falling below 0"
+        description="All parts add up to the expected count, before it is kept from falling below 0", examples=[-3.1]
     )
 
 
@@ -139,35 +90,39 @@ class Explanation(BaseModel):
     """The explanation of a forecast."""
 
     neighbours: list[Neighbour] = Field(description="Moments that looked like this one, the heaviest first")
-    lags: list[LagWeight] = Field(description="The lags that matter, the heaviest first; empty for NETWORK")
+    lags: list[LagWeight] = Field(
+        description="The lags that matter, the heaviest first; empty for NETWORK", examples=[[]]
+    )
     rank: int = Field(description="Rank of the learnt metric", examples=[24])
     context: list[ContextShare] | None = Field(
-        default=None, description="For NETWORK what each part adds, one slot ahead; null for other methods"
+        default=None,
+        description="For NETWORK what each part adds, one slot ahead; null for other methods",
+        examples=[[example_of(ContextShare)]],
     )
     shares: MemoryShares | None = Field(
-        default=None, description="For NETWORK the shares of the memories; null for other methods"
+        default=None,
+        description="For NETWORK the shares of the memories; null for other methods",
+        examples=[example_of(MemoryShares)],
     )
 
 
 STALE = "Whether the database is unreachable, so that this was issued before and newer counts may exist"
 
 
+@with_example
 class LinkForecast(BaseModel):
     """A link's forecasts, nearest first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
 
     link_id: str = Field(examples=["Ba"])
     stale: bool = Field(description=STALE, examples=[False])
     forecasts: list[ForecastOut]
 
 
+@with_example
 class ExplainedForecast(LinkForecast):
     """The same, with its reasons; ``explanation`` is null where no trained model made it."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE | {"explanation": EXPLANATION_EXAMPLE}]})
-
-    explanation: Explanation | None
+    explanation: Explanation | None = Field(examples=[example_of(Explanation)])
 
 
 class LinkStatus(BaseModel):
@@ -181,10 +136,9 @@ class LinkStatus(BaseModel):
     forecasts: list[ForecastOut]
 
 
+@with_example
 class NetworkForecast(BaseModel):
     """Forecasts of many links, by link_id."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"stale": False, "links": [STATUS_EXAMPLE]}]})
 
     stale: bool = Field(description=STALE, examples=[False])
     links: list[LinkStatus]
@@ -194,34 +148,35 @@ class PastForecastOut(BaseModel):
     """A past forecast, and the realised count."""
 
     slot_start: datetime
-    horizon: int
-    expected_count: float
-    lower: float | None
-    upper: float | None
-    level: float
-    count: int | None = Field(description="The realised count; null while there is none")
-    quality: Literal["observed", "imputed", "suspect"] | None
-    realised_error: float | None = Field(description="expected_count - count: positive when too many were expected")
-    as_of_slot: datetime
+    horizon: int = Field(examples=[1])
+    expected_count: float = Field(examples=[381.2])
+    lower: float | None = Field(examples=[336.1])
+    upper: float | None = Field(examples=[428.9])
+    level: float = Field(examples=[0.9])
+    count: int | None = Field(description="The realised count; null while there is none", examples=[377])
+    quality: Literal["observed", "imputed", "suspect"] | None = Field(examples=["observed"])
+    realised_error: float | None = Field(
+        description="expected_count - count: positive when too many were expected", examples=[4.2]
+    )
+    as_of_slot: datetime = Field(examples=[AS_OF])
     issued_at: datetime
-    method: Method
+    method: Method = Field(examples=["NETWORK"])
     degraded_reason: str | None
-    filled_lags: int
-    model_version: int | None
+    filled_lags: int = Field(examples=[0])
+    model_version: int | None = Field(examples=[1])
 
 
+@with_example
 class PastForecasts(BaseModel):
     """A page of past forecasts, in order of slots."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"link_id": "Ba", "forecasts": [PAST_EXAMPLE], "next_cursor": None}]}
-    )
-
-    link_id: str
+    link_id: str = Field(examples=["Ba"])
     forecasts: list[PastForecastOut]
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
+EXAMPLE, PAST_EXAMPLE = example_of(ForecastOut), example_of(PastForecastOut)
+LINK_EXAMPLE, STATUS_EXAMPLE = example_of(LinkForecast), example_of(LinkStatus)
 # Of answers as CSV.
 LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
 NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]

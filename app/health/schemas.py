@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from app.http.examples import with_example
 
 
 class State(StrEnum):
@@ -27,42 +28,14 @@ class VerdictName(StrEnum):
     TOO_FEW = "too_few"
 
 
-FEED_EXAMPLE: dict[str, Any] = {
-    "link_id": "Ba",
-    "state": "suspect",
-    "newest_slot": "2025-09-26T06:30:00Z",
-    "data_age_seconds": 320,
-}
-VERDICT_EXAMPLE: dict[str, Any] = {
-    "name": "dead",
-    "reason": "40 slots of zero where about 2210 vehicles are usual",
-    "from": "2025-09-25T08:00:00Z",
-    "to": "2025-09-25T18:00:00Z",
-    "slots": 40,
-}
-DAY_EXAMPLE: dict[str, Any] = {
-    "day": "2025-09-25",
-    "expected": 96,
-    "observed": 94,
-    "imputed": 0,
-    "suspect": 0,
-    "missing": 2,
-}
-LINK_EXAMPLE = FEED_EXAMPLE | {"stale_after_minutes": 90, "verdicts": [VERDICT_EXAMPLE], "days": [DAY_EXAMPLE]}
-NETWORK_EXAMPLE: dict[str, Any] = {
-    "totals": {"links": 24, "live": 24, "stale": 0, "silent": 0},
-    "stale_after_minutes": 90,
-    "links": [FEED_EXAMPLE | {"newest_count": 377, "completeness": 0.98, "verdicts": ["dead"]}],
-    "next_cursor": "Ba",
-}
-
-
 class HealthVerdict(BaseModel):
     """One verdict, with the slots that it concerns."""
 
     name: VerdictName
     reason: str = Field(examples=["40 slots of zero where about 2210 vehicles are usual"])
-    from_: datetime = Field(serialization_alias="from", description="Start of the first slot it concerns")
+    from_: datetime = Field(
+        serialization_alias="from", description="Start of the first slot it concerns", examples=["2025-09-25T20:45:00Z"]
+    )
     to: datetime = Field(description="End of the last slot it concerns")
     slots: int = Field(description="How many slots it concerns", examples=[40])
 
@@ -84,16 +57,18 @@ class Feed(BaseModel):
     link_id: str = Field(examples=["Ba"])
     state: State = Field(
         description="`silent` without any count, `stale` when the newest is too old, `suspect` when a verdict "
-        "touches the last 24 hours of counts, else `ok`"
+        "touches the last 24 hours of counts, else `ok`",
+        examples=["suspect"],
     )
-    newest_slot: datetime | None = Field(description="Start of the newest slot with a count")
+    newest_slot: datetime | None = Field(
+        description="Start of the newest slot with a count", examples=["2025-09-26T06:30:00Z"]
+    )
     data_age_seconds: int | None = Field(description="Seconds since the end of that slot", examples=[320])
 
 
+@with_example
 class LinkHealth(Feed):
     """Health of one link."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
 
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
     verdicts: list[HealthVerdict] = Field(description="What was found wrong, the oldest first")
@@ -107,7 +82,9 @@ class LinkState(Feed):
     completeness: float | None = Field(
         description="Share of the last 24 hours' slots up to now that have a count", examples=[0.99]
     )
-    verdicts: list[VerdictName] = Field(description="What was found wrong in the last 14 local days of counts")
+    verdicts: list[VerdictName] = Field(
+        description="What was found wrong in the last 14 local days of counts", examples=[["dead"]]
+    )
 
 
 class FeedTotals(BaseModel):
@@ -119,10 +96,9 @@ class FeedTotals(BaseModel):
     silent: int = Field(examples=[2])
 
 
+@with_example
 class NetworkHealth(BaseModel):
     """Health of all links, and of each in a page."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [NETWORK_EXAMPLE]})
 
     totals: FeedTotals
     stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])

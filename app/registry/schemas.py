@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from app.http.examples import example_of, with_example
+
 LARGEST_VERSION = 2**31 - 1
+SHA_256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # in examples
 VersionPath = Annotated[int, Path(ge=1, le=LARGEST_VERSION, description="Version of the link's models", examples=[1])]
 
 
@@ -25,9 +28,9 @@ class ModelVerdict(BaseModel):
     """One fault that was found in the training counts."""
 
     name: str = Field(description="`dead`, `stuck`, `impossible` or `too_few`", examples=["stuck"])
-    reason: str = Field(description="What was found, in words")
-    first: int = Field(description="First slot it concerns, counted from `trained_from`")
-    last: int = Field(description="Last slot it concerns, counted from `trained_from`")
+    reason: str = Field(description="What was found, in words", examples=["8 slots of 57"])
+    first: int = Field(description="First slot it concerns, counted from `trained_from`", examples=[410])
+    last: int = Field(description="Last slot it concerns, counted from `trained_from`", examples=[417])
 
 
 class ArtifactAbout(BaseModel):
@@ -53,62 +56,40 @@ class ArtifactAbout(BaseModel):
 class RunDecision(BaseModel):
     """The decision of the retrain run that trained a model."""
 
-    run_id: int
+    run_id: int = Field(examples=[1])
     outcome: Literal["activated", "refused"]
-    reason: str = Field(description="Why, with the figures compared")
-
-
-EXAMPLE: dict[str, Any] = {
-    "version": 1,
-    "state": "active",
-    "algorithm": "KR_SML",
-    "parameters": {"lags": 45, "n_neighbors": 20, "bandwidth": 1.0},
-    "trained_from": "2025-08-01T22:00:00Z",
-    "trained_to": "2025-09-26T06:45:00Z",
-    "rank": 12,
-    "size_bytes": 184320,
-    "held_out": {"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}},
-    "decision": {"run_id": 1, "outcome": "activated", "reason": "RMSE 11.2 is below 13.9 of the profile"},
-    "created_at": "2026-11-18T21:12:40.120391Z",
-    "activated_at": "2026-11-18T21:12:40.120391Z",
-    "retired_at": None,
-    "damaged": None,
-}
-DETAIL_EXAMPLE: dict[str, Any] = EXAMPLE | {
-    "mu": 0.01,
-    "n_iter": 25,
-    "gaps": 3,
-    "suspect": 8,
-    "verdicts": [{"name": "stuck", "reason": "8 slots of 57", "first": 410, "last": 417}],
-    "data_fingerprint": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "fingerprint": "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
-    "lag_weights": [{"lag": 1, "weight": 0.41}, {"lag": 2, "weight": 0.17}],
-    "context_weights": None,
-    "network": None,
-    "chosen": None,
-}
+    reason: str = Field(
+        description="Why, with the figures compared", examples=["RMSE 11.2 is below 13.9 of the profile"]
+    )
 
 
 class ModelVersionOut(BaseModel):
     """A trained model in the registry."""
 
     version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
-    state: Literal["candidate", "active", "retired"] = Field(description="`active` forecasts; at most one version is")
+    state: Literal["candidate", "active", "retired"] = Field(
+        description="`active` forecasts; at most one version is", examples=["active"]
+    )
     algorithm: str = Field(examples=["KR_SML"])
     parameters: dict[str, Any] = Field(
         description="How it was trained: lags, neighbours, held-out days and so on", examples=[{"lags": 45}]
     )
-    trained_from: datetime = Field(description="Start of the first slot it was trained on")
+    trained_from: datetime = Field(
+        description="Start of the first slot it was trained on", examples=["2025-08-01T22:00:00Z"]
+    )
     trained_to: datetime = Field(description="End of the last slot it was trained on")
     rank: int = Field(description="Rank of the learnt metric", examples=[12])
-    size_bytes: int = Field(description="Bytes of its own artifact on disk; 0 where that was not noted", ge=0)
+    size_bytes: int = Field(
+        description="Bytes of its own artifact on disk; 0 where that was not noted", ge=0, examples=[184_320]
+    )
     held_out: dict[str, dict[str, float | None]] = Field(
         description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile`, "
         "`last_week` and, of a retrain run, the model then `active`, each by measure; null where that is undefined",
         examples=[{"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}}],
     )
     decision: RunDecision | None = Field(
-        description="Whether the retrain run activated it, and why; null without a run"
+        description="Whether the retrain run activated it, and why; null without a run",
+        examples=[example_of(RunDecision)],
     )
     created_at: datetime = Field(description="When it was registered")
     activated_at: datetime | None = Field(description="When it last became the active one")
@@ -119,8 +100,10 @@ class ModelVersionOut(BaseModel):
 class LagWeight(BaseModel):
     """The weight of one lag in the learnt metric."""
 
-    lag: int = Field(description="Slots back, from 1 for the newest count", ge=1)
-    weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
+    lag: int = Field(description="Slots back, from 1 for the newest count", ge=1, examples=[1])
+    weight: float = Field(
+        description="Share of the metric's trace; all weights add up to 1", ge=0, le=1, examples=[0.41]
+    )
 
 
 class ContextWeight(BaseModel):
@@ -131,21 +114,23 @@ class ContextWeight(BaseModel):
     weight: float = Field(description="Share of the metric's trace; all weights add up to 1", ge=0, le=1)
 
 
+@with_example
 class ModelVersionDetail(ModelVersionOut):
     """A trained model with its penalty, its training counts and the weights of its metric."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE]})
-
-    mu: float | None = Field(description="Strength of the penalty that was chosen; null where the algorithm has none")
-    n_iter: int | None = Field(description="Steps that were taken; null where the algorithm takes none")
-    gaps: int = Field(description="Slots without a count in the training span")
-    suspect: int = Field(description="Counts in the training span that were not learnt from")
+    mu: float | None = Field(
+        description="Strength of the penalty that was chosen; null where the algorithm has none", examples=[0.01]
+    )
+    n_iter: int | None = Field(description="Steps that were taken; null where the algorithm takes none", examples=[25])
+    gaps: int = Field(description="Slots without a count in the training span", examples=[3])
+    suspect: int = Field(description="Counts in the training span that were not learnt from", examples=[8])
     verdicts: list[ModelVerdict] = Field(description="What was found wrong with the training counts")
-    data_fingerprint: str = Field(description="SHA-256 of the counts it was learnt from")
-    fingerprint: str = Field(description="SHA-256 of its artifact's manifest")
+    data_fingerprint: str = Field(description="SHA-256 of the counts it was learnt from", examples=[SHA_256])
+    fingerprint: str = Field(description="SHA-256 of its artifact's manifest", examples=[SHA_256])
     lag_weights: list[LagWeight] | None = Field(
         description="The lags that matter, the weightiest first; empty for NETWORK, which has `context_weights`; "
-        "null where the artifact cannot be read"
+        "null where the artifact cannot be read",
+        examples=[[example_of(LagWeight)]],
     )
     context_weights: list[ContextWeight] | None = Field(
         default=None,
@@ -160,12 +145,9 @@ class ModelVersionDetail(ModelVersionOut):
     )
 
 
+@with_example
 class ModelList(BaseModel):
     """The trained models of a link, the newest first, a page of them."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"link_id": "Ba", "choice": None, "models": [EXAMPLE], "next_cursor": None}]}
-    )
 
     link_id: str = Field(examples=["Ba"])
     choice: Literal["profile", "withdrawn"] | None = Field(

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from app.core.database import reading
 from app.core.errors import CURSOR_RULE, FieldError, NotFound, ProblemType, worded
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
+from app.http.examples import example_of
 from app.http.problems import problem_responses
 from app.http.requests import JSON, chosen_type
 from app.http.sse import EVENT_STREAM, EventStream, Frame, event_content
@@ -25,7 +26,6 @@ from app.registry.store import open_store
 from app.training.queries import ENDED, run_links, runs_before, tally
 from app.training.request import cancel_run, parameters_of, refreshable, request_run, run_or_404
 from app.training.schemas import (
-    DETAIL_EXAMPLE,
     AcceptedRun,
     ActivationOut,
     ActivationPage,
@@ -92,7 +92,7 @@ def list_retrain_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100
     "/retrain/{run_id}",
     summary="One run",
     response_model=RunDetail,
-    responses={200: {"content": event_content("run", DETAIL_EXAMPLE)}},
+    responses={200: {"content": event_content("run", example_of(RunDetail))}},
 )
 async def get_retrain_run(
     run_id: RunPath,

@@ -10,6 +10,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.core.errors import worded
+from app.http.examples import example_of, with_example
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
@@ -19,6 +20,7 @@ from app.training.tables import RetrainLink, RetrainRun
 
 MOST_LINKS = 10_000
 ESTIMATE_STEP = 5  # seconds; with a finer estimate the whole run would be sent to its watchers every second
+STARTED = "2025-09-26T06:45:01Z"  # in examples
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
 Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
 ContextPart = Literal[
@@ -36,44 +38,6 @@ ContextPart = Literal[
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 RunLinkState = Literal["waiting", "training", "done", "failed", "cancelled"]
 Outcome = Literal["activated", "refused", "profile", "failed", "cancelled"]
-
-
-RUN_EXAMPLE: dict[str, Any] = {
-    "run_id": 1,
-    "state": "running",
-    "progress": {"total": 1, "waiting": 0, "training": 1, "done": 0, "failed": 0, "cancelled": 0},
-    "stage": {"name": "links", "share": 0.35, "estimated_seconds_left": 80},
-    "algorithm": "best",
-    "parameters": {},
-    "activate": "if_better",
-    "requested_by": "3f9c0a1b2d4e",
-    "occasion": None,
-    "requested_at": "2026-11-18T21:12:11.503112Z",
-    "started_at": "2026-11-18T21:12:12.011274Z",
-    "finished_at": None,
-    "cancel_requested": False,
-    "detail": None,
-}
-RUN_LINK_EXAMPLE: dict[str, Any] = {
-    "link_id": "Ba",
-    "state": "training",
-    "outcome": None,
-    "reason": None,
-    "version": None,
-    "figures": None,
-    "started_at": "2026-11-18T21:12:13.240118Z",
-    "finished_at": None,
-}
-DETAIL_EXAMPLE = RUN_EXAMPLE | {"links": [RUN_LINK_EXAMPLE]}
-ACTIVATION_EXAMPLE: dict[str, Any] = {
-    "link_id": "Ba",
-    "version": 1,
-    "previous_version": 2,
-    "activated_at": "2026-11-18T21:20:02.730551Z",
-    "activated_by": "3f9c0a1b2d4e",
-    "reason": "roll back",
-    "figures": None,
-}
 
 
 class Parameters(BaseModel):
@@ -162,8 +126,8 @@ class NewRun(BaseModel):
 class RunLink(BaseModel):
     """One link of a run."""
 
-    link_id: str
-    state: RunLinkState
+    link_id: str = Field(examples=["Ba"])
+    state: RunLinkState = Field(examples=["training"])
     outcome: Outcome | None = Field(
         description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
         "held-out days, which a run of `best` records as the choice where no model is active"
@@ -174,7 +138,7 @@ class RunLink(BaseModel):
         description="Candidate, active, KR, profile, last_week, and of networks NETWORK, its base alone and KR_SML, "
         "on the same held-out slots"
     )
-    started_at: datetime | None
+    started_at: datetime | None = Field(examples=[STARTED])
     finished_at: datetime | None
 
     @classmethod
@@ -187,9 +151,9 @@ class RunLink(BaseModel):
 class Progress(BaseModel):
     """The progress of a run, in links."""
 
-    total: int
+    total: int = Field(examples=[1])
     waiting: int = 0
-    training: int = 0
+    training: int = Field(0, examples=[1])
     done: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -198,7 +162,7 @@ class Progress(BaseModel):
 class Stage(BaseModel):
     """The stage of a run: links are trained together in their networks first, then each by itself."""
 
-    name: Literal["network", "links"]
+    name: Literal["network", "links"] = Field(examples=["links"])
     share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
     estimated_seconds_left: int | None = Field(
         description="Of the stage, by what it took so far; null before anything is done", examples=[80]
@@ -219,17 +183,21 @@ class Stage(BaseModel):
 class RunOut(BaseModel):
     """A retrain run."""
 
-    run_id: int
-    state: RunState
+    run_id: int = Field(examples=[1])
+    state: RunState = Field(examples=["running"])
     progress: Progress
-    stage: Stage | None = Field(description="Of a run whose state is `running`; null otherwise")
-    algorithm: Algorithm
+    stage: Stage | None = Field(
+        description="Of a run whose state is `running`; null otherwise", examples=[example_of(Stage)]
+    )
+    algorithm: Algorithm = Field(examples=["best"])
     parameters: dict[str, Any]
     activate: Activate
-    requested_by: str = Field(description="Id of the key, or `schedule`, `refresh` or `trigger` without one")
+    requested_by: str = Field(
+        description="Id of the key, or `schedule`, `refresh` or `trigger` without one", examples=["3f9c0a1b2d4e"]
+    )
     occasion: str | None
     requested_at: datetime
-    started_at: datetime | None
+    started_at: datetime | None = Field(examples=[STARTED])
     finished_at: datetime | None
     cancel_requested: bool
     detail: str | None = Field(description="Why it failed as a whole, or why it waits or is trained elsewhere than set")
@@ -242,42 +210,38 @@ class RunOut(BaseModel):
         return {name: getattr(run, name) for name in RunOut.model_fields if name not in given} | given
 
 
+@with_example
 class RunDetail(RunOut):
     """A retrain run with its links."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE]})
 
     links: list[RunLink]
 
 
+@with_example
 class AcceptedRun(RunDetail):
     """A run that was queued, and what was left out of it."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE | {"already_running": {}}]})
 
     already_running: dict[str, int] = Field(description="Links left out because they are in another run, and in which")
 
 
+@with_example
 class RunPage(BaseModel):
     """Runs, the newest first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"runs": [RUN_EXAMPLE], "next_cursor": None}]})
 
     runs: list[RunOut]
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
+@with_example
 class ActivationOut(BaseModel):
     """The activation of a version, or the withdrawal of the active one."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [ACTIVATION_EXAMPLE]})
-
-    link_id: str
-    version: int | None = Field(description="null where the active model was withdrawn")
-    previous_version: int | None
+    link_id: str = Field(examples=["Ba"])
+    version: int | None = Field(description="null where the active model was withdrawn", examples=[1])
+    previous_version: int | None = Field(examples=[2])
     activated_at: datetime
-    activated_by: str
-    reason: str | None
+    activated_by: str = Field(examples=["3f9c0a1b2d4e"])
+    reason: str | None = Field(examples=["roll back"])
     figures: dict[str, dict[str, float | None]] | None
 
     @classmethod
@@ -287,12 +251,9 @@ class ActivationOut(BaseModel):
         return cls(link_id=link_id, version=row.version or None, **{name: getattr(row, name) for name in names})
 
 
+@with_example
 class ActivationPage(BaseModel):
     """A link's history of activations, the newest first."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"activations": [ACTIVATION_EXAMPLE], "next_cursor": None}]}
-    )
 
     activations: list[ActivationOut]
     next_cursor: str | None
