@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -23,7 +23,7 @@ PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
 SECRETS = "/run/secrets"  # the folder that container engines use
 LEAST_DAYS = 56  # that a schedule keeps: retraining reads them
-RETRAIN_ALGORITHMS = ("best", "NETWORK", "KR_SML", "MLKR", "KR", "KR_PCA")
+Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]  # of a retrain run
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)?")
@@ -153,7 +153,7 @@ class Settings(BaseSettings):
     retrain_schedule: CronSchedule = Field(
         "", description="When to retrain all links, in cron syntax and UTC, such as `0 3 * * 1`; never by default"
     )
-    retrain_algorithm: str = Field(
+    retrain_algorithm: Algorithm = Field(
         "best",
         description="What the schedule and the trigger train: `best`, `NETWORK`, `KR_SML`, `MLKR`, `KR` or `KR_PCA`",
     )
@@ -287,14 +287,9 @@ class Settings(BaseSettings):
         "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are trusted"
     )
     root_path: str = Field("", description="Path prefix that a reverse proxy strips")
-    log_level: str = Field("info", description="`debug`, `info`, `warning` or `error`")
-
-    @field_validator("retrain_algorithm")
-    @classmethod
-    def _known_algorithm(cls, algorithm: str) -> str:
-        if algorithm not in RETRAIN_ALGORITHMS:
-            raise ValueError(f"it must be one of {', '.join(RETRAIN_ALGORITHMS)}")
-        return algorithm
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)] = Field(
+        "info", description="`debug`, `info`, `warning` or `error`"
+    )
 
     @field_validator("holidays")
     @classmethod
@@ -377,13 +372,6 @@ class Settings(BaseSettings):
     @classmethod
     def _known_zone(cls, name: str) -> str:
         return zone_named(name).key if name else name
-
-    @field_validator("log_level")
-    @classmethod
-    def _known_level(cls, level: str) -> str:
-        if level.lower() not in ("debug", "info", "warning", "error"):
-            raise ValueError("it must be debug, info, warning or error")
-        return level.lower()
 
     @field_validator("webhook_hosts")
     @classmethod

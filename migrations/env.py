@@ -9,7 +9,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from app.core.database import is_sqlite, open_database
-from app.maintenance.tables import Table
+from app.maintenance.tables import ALL_TABLES
 from app.settings import settings_from_environment
 
 UPGRADE_LOCK = 7_046_029_254_386_353_131  # any number, the same in every process
@@ -22,7 +22,7 @@ def migrate(connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({UPGRADE_LOCK})")
     context.configure(
         connection=connection,
-        target_metadata=Table.metadata,
+        target_metadata=ALL_TABLES,
         render_as_batch=connection.dialect.name == "sqlite",
         compare_type=True,
         include_name=_all_but_parts(connection),
@@ -52,7 +52,7 @@ def run() -> None:
 
 
 if context.is_offline_mode():
-    context.configure(url=settings_from_environment().database_url, target_metadata=Table.metadata, literal_binds=True)
+    context.configure(url=settings_from_environment().database_url, target_metadata=ALL_TABLES, literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 else:

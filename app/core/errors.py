@@ -51,9 +51,9 @@ def worded(pattern: str, rule: str) -> str:
     return pattern
 
 
-def shortened(text: str) -> str:
-    """Shorten a text that a caller sent to the length that a problem shows."""
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+def shortened(text: str, most: int = LONGEST_VALUE) -> str:
+    """Shorten a text that a caller sent for a message."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class FieldError(NamedTuple):

@@ -20,7 +20,6 @@ from app.counts.verdicts import judge
 from app.links.queries import LinkInfo, link_or_404, lock_link_table, stored_link
 from app.links.schemas import NO_NUL
 
-HEADER = "slot_start,count,quality,verdict\n"
 LONGEST_REASON = 500
 DeletionReason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_REASON, pattern=NO_NUL)
@@ -56,16 +55,6 @@ def count_history(
         counts=_slots(session, link, newest, page, corrections) if page else [],
         next_cursor=str(page[-1] + link.slot_seconds) if len(slots) > limit else None,
     )
-
-
-def as_csv(page: CountPage) -> str:
-    """Return the slots of a page as CSV; a gap is a row with its time alone."""
-    rows = (
-        f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ},{'' if slot.count is None else slot.count},{slot.quality or ''},"
-        f"{slot.verdict or ''}\n"
-        for slot in page.counts
-    )
-    return HEADER + "".join(rows)
 
 
 def delete_counts(session: Session, link_id: str, begin: datetime, end: datetime, reason: str) -> DeletedCounts:

@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from app.core.errors import Invalid, ProblemType
-from app.core.slots import SlotGrid, zone_named
+from app.core.slots import SlotGrid
 from app.counts.import_file import import_file
 from app.counts.importers.columns import MAP_EXAMPLE, ONE_LINK_RULE, Columns
 from app.counts.importers.reader import AUTO, CountReader, layouts
@@ -27,7 +27,7 @@ from app.http.problems import problem_responses
 from app.http.shedding import Shedding
 from app.keys.authentication import IngestKey
 from app.keys.tables import Scope
-from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS
+from app.links.schemas import LINK_ID_PATTERN, SLOT_LENGTHS, known_zone, slot_length
 
 router = APIRouter(prefix="/v1", tags=["counts"])
 
@@ -43,19 +43,9 @@ def _known_layout(name: str) -> str:
     return name
 
 
-def _known_zone(name: str | None) -> str | None:
-    if name is not None:
-        zone_named(name)
-    return name
-
-
 def _known_map(text: str | None) -> str | None:
     Columns.parse(text)
     return text
-
-
-def _slot_length(minutes: int) -> int:
-    return SlotGrid(minutes).slot_minutes
 
 
 LayoutQuery = Annotated[
@@ -68,14 +58,13 @@ LayoutQuery = Annotated[
     AfterValidator(_known_layout),
 ]
 Zone = Annotated[
-    str | None,
+    Annotated[str, AfterValidator(known_zone)] | None,
     Query(
         description="IANA time zone of local times in the file, and of links that it creates; left out, that of the "
         "layout, or else `FLOWCAST_DEFAULT_ZONE` for new links",
         json_schema_extra={"format": "iana-time-zone"},
         examples=["Europe/Berlin"],
     ),
-    AfterValidator(_known_zone),
 ]
 SlotMinutes = Annotated[
     int,
@@ -83,7 +72,7 @@ SlotMinutes = Annotated[
         description="Slot length, in minutes, of links that do not exist yet",
         json_schema_extra={"enum": list(SLOT_LENGTHS)},
     ),
-    AfterValidator(_slot_length),
+    AfterValidator(slot_length),
 ]
 ColumnMap = Annotated[
     str | None,

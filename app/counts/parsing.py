@@ -13,14 +13,13 @@ from pydantic import ConfigDict, FailFast, Field, Strict, TypeAdapter, Validatio
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
-from app.core.errors import FieldError, Invalid, TooLarge, UnsupportedMediaType
+from app.core.errors import FieldError, Invalid, TooLarge, UnsupportedMediaType, shortened
 from app.counts.importers.record import (
     COUNT_RULE,
     LARGEST_COUNT,
     LINK_ID_RULE,
     QUALITY_RULE,
     SLOT_RULE,
-    shortened,
 )
 from app.counts.schemas import RefusedCount
 from app.http.csv import CSV, from_cell

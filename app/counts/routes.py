@@ -10,15 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.exc import OperationalError
 
-from app.core.errors import CURSOR_RULE, worded
 from app.core.partitions import lock_denied
-from app.counts.history import DeletionReason, as_csv, count_history, delete_counts
+from app.counts.history import DeletionReason, count_history, delete_counts
 from app.counts.ingest import IngestContext, ingest_counts
 from app.counts.parsing import JSON_LINES, batch_schema, parse_counts
-from app.counts.schemas import CountPage, DeletedCounts, IngestReport
-from app.http.csv import CSV
+from app.counts.schemas import CountPage, DeletedCounts, IngestReport, SlotCount
+from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession, WriteSession
-from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, next_page
+from app.http.examples import example_of
+from app.http.requests import JSON, From, RequiredFrom, RequiredTo, To, chosen_type, cursor_query, next_page
 from app.http.shedding import Shedding
 from app.keys.authentication import AdminKey, IngestKey, ReadKey
 from app.links.schemas import LinkPath
@@ -28,6 +28,7 @@ router = APIRouter(prefix="/v1", tags=["counts"])
 # Seconds after which a batch is tried again while a link of it is locked, as by an import; doubled up to the second.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
+COLUMNS = list(SlotCount.model_fields)
 _ROW = {"link_id": "high-street", "slot_start": "2025-09-15T08:00:00+02:00", "count": 87}
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -44,14 +45,6 @@ _BODY: dict[str, Any] = {
                 "example": "link_id,slot_start,count\nhigh-street,2025-09-15T08:00:00+02:00,87\n",
             },
         },
-    }
-}
-_CSV_ANSWER: dict[str, Any] = {
-    "content": {
-        CSV: {
-            "schema": {"type": "string"},
-            "example": "slot_start,count,quality,verdict\n2025-09-15T06:00:00Z,87,observed,\n",
-        }
     }
 }
 
@@ -96,7 +89,7 @@ async def post_counts(
     "/links/{link_id}/counts",
     response_model=CountPage,
     summary="Counts of a link",
-    responses={200: _CSV_ANSWER},
+    responses={200: {"content": csv_content(COLUMNS, example_of(SlotCount))}},
 )
 def list_link_counts(
     _key: ReadKey,
@@ -106,10 +99,7 @@ def list_link_counts(
     begin: From = None,
     end: To = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
-    cursor: Annotated[
-        str | None,
-        Query(pattern=worded("^[0-9]{1,10}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
-    ] = None,
+    cursor: Annotated[str | None, cursor_query("^[0-9]{1,10}$")] = None,
     corrections: Annotated[bool, Query(description="Show the counts that were replaced or deleted, too")] = False,
 ) -> CountPage | Response:
     """Show every slot from `from` to `to`, gaps as null; by default the last 24 hours up to the newest count.
@@ -118,7 +108,8 @@ def list_link_counts(
     """
     page = count_history(session, link_id, begin, end, limit=limit, cursor=cursor, corrections=corrections)
     if chosen_type(request, JSON, CSV) == CSV:
-        return Response(as_csv(page), media_type=CSV, headers=next_page(request, page.next_cursor))
+        rows = (dict(slot) | {"slot_start": f"{slot.slot_start:%Y-%m-%dT%H:%M:%SZ}"} for slot in page.counts)
+        return CsvResponse(COLUMNS, rows, next_page(request, page.next_cursor))
     return page
 
 

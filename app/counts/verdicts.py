@@ -44,8 +44,9 @@ def judge(session: Session, link: LinkInfo, newest: int, first: int, last: int) 
     """
     slots = _whole_fortnights(link, newest, first, min(last, newest))
     rows = counts_between(session, [link.link_key], slots.start * link.slot_seconds, slots[-1] * link.slot_seconds)
-    per_slot = None if link.capacity is None else link.capacity * link.slot_minutes / 60
-    return JudgedCounts(slots, rows, examine(as_count_series(series_of(link, rows, slots)), per_slot).verdicts)
+    return JudgedCounts(
+        slots, rows, examine(as_count_series(series_of(link, rows, slots)), link.slot_capacity).verdicts
+    )
 
 
 def _whole_fortnights(link: LinkInfo, newest: int, first: int, last: int) -> range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request, params
 from fastapi.dependencies.utils import get_flat_params
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator
 from starlette.routing import Route
 from starlette.types import Scope
 
-from app.core.errors import Invalid, NotAcceptable
+from app.core.errors import CURSOR_RULE, Invalid, NotAcceptable, worded
 from app.core.times import Instant
 
 JSON = "application/json"
@@ -64,6 +64,11 @@ def refuse_unknown_parameters(request: Request) -> None:
         if name not in declared:
             known = f"known are {', '.join(sorted(declared))}" if declared else "none is"
             raise Invalid.field(name[:100], value, f"is not known here; {known}")
+
+
+def cursor_query(pattern: str) -> Any:
+    """Return the declaration of a query parameter that continues a list, as a page returned it."""
+    return Query(pattern=worded(pattern, CURSOR_RULE), description="`next_cursor` of the previous page")
 
 
 def next_page(request: Request, next_cursor: str | None) -> dict[str, str]:

@@ -49,6 +49,11 @@ class LinkInfo:
         """Return the length of a slot, in seconds."""
         return 60 * self.slot_minutes
 
+    @property
+    def slot_capacity(self) -> float | None:
+        """Return the vehicles that a slot can pass; None if the capacity is unknown."""
+        return None if self.capacity is None else self.capacity * self.slot_minutes / 60
+
 
 LINK_INFO = select(
     Link.link_key,

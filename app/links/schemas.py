@@ -42,12 +42,14 @@ MOST_BRACKETS = 500_000  # lists and objects in a body; each point of a geometry
 SLOT_LENGTHS = [minutes for minutes in range(1, MINUTES_A_DAY + 1) if MINUTES_A_DAY % minutes == 0]
 
 
-def _known_zone(name: str) -> str:
+def known_zone(name: str) -> str:
+    """Return the name of a time zone; raise ``ValueError`` for any other."""
     zone_named(name)
     return name
 
 
-def _dividing_a_day(minutes: int) -> int:
+def slot_length(minutes: int) -> int:
+    """Return a length of slots that divides a day; raise ``ValueError`` for any other."""
     return SlotGrid(minutes).slot_minutes
 
 
@@ -68,11 +70,9 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_NUL)]
 Zone = Annotated[
     str,
     Field(json_schema_extra={"format": "iana-time-zone"}, examples=["Europe/Berlin"]),
-    AfterValidator(_known_zone),
+    AfterValidator(known_zone),
 ]
-SlotMinutes = Annotated[
-    int, Field(json_schema_extra={"enum": list(SLOT_LENGTHS)}), AfterValidator(_dividing_a_day), WHOLE
-]
+SlotMinutes = Annotated[int, Field(json_schema_extra={"enum": list(SLOT_LENGTHS)}), AfterValidator(slot_length), WHOLE]
 Capacity = Annotated[float, Field(strict=True, gt=0, le=LARGEST_CAPACITY, allow_inf_nan=False)]
 Upstream = Annotated[
     list[LinkId],

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from app.core.database import is_sqlite, writing
 from app.core.partitions import MONTHLY, ensure_months
 from app.core.schema import NEWEST_STEP, schema_step, upgrade_schema
-from app.maintenance.tables import Table as Tables
+from app.maintenance.tables import ALL_TABLES
 
 BATCH = 5_000  # rows in memory at a time
 MOST_DIFFERENCES = 20  # listed one by one
@@ -64,7 +64,7 @@ class CopyDiffers(Exception):
 
 def all_tables() -> list[Table]:
     """Return all tables, those that others refer to first."""
-    return Tables.metadata.sorted_tables
+    return ALL_TABLES.sorted_tables
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def copy_database(source: Connection, target: Engine, advance: Advance) -> None:
             connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # nobody writes until all is copied
         _require_empty(connection, all_tables())
         for name in MONTHLY:
-            slot = Tables.metadata.tables[name].columns["slot_start"]
+            slot = ALL_TABLES.tables[name].columns["slot_start"]
             days = source.execute(select(slot - slot % 86_400).distinct()).scalars().all()
             ensure_months(session, name, days)
         for table in all_tables():

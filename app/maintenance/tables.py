@@ -8,31 +8,14 @@ from typing import Any
 from sqlalchemy import JSON, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
+import app.counts.tables
+import app.events.tables
+import app.forecasts.tables
+import app.keys.tables
+import app.training.tables  # noqa: F401 # with those of links and the registry
 from app.core.database import Table, UtcDateTime
-from app.counts.tables import Count, CountCorrection
-from app.events.tables import Webhook
-from app.forecasts.tables import Forecast
-from app.keys.tables import ApiKey, AuditEntry
-from app.links.tables import Link, UpstreamLink
-from app.registry.tables import Activation, ModelVersion
-from app.training.tables import RetrainLink, RetrainRun
 
-__all__ = [
-    "Activation",
-    "ApiKey",
-    "AuditEntry",
-    "Count",
-    "CountCorrection",
-    "Forecast",
-    "Link",
-    "ModelVersion",
-    "RetrainLink",
-    "RetrainRun",
-    "Table",
-    "Upkeep",
-    "UpstreamLink",
-    "Webhook",
-]
+ALL_TABLES = Table.metadata
 
 
 class Upkeep(Table):

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.core.errors import CURSOR_RULE, worded
 from app.http.dependencies import ReadSession
-from app.http.requests import next_page
+from app.http.requests import cursor_query, next_page
 from app.keys.authentication import ReadKey
 from app.links.queries import link_or_404
 from app.links.schemas import LinkPath
@@ -19,10 +18,7 @@ from app.registry.show import list_models, show_version
 router = APIRouter(prefix="/v1/links/{link_id}/models", tags=["models"])
 
 MOST = 1000
-Cursor = Annotated[
-    str | None,
-    Query(pattern=worded(r"^[1-9][0-9]{0,8}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
-]
+Cursor = Annotated[str | None, cursor_query(r"^[1-9][0-9]{0,8}$")]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
 

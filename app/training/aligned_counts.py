@@ -40,16 +40,11 @@ def read_topology(session: Session, links: Sequence[LinkInfo]) -> dict[str, Link
     upstream = upstream_ids(session, [link.link_key for link in links])
     return {
         link.link_id: LinkTopology(
-            rows[link.link_id].geometry, tuple(upstream.get(link.link_key, ())), slot_capacity(link)
+            rows[link.link_id].geometry, tuple(upstream.get(link.link_key, ())), link.slot_capacity
         )
         for link in links
         if link.link_id in rows
     }
-
-
-def slot_capacity(link: LinkInfo) -> float | None:
-    """Return the vehicles that a slot of a link can pass; None if its capacity is unknown."""
-    return None if link.capacity is None else link.capacity * link.slot_minutes / 60
 
 
 def by_network(links: Iterable[LinkSeries]) -> dict[tuple[str, int], list[LinkSeries]]:

@@ -9,11 +9,11 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from app.core.database import reading
-from app.core.errors import CURSOR_RULE, FieldError, NotFound, ProblemType, worded
+from app.core.errors import FieldError, NotFound, ProblemType
 from app.http.dependencies import ChangeFeedDep, EngineDep, ReadSession, SettingsDep, WriteSession
 from app.http.examples import example_of
 from app.http.problems import problem_responses
-from app.http.requests import JSON, chosen_type
+from app.http.requests import JSON, chosen_type, cursor_query
 from app.http.sse import EVENT_STREAM, EventStream, Frame, event_content
 from app.keys.authentication import AdminKey
 from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
@@ -48,9 +48,7 @@ def show_run(session: Session, run_id: int) -> RunDetail:
 
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
-Cursor = Annotated[
-    str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page")
-]
+Cursor = Annotated[str | None, cursor_query(r"^[0-9]{1,9}$")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 

@@ -14,6 +14,7 @@ from app.http.examples import example_of, with_example
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
+from app.settings import Algorithm
 from app.training.request import OF_NETWORKS, OF_ONE_LINK, Activate
 from app.training.stage_progress import seconds_left
 from app.training.tables import RetrainLink, RetrainRun
@@ -22,7 +23,6 @@ MOST_LINKS = 10_000
 ESTIMATE_STEP = 5  # seconds; with a finer estimate the whole run would be sent to its watchers every second
 STARTED = "2025-09-26T06:45:01Z"  # in examples
 RunPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The run's number")]
-Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]
 ContextPart = Literal[
     "lags",
     "yesterday",

@@ -24,7 +24,7 @@ from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
 from app.registry.store import StoreUnreachable
 from app.settings import DaskFallback
-from app.training.aligned_counts import read_topology, slot_capacity
+from app.training.aligned_counts import read_topology
 from app.training.cluster import ClusterUnavailable, UnknownHost, close
 from app.training.cluster_task import train_on_cluster
 from app.training.link_training import LinkTraining
@@ -144,7 +144,7 @@ def _prepare(context: RunContext, how: NetworkTraining, link: LinkInfo, stage: P
         except StoreUnreachable as problem:  # the new model could not be compared with the active one
             refused = str(problem)
     plan = how if how.algorithm in ALGORITHMS else how.alone
-    return LinkTraining(series, plan, slot_capacity(link), active, stage, refused=refused)
+    return LinkTraining(series, plan, link.slot_capacity, active, stage, refused=refused)
 
 
 def connect_to_cluster(context: RunContext) -> Any | None:

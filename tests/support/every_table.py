@@ -7,23 +7,16 @@ from sqlalchemy import Engine, insert, text
 from app.core.database import open_database, writing
 from app.core.partitions import ensure_months
 from app.core.schema import upgrade_schema
-from app.counts.tables import Count
-from app.links.tables import Link
+from app.counts.tables import Count, CountCorrection
+from app.events.tables import Webhook
+from app.forecasts.tables import Forecast
+from app.keys.tables import ApiKey, AuditEntry
+from app.links.tables import Link, UpstreamLink
 from app.maintenance.copy_database import BATCH, all_tables, rows_of
-from app.maintenance.tables import (
-    Activation,
-    ApiKey,
-    AuditEntry,
-    CountCorrection,
-    Forecast,
-    ModelVersion,
-    RetrainLink,
-    RetrainRun,
-    Upkeep,
-    UpstreamLink,
-    Webhook,
-)
+from app.maintenance.tables import Upkeep
+from app.registry.tables import Activation, ModelVersion
 from app.settings import Settings
+from app.training.tables import RetrainLink, RetrainRun
 from tests.support.stored import put_rows
 
 AT = datetime(2026, 3, 29, 1, 59, 59, 999_999, tzinfo=UTC)  # one microsecond before a clock change

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
-from app.counts.importers.record import LINK_ID, LINK_ID_RULE, shortened
+from app.core.errors import shortened
+from app.counts.importers.record import LINK_ID, LINK_ID_RULE
 
 LINK, SLOT, COUNT, QUALITY = "link_id", "slot_start", "count", "quality"
 FIELDS = (LINK, SLOT, COUNT, QUALITY)

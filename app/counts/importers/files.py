@@ -21,7 +21,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from app.counts.importers.record import CountFileError, shortened
+from app.core.errors import shortened
+from app.counts.importers.record import CountFileError
 from app.counts.importers.unpacking import Budget, members_of, open_archive
 
 Source = str | os.PathLike[str] | IO[bytes]

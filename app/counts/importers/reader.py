@@ -16,6 +16,7 @@ from pkgutil import iter_modules
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
+from app.core.errors import shortened
 from app.core.slots import SlotGrid, zone_named
 from app.core.times import instant_of
 from app.counts import importers
@@ -31,7 +32,6 @@ from app.counts.importers.record import (
     ImportReport,
     Refusal,
     Refused,
-    shortened,
 )
 from app.counts.importers.slot_sums import ReadPart, SlotStarts
 

@@ -109,11 +109,6 @@ class ImportReport:
             self.refusals.append(refusal)
 
 
-def shortened(text: str, most: int = 80) -> str:
-    """Shorten a text for a message."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def whole_count(text: str) -> int:
     """Read a count such as 12 or 12.0; raise ``ValueError`` with the rule that it breaks."""
     whole, _, decimals = text.partition(".")

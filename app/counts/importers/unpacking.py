@@ -7,7 +7,8 @@ import stat
 import zipfile
 from typing import IO, Any, cast
 
-from app.counts.importers.record import CountFileError, shortened
+from app.core.errors import shortened
+from app.counts.importers.record import CountFileError
 
 MEGABYTE = 1 << 20
 MOST_MEMBERS = 1000

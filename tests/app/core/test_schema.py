@@ -8,7 +8,7 @@ from sqlalchemy import inspect
 
 from app.core.database import open_database
 from app.core.schema import MIGRATIONS, NEWEST_STEP, check_schema, downgrade_schema, schema_step, upgrade_schema
-from app.maintenance.tables import Table
+from app.maintenance.tables import ALL_TABLES
 from tests.support.waiting import WAIT_SECONDS
 
 
@@ -24,7 +24,7 @@ def test_up_down_and_up_again(engine):
     downgrade_schema(engine, "base")
     assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
     upgrade_schema(engine)
-    assert set(Table.metadata.tables) <= set(inspect(engine).get_table_names())
+    assert set(ALL_TABLES.tables) <= set(inspect(engine).get_table_names())
 
 
 def test_tables_and_migrations_tell_the_same_story(engine):

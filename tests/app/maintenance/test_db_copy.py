@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 from app.cli import cli
 from app.core.database import reading, writing
 from app.core.schema import upgrade_schema
-from app.counts.tables import Count
+from app.counts.tables import Count, CountCorrection
 from app.links.tables import Link
-from app.maintenance.tables import CountCorrection, RetrainRun
 from app.settings import settings_from_environment
+from app.training.tables import RetrainRun
 from tests.support.databases import create_database
 from tests.support.every_table import AT, contents, engine_of, fill
 

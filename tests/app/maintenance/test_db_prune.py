@@ -16,10 +16,12 @@ from app.core.database import open_database, reading, writing
 from app.core.partitions import ensure_months
 from app.counts.tables import Count, CountCorrection
 from app.forecasts.tables import Forecast
+from app.keys.tables import AuditEntry
 from app.links.tables import Link
 from app.maintenance import prune as pruning
-from app.maintenance.tables import Activation, AuditEntry, ModelVersion, RetrainLink, RetrainRun
+from app.registry.tables import Activation, ModelVersion
 from app.settings import Settings, settings_from_environment
+from app.training.tables import RetrainLink, RetrainRun
 from tests.support.databases import on_postgresql
 from tests.support.services import FLOWCAST
 from tests.support.stored import put_rows

@@ -188,7 +188,7 @@ class TestSettings:
             Settings(refresh_schedule="nightly")
 
     def test_an_algorithm_that_is_none_is_refused_by_name(self):
-        with pytest.raises(ValidationError, match=r"retrain_algorithm\n.*one of best, NETWORK"):
+        with pytest.raises(ValidationError, match=r"retrain_algorithm\n.*'NETWORK' or 'best'"):
             Settings(retrain_algorithm="LSTM")
 
     @pytest.mark.parametrize("ratio", [-1, 0.5, 1, "nan", "inf"])
