@@ -94,10 +94,10 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def open_database(url: str, *, pool_size: int = 10) -> Engine:
+def open_database(url: str) -> Engine:
     """Open the database; SQLite in WAL mode, with foreign keys, and with writers that wait for each other."""
     parts = make_url(url)
-    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": 20}
+    pool: dict[str, Any] = {"pool_size": 10, "max_overflow": 20}
     if parts.get_backend_name() != "sqlite":
         arguments = {name: value for name, value in CONNECTING.items() if name not in parts.query}
         pool |= {"pool_pre_ping": True, "pool_timeout": POOL_SECONDS}

@@ -74,7 +74,6 @@ def deactivate(
     *,
     by: str = "command line",
     reason: str | None = None,
-    now: datetime | None = None,
 ) -> Activation:
     """Retire the active version without a successor, so that the link is forecast by its profile.
 
@@ -89,7 +88,7 @@ def deactivate(
         raise Conflict(
             ProblemType.NO_ACTIVE_MODEL, f"link {link.link_id!r} has no active model that could be withdrawn"
         )
-    moment = _retire(active, now or datetime.now(UTC))
+    moment = _retire(active, datetime.now(UTC))
     set_choice(session, link.link_key, WITHDRAWN)
     withdrawal = Activation(
         link_key=link.link_key,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from model.estimators.descent import Loss, Step, paper_steps, proximal_steps
 from model.estimators.kernel import Array
-from model.estimators.learnt_metric import LearntMetric, Mu, RandomState, Solver
+from model.estimators.learnt_metric import LearntMetric
 
 
 class KR_SML(LearntMetric):
@@ -62,39 +61,6 @@ class KR_SML(LearntMetric):
     >>> KR_SML(n_neighbors=10, mu=0.01).fit(X, np.sin(3 * X[:, 0])).rank_ < 6
     True
     """
-
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 30,
-        bandwidth: float = 1.0,
-        standardize: bool | Literal["auto"] = "auto",
-        mu: Mu = "auto",
-        cv: int = 5,
-        solver: Solver = "proximal",
-        alpha: float = 0.1,
-        max_iter: int = 200,
-        tol: float = 1e-3,
-        exclusion: int = 0,
-        early_stopping: int | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            n_neighbors=n_neighbors,
-            bandwidth=bandwidth,
-            standardize=standardize,
-            mu=mu,
-            cv=cv,
-            solver=solver,
-            alpha=alpha,
-            max_iter=max_iter,
-            tol=tol,
-            exclusion=exclusion,
-            early_stopping=early_stopping,
-            random_state=random_state,
-            verbose=verbose,
-        )
 
     def _steps(self, loss: Loss, start: Array, mu: float) -> Iterator[Step]:
         if self.solver == "paper":

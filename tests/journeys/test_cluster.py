@@ -113,7 +113,7 @@ def flowcast_worker(runs: Runs, **settings: str) -> Iterator[None]:
     assert process.returncode == 0, runs.log()
 
 
-class Inside:
+class ClusterState:
     """The state of the cluster, read by another client."""
 
     def __init__(self, address: str) -> None:
@@ -121,7 +121,7 @@ class Inside:
 
         self._client = Client(address, set_as_default=False)
 
-    def __enter__(self) -> "Inside":
+    def __enter__(self) -> "ClusterState":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +185,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
     assert (left.state, left.detail) == ("queued", None)
     runs.cancel(run_id)
 
-    with Inside(cluster.address) as inside:
+    with ClusterState(cluster.address) as inside:
         wait_until(lambda: not inside.executing())  # the link that was put down
         with working(runs, dask_scheduler=cluster.address):
             go_on_after_the_death_of_a_dask_worker(runs, cluster, inside)
@@ -205,7 +205,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
     assert ended.detail == want
 
 
-def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
+def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:
     """Kill the only Dask worker while it trains a link: another one trains it."""
     executing: dict[str, int] = {}
     while not executing:  # on a busy machine a run may be over before anything was seen of it
@@ -221,7 +221,7 @@ def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, ins
     wait_until(lambda: inside.workers() == 1)
 
 
-def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: Inside) -> None:
+def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:
     """Kill one Dask worker after another during the same link, which makes the link fail."""
     run_id = runs.request("KR_SML", MINUTES, links=1)
     keys = set()
@@ -237,7 +237,7 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
     assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
 
 
-def cancel_what_a_dask_worker_computes(runs: Runs, inside: Inside) -> None:
+def cancel_what_a_dask_worker_computes(runs: Runs, inside: ClusterState) -> None:
     """Cancel a run and assert that the Dask worker is idle and running."""
     run_id = runs.request("KR_SML", MINUTES, links=1)
     wait_until(inside.executing)

@@ -18,7 +18,7 @@ FULL = """
 """
 
 
-class Feed:
+class CountSender:
     """Sends one count after another, each until it is acknowledged, and keeps the answers."""
 
     def __init__(self, service: Service, link_id: str) -> None:
@@ -39,7 +39,7 @@ class Feed:
                 i += 1
             self.over.wait(0.4)
 
-    def __enter__(self) -> "Feed":
+    def __enter__(self) -> "CountSender":
         self.thread.start()
         return self
 
@@ -48,7 +48,7 @@ class Feed:
         self.thread.join()
 
 
-def remembers(service: Service, links: int) -> bool:
+def has_in_memory(service: Service, links: int) -> bool:
     """Return whether the service has the forecasts of so many links in memory, should the database go away."""
     lines = [json.loads(line) for line in service.log.read_text().splitlines() if "forecast cache refreshed" in line]
     return bool(lines) and lines[-1]["links"] == links
@@ -75,8 +75,8 @@ def test_forecasts_are_stale_while_counts_are_refused_and_none_is_lost(database:
         assert (status, before["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
         tag = service.request_as(key, "GET", "/v1/forecasts?links=A,B")[2]["ETag"]
 
-        with Feed(service, "C") as feed:
-            wait_until(lambda: remembers(service, 3))
+        with CountSender(service, "C") as feed:
+            wait_until(lambda: has_in_memory(service, 3))
             database.kill()
             wait_until(
                 lambda: service.request_as(key, "GET", "/v1/links/A/forecast")[1]["stale"]

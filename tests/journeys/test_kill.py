@@ -18,7 +18,7 @@ from tests.support.services import Service, listens, running_service, slot_start
 from tests.support.waiting import WAIT_SECONDS, wait_until
 
 
-class Kept:
+class RestartedService:
     """A service that is started again on its next use after its end; every test has its own links."""
 
     def __init__(self, database_url: str, folder: Path) -> None:
@@ -32,7 +32,7 @@ class Kept:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartedService]:
     folder = tmp_path_factory.mktemp("kept")
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), folder / "flowcast.db")
@@ -40,7 +40,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     else:
         name = f"test_{uuid.uuid4().hex}"
         url = create_database(request.getfixturevalue("postgresql"), name, "template")
-    kept = Kept(url, folder)
+    kept = RestartedService(url, folder)
     with kept.stack:
         yield kept
     if request.param == "postgresql":

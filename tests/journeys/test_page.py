@@ -33,7 +33,7 @@ def city() -> City:
     return sample_city(links=3, days=DAYS, seed=3)
 
 
-class Town:
+class CityService:
     """A service with a city, and where its counts stand."""
 
     def __init__(self, service: Service, city: City) -> None:
@@ -78,16 +78,16 @@ class Town:
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Town]:
-    folder = tmp_path_factory.mktemp("town")
+def city_service(tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[CityService]:
+    folder = tmp_path_factory.mktemp("city_service")
     url = f"sqlite:///{folder}/flowcast.db"
     with running_service(url, folder, worker=True, FLOWCAST_RETRAIN_JOBS="1") as service:
-        town = Town(service, city)
-        town.request("POST", "/v1/links", links_geojson(city))
-        town.post(0, town.next)
-        town.retrain(algorithm="KR", parameters=WORSE, activate="always")
-        town.move_on(12)
-        yield town
+        city_service = CityService(service, city)
+        city_service.request("POST", "/v1/links", links_geojson(city))
+        city_service.post(0, city_service.next)
+        city_service.retrain(algorithm="KR", parameters=WORSE, activate="always")
+        city_service.move_on(12)
+        yield city_service
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def window(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-class Visit:
+class BrowserTab:
     """One visitor's tab; whatever goes wrong in it is kept."""
 
     def __init__(self, window: Any, address: str, key: str | None) -> None:
@@ -133,12 +133,12 @@ class Visit:
 
 
 @pytest.fixture
-def visit(window: Any, town: Town) -> Iterator[Callable[..., Visit]]:
+def visit(window: Any, city_service: CityService) -> Iterator[Callable[..., BrowserTab]]:
     """Open the page; assert at the end that it had no error and sent no request elsewhere."""
     visits = []
 
-    def open_page(key: str | None = ADMIN_KEY) -> Visit:
-        visits.append(Visit(window, f"http://127.0.0.1:{town.service.port}/", key))
+    def open_page(key: str | None = ADMIN_KEY) -> BrowserTab:
+        visits.append(BrowserTab(window, f"http://127.0.0.1:{city_service.service.port}/", key))
         return visits[-1]
 
     yield open_page
@@ -148,8 +148,8 @@ def visit(window: Any, town: Town) -> Iterator[Callable[..., Visit]]:
         assert one.hosts <= {"127.0.0.1"}
 
 
-def make_key(town: Town, *scopes: str) -> str:
-    return str(town.request("POST", "/v1/admin/keys", {"name": "-".join(scopes), "scopes": scopes})["key"])
+def make_key(city_service: CityService, *scopes: str) -> str:
+    return str(city_service.request("POST", "/v1/admin/keys", {"name": "-".join(scopes), "scopes": scopes})["key"])
 
 
 def heading(page: Any, text: str) -> None:
@@ -161,7 +161,7 @@ def row(page: Any, link_id: str) -> Any:
 
 
 class TestSignIn:
-    def test_with_a_key_that_stays_in_the_tab(self, town, visit):
+    def test_with_a_key_that_stays_in_the_tab(self, city_service, visit):
         visitor = visit(key=None)
         page = visitor.go("#/network")
         page.get_by_label("API key").fill("fc_000000000000_wrong")
@@ -171,13 +171,13 @@ class TestSignIn:
         visitor.errors.clear()  # the browser's own word for the refusal
         page.get_by_label("API key").fill(ADMIN_KEY)
         page.get_by_label("API key").press("Enter")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         kept = page.evaluate(
             "[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie, location.href]"
         )
         assert [ADMIN_KEY in text for text in kept] == [True, False, False, False]
         page.reload()
-        row(page, town.ids[0]).wait_for()  # the session goes on
+        row(page, city_service.ids[0]).wait_for()  # the session goes on
         other = page.context.new_page()
         other.goto(visitor.address)
         other.get_by_label("API key").wait_for()  # another tab has no key
@@ -186,13 +186,13 @@ class TestSignIn:
         page.get_by_label("API key").wait_for()
         assert page.evaluate("sessionStorage.length") == 0
 
-    def test_a_read_key_sees_what_it_may_do_until_it_is_revoked(self, town, visit):
-        made = town.request("POST", "/v1/admin/keys", {"name": "passing", "scopes": ["read"]})
+    def test_a_read_key_sees_what_it_may_do_until_it_is_revoked(self, city_service, visit):
+        made = city_service.request("POST", "/v1/admin/keys", {"name": "passing", "scopes": ["read"]})
         visitor = visit(made["key"])
         page = visitor.go("#/network")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         assert page.locator("nav[aria-label=Views] a").all_inner_texts() == ["Network", "Data"]
-        page.goto(visitor.address + f"#/links/{town.ids[0]}")
+        page.goto(visitor.address + f"#/links/{city_service.ids[0]}")
         page.get_by_role("heading", name="Trained models").wait_for()
         page.locator("tr.active").wait_for()
         assert [name for name in page.locator("main button").all_inner_texts() if name != "CSV"] == []
@@ -203,15 +203,15 @@ class TestSignIn:
         page.evaluate("location.hash = '#/retrain'")
         page.get_by_text("This key may not retrain links").wait_for()
         page.evaluate("location.hash = '#/network'")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         assert visitor.errors == []
-        town.service.request("DELETE", f"/v1/admin/keys/{made['key_id']}")
-        town.move_on()
+        city_service.service.request("DELETE", f"/v1/admin/keys/{made['key_id']}")
+        city_service.move_on()
         page.get_by_text("Signed out:").wait_for()
         visitor.errors[:] = [error for error in visitor.errors if "401" not in error]
 
-    def test_a_key_that_may_only_bring_counts_sees_just_that(self, town, visit):
-        page = visit(make_key(town, "ingest")).go("#/data")
+    def test_a_key_that_may_only_bring_counts_sees_just_that(self, city_service, visit):
+        page = visit(make_key(city_service, "ingest")).go("#/data")
         page.get_by_text("Import a file").wait_for()
         page.get_by_text("This key may not see counts").wait_for()
         assert page.get_by_text("Create links that do not exist").count() == 0
@@ -219,25 +219,25 @@ class TestSignIn:
 
 
 class TestNetwork:
-    def test_map_table_and_figures(self, town, visit):
+    def test_map_table_and_figures(self, city_service, visit):
         visitor = visit()
         page = visitor.go("#/network")
         page.locator(".state.ok").first.wait_for()
-        assert page.locator("tbody tr").count() == len(town.ids)
-        assert page.locator("svg.map path.road").count() == len(town.ids)
+        assert page.locator("tbody tr").count() == len(city_service.ids)
+        assert page.locator("svg.map path.road").count() == len(city_service.ids)
         names = [name.strip("▲▼ \n") for name in page.locator("thead th").all_inner_texts()]
         assert names == COLUMNS
-        first = town.request("GET", f"/v1/links/{town.ids[0]}/forecast")["forecasts"][0]
-        cells = row(page, town.ids[0]).locator("td").all_inner_texts()
+        first = city_service.request("GET", f"/v1/links/{city_service.ids[0]}/forecast")["forecasts"][0]
+        cells = row(page, city_service.ids[0]).locator("td").all_inner_texts()
         assert cells[1] == f"{first['expected_count']:.0f}"
         assert cells[-1] == "KR v1"
         assert "Europe/Berlin" in page.locator(".summary").inner_text()
         page.get_by_label("Colour by").select_option("accuracy")
         page.get_by_text("95 % and more").wait_for()
-        page.get_by_label("Search").fill(town.ids[1])
+        page.get_by_label("Search").fill(city_service.ids[1])
         page.get_by_text("1 of 3 links").wait_for()
         assert page.locator("tbody tr").count() == 1
-        assert re.search(rf"#/network\?q={town.ids[1]}&colour=accuracy$", page.url)
+        assert re.search(rf"#/network\?q={city_service.ids[1]}&colour=accuracy$", page.url)
         page.reload()  # the address contains the whole state
         page.get_by_text("1 of 3 links").wait_for()
         assert page.get_by_label("Colour by").input_value() == "accuracy"
@@ -255,12 +255,12 @@ class TestNetwork:
         assert copied.splitlines()[0].startswith("link,attention,expected_count,interval,change,rmse")
         assert len(copied.splitlines()) == 4
 
-    def test_new_counts_are_seen_without_reloading_unless_the_tab_is_hidden(self, town, visit):
+    def test_new_counts_are_seen_without_reloading_unless_the_tab_is_hidden(self, city_service, visit):
         page = visit().go("#/network")
         page.locator(".live.live", has_text="Live").wait_for()
         before = page.locator(".summary").inner_text()
         page.evaluate("window.sameDocument = true")
-        town.move_on()
+        city_service.move_on()
         page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
         assert page.evaluate("window.sameDocument")
         # A hidden tab closes its stream, and catches up when it is shown again.
@@ -271,17 +271,17 @@ class TestNetwork:
         with page.expect_event("requestfailed", lambda request: request.url.endswith("/v1/events")):
             page.evaluate(show, True)
         before = page.locator(".summary").inner_text()
-        town.move_on()
+        city_service.move_on()
         with page.expect_request("**/v1/events"):
             page.evaluate(show, False)
         page.wait_for_function("before => document.querySelector('.summary').textContent !== before", arg=before)
 
-    def test_a_dead_feed_turns_visible(self, town, visit):
+    def test_a_dead_feed_turns_visible(self, city_service, visit):
         page = visit().go("#/network")
         page.locator(".state.ok").first.wait_for()
-        dead, *alive = reversed(town.ids)
-        first = town.next
-        town.move_on(8, alive)
+        dead, *alive = reversed(city_service.ids)
+        first = city_service.next
+        city_service.move_on(8, alive)
         page.get_by_role("button", name="1 dead feed").press("Enter")
         page.get_by_text("1 of 3 links").wait_for()
         assert "dead feed" in page.evaluate("document.activeElement.textContent")  # to press it again
@@ -290,11 +290,11 @@ class TestNetwork:
         assert page.locator(f'[data-id="{dead}"].dead').count() == 1
         page.get_by_role("button", name="1 dead feed").click()
         assert page.locator("tbody tr").first.get_attribute("data-id") == dead  # what needs attention comes first
-        town.post(first, town.next, [dead])
+        city_service.post(first, city_service.next, [dead])
         page.get_by_role("button", name="0 dead feed").wait_for()
 
-    def test_a_hostile_name_is_text(self, town, visit):
-        town.request("PUT", "/v1/links/hostile", {"name": HOSTILE, "zone": "Europe/Berlin"})
+    def test_a_hostile_name_is_text(self, city_service, visit):
+        city_service.request("PUT", "/v1/links/hostile", {"name": HOSTILE, "zone": "Europe/Berlin"})
         try:
             visitor = visit()
             page = visitor.go("#/network")
@@ -308,15 +308,15 @@ class TestNetwork:
             assert page.locator(".run-form").get_by_text(HOSTILE).count() == 1
             assert page.evaluate("document.querySelectorAll('img, main script').length") == 0
         finally:
-            town.request("DELETE", "/v1/links/hostile?force=true")
+            city_service.request("DELETE", "/v1/links/hostile?force=true")
 
 
 class TestLink:
-    def test_counts_forecasts_accuracy_and_reasons(self, town, visit):
-        link_id = town.ids[0]
+    def test_counts_forecasts_accuracy_and_reasons(self, city_service, visit):
+        link_id = city_service.ids[0]
         visitor = visit()
         page = visitor.go(f"#/links/{link_id}")
-        heading(page, next(link.name for link in town.city.links if link.link_id == link_id))
+        heading(page, next(link.name for link in city_service.city.links if link.link_id == link_id))
         page.locator("path.line.count").first.wait_for(state="attached")
         drawn = page.locator(".panel", has=page.get_by_role("heading", name="Counts and forecasts")).locator(".canvas")
         assert drawn.locator("path.stars.past").get_attribute("d").count("M") >= 12
@@ -326,7 +326,7 @@ class TestLink:
         page.get_by_label("Horizon", exact=True).select_option("3")
         page.get_by_text("horizon 3,").wait_for()
         assert page.url.endswith("?horizon=3")
-        explained = town.request("GET", f"/v1/links/{link_id}/forecast?explain=true")["explanation"]
+        explained = city_service.request("GET", f"/v1/links/{link_id}/forecast?explain=true")["explanation"]
         neighbours = page.get_by_role("table", name="Neighbours by weight").locator("tbody tr")
         assert neighbours.count() == len(explained["neighbours"])
         page.get_by_text(f"rank {explained['rank']}, 1 lag, KR version 1").wait_for()
@@ -341,13 +341,13 @@ class TestLink:
 
 
 class TestRetrain:
-    def test_started_watched_accepted_and_rolled_back(self, town, visit):
-        link_id = town.ids[0]
+    def test_started_watched_accepted_and_rolled_back(self, city_service, visit):
+        link_id = city_service.ids[0]
         visitor = visit()
         page = visitor.go(f"#/retrain?links={link_id}")
         page.get_by_label("Algorithm").wait_for()
         offered = page.get_by_label("Algorithm").locator("option").all_inner_texts()
-        schema = town.request("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
+        schema = city_service.request("GET", "/openapi.json")["components"]["schemas"]["NewRun"]["properties"]
         assert offered == schema["algorithm"]["enum"]
         assert page.get_by_label("Algorithm").input_value() == "best"
         page.get_by_label("Algorithm").select_option("KR_SML")
@@ -361,21 +361,21 @@ class TestRetrain:
         figures = row(page, link_id).locator("td").all_inner_texts()
         assert float(figures[1]) > 0
         assert float(figures[2]) > 0
-        assert town.version(link_id) == 1
+        assert city_service.version(link_id) == 1
         page.get_by_role("button", name=f"Accept version 2 of {link_id}").click()
         page.get_by_label("Why").fill("looks better")
         page.get_by_role("dialog").get_by_role("button", name="Accept").click()
         page.get_by_role("button", name=f"Refuse version 2 of {link_id}").wait_for()
-        assert town.version(link_id) == 2
+        assert city_service.version(link_id) == 2
         page.goto(f"{visitor.address}#/links/{link_id}")
         page.get_by_role("button", name="Roll back version 1").click()
         page.keyboard.press("Escape")  # asked first, and not done
         page.get_by_role("dialog").wait_for(state="detached")
-        assert town.version(link_id) == 2
+        assert city_service.version(link_id) == 2
         page.get_by_role("button", name="Roll back version 1").click()
         page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
         page.get_by_role("button", name="Roll back version 2").wait_for()
-        assert town.version(link_id) == 1
+        assert city_service.version(link_id) == 1
         page.get_by_text("History of activations").click()
         page.get_by_text("looks better").wait_for()
         page.goto(f"{visitor.address}#/retrain")
@@ -385,10 +385,10 @@ class TestRetrain:
         page.get_by_role("button", name=f"Refuse version 2 of {link_id}").click()
         page.get_by_role("dialog").get_by_role("button", name="Refuse").click()
         page.get_by_role("button", name=f"Accept version 2 of {link_id}").wait_for()
-        assert town.version(link_id) == 1
+        assert city_service.version(link_id) == 1
 
-    def test_a_network_is_trained_explained_and_refreshed(self, town, visit):
-        link_id = town.ids[2]
+    def test_a_network_is_trained_explained_and_refreshed(self, city_service, visit):
+        link_id = city_service.ids[2]
         visitor = visit()
         page = visitor.go(f"#/retrain?links={link_id}")
         refresh = page.get_by_label("Refresh only")
@@ -405,9 +405,9 @@ class TestRetrain:
         page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
 
         page.goto(f"{visitor.address}#/links/{link_id}")
-        answer = town.request("GET", f"/v1/links/{link_id}/forecast?explain=true")
+        answer = city_service.request("GET", f"/v1/links/{link_id}/forecast?explain=true")
         version, explained = answer["forecasts"][0]["model_version"], answer["explanation"]
-        detail = town.request("GET", f"/v1/links/{link_id}/models/{version}")
+        detail = city_service.request("GET", f"/v1/links/{link_id}/models/{version}")
         columns = len(detail["context_weights"])
         page.get_by_text(f"rank {explained['rank']}, {columns} columns, NETWORK version {version}").wait_for()
         parts = {one["part"]: one["vehicles"] for one in explained["context"]}
@@ -435,36 +435,36 @@ class TestRetrain:
         page.get_by_role("button", name="Start the run").click()
         page.get_by_text("1 of 1 links trained.").wait_for(timeout=1000 * TRAINING_SECONDS)
         assert "NETWORK, refreshed" in page.locator(".summary").inner_text()
-        assert town.version(link_id) == version + 1
+        assert city_service.version(link_id) == version + 1
 
-    def test_a_run_can_be_cancelled(self, town, visit):
+    def test_a_run_can_be_cancelled(self, city_service, visit):
         # A network: with one job a link is trained in the worker itself, and goes on to its end.
         slow = {"max_iter": 500, "mu": [10.0**-power for power in range(10)]}
         how = {"links": "all", "algorithm": "NETWORK", "parameters": slow, "activate": "never"}
-        run = town.request("POST", "/v1/admin/retrain", how)
+        run = city_service.request("POST", "/v1/admin/retrain", how)
         page = visit().go(f"#/retrain/{run['run_id']}")
         page.get_by_role("button", name="Cancel the run").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
         page.locator(".summary", has_text="cancelled").wait_for()
 
-    def test_a_model_is_withdrawn_and_comes_back(self, town, visit):
-        link_id = town.ids[2]
-        version = town.version(link_id)
+    def test_a_model_is_withdrawn_and_comes_back(self, city_service, visit):
+        link_id = city_service.ids[2]
+        version = city_service.version(link_id)
         page = visit().go(f"#/links/{link_id}")
         page.get_by_role("button", name=f"Withdraw version {version}").click()
         page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
         page.get_by_text("The model was withdrawn; forecasts come from the profile").wait_for()
-        assert town.version(link_id) is None
+        assert city_service.version(link_id) is None
         page.get_by_text("History of activations").click()
         page.get_by_text("withdrawn", exact=True).wait_for()
         page.get_by_role("button", name=f"Roll back version {version}").click()
         page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
         page.get_by_role("button", name=f"Withdraw version {version}").wait_for()
-        assert town.version(link_id) == version
+        assert city_service.version(link_id) == version
 
-    def test_the_learning_of_a_network_is_watched(self, town, visit):
-        run = town.request("GET", "/v1/admin/retrain")["runs"][0]
-        shown = town.request("GET", f"/v1/admin/retrain/{run['run_id']}")
+    def test_the_learning_of_a_network_is_watched(self, city_service, visit):
+        run = city_service.request("GET", "/v1/admin/retrain")["runs"][0]
+        shown = city_service.request("GET", f"/v1/admin/retrain/{run['run_id']}")
         links = [one | {"state": "waiting", "outcome": None} for one in shown["links"]]
         stage = {"name": "network", "share": 0.35, "estimated_seconds_left": 80}
         shown |= {"state": "running", "stage": stage, "links": links}
@@ -481,22 +481,22 @@ class TestRetrain:
 
 
 class TestData:
-    def test_calendar_and_verdicts(self, town, visit):
-        link_id = town.ids[1]
+    def test_calendar_and_verdicts(self, city_service, visit):
+        link_id = city_service.ids[1]
         page = visit().go("#/data")
         page.get_by_text("3 links:").wait_for()
         row(page, link_id).get_by_role("link").click()
         page.get_by_role("table", name="Completeness by local day").wait_for()
-        health = town.request("GET", f"/v1/links/{link_id}/health?days=28")
+        health = city_service.request("GET", f"/v1/links/{link_id}/health?days=28")
         days = page.locator(".calendar .day .visually-hidden").all_inner_texts()
         result = {(day["observed"], day["observed"] + day["missing"] + day["suspect"]) for day in health["days"]}
         assert len(days) == len(health["days"])
         assert {tuple(map(int, re.match(r"(\d+) of (\d+) observed", day).groups())) for day in days} == result
         assert page.locator(".verdicts li").count() == len(health["verdicts"])
 
-    def test_a_file_is_reported_on_and_then_imported(self, town, visit, tmp_path):
-        link_id = town.ids[2]
-        slot = town.start(town.next)
+    def test_a_file_is_reported_on_and_then_imported(self, city_service, visit, tmp_path):
+        link_id = city_service.ids[2]
+        slot = city_service.start(city_service.next)
         text = f"link_id,slot_start,count\n{link_id},{slot},77\n{link_id},{slot},-1\nnobody,{slot},5\n"
         visitor = visit()
         page = visitor.go("#/data")
@@ -508,11 +508,11 @@ class TestData:
         page.locator(".drop").dispatch_event("drop", {"dataTransfer": dropped})
         page.get_by_text("counts.csv: what an import would do").wait_for()
         assert page.get_by_text("1 link does not exist: nobody.").count() == 1
-        newest = town.request("GET", f"/v1/links/{link_id}/health")["newest_slot"]
+        newest = city_service.request("GET", f"/v1/links/{link_id}/health")["newest_slot"]
         assert newest != slot.replace("+00:00", "Z")  # nothing was stored yet
         page.get_by_role("button", name="Import 1 count").click()
         page.get_by_text("counts.csv is imported").wait_for()
-        counts = town.request("GET", f"/v1/links/{link_id}/counts")["counts"]
+        counts = city_service.request("GET", f"/v1/links/{link_id}/counts")["counts"]
         assert (counts[-1]["slot_start"], counts[-1]["count"]) == (slot.replace("+00:00", "Z"), 77)
         page.locator("summary", has_text="Options").click()
         page.get_by_label("Columns").fill("slot_start=Time,count=Vol")
@@ -527,16 +527,16 @@ class TestData:
         page.locator("#file").set_input_files(file)
         page.locator(".block.failure", has_text="must be a file of counts").wait_for()
         visitor.errors[:] = [error for error in visitor.errors if "422" not in error]
-        town.move_on()  # the others follow
+        city_service.move_on()  # the others follow
 
 
 class TestEveryone:
     VIEWS = ("#/network", "#/links/{}", "#/retrain", "#/retrain/1", "#/data", "#/data/{}")
 
-    def test_axe_finds_nothing_serious_in_light_and_dark(self, town, visit):
+    def test_axe_finds_nothing_serious_in_light_and_dark(self, city_service, visit):
         page = visit().go("#/network")
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         page.evaluate(AXE)
 
         def grave(**options: Any) -> list[Any]:
@@ -556,16 +556,16 @@ class TestEveryone:
             page.emulate_media(color_scheme="light")
 
         for view in self.VIEWS:
-            page.evaluate("view => { location.hash = view; }", view.format(town.ids[2]))
+            page.evaluate("view => { location.hash = view; }", view.format(city_service.ids[2]))
             page.wait_for_function(READY)
             grave_in_both(view)
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
         grave_in_both("sign in")
 
-    def test_the_keyboard_is_enough(self, town, visit):
+    def test_the_keyboard_is_enough(self, city_service, visit):
         page = visit().go("#/network")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
@@ -579,7 +579,7 @@ class TestEveryone:
             raise AssertionError(script)
 
         tab_to("here.id === 'search'")
-        page.keyboard.type(town.ids[1])
+        page.keyboard.type(city_service.ids[1])
         page.get_by_text("1 of 3 links").wait_for()
         tab_to("here.textContent === 'RMSE'")
         page.keyboard.press("Enter")
@@ -593,14 +593,14 @@ class TestEveryone:
         page.get_by_text("horizon 2,").wait_for()
         tab_to("here.textContent === 'As a table'")
         page.keyboard.press("Enter")
-        page.get_by_role("table", name=f"{town.ids[1]} counts and forecasts").wait_for()
+        page.get_by_role("table", name=f"{city_service.ids[1]} counts and forecasts").wait_for()
 
-    def test_fits_a_phone_and_keeps_the_chosen_colours(self, town, visit):
+    def test_fits_a_phone_and_keeps_the_chosen_colours(self, city_service, visit):
         visitor = visit()
         page = visitor.go("#/network")
         page.set_viewport_size({"width": 390, "height": 844})
         for view in self.VIEWS:
-            page.goto(visitor.address + view.format(town.ids[0]))
+            page.goto(visitor.address + view.format(city_service.ids[0]))
             page.wait_for_function(READY)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
         page.get_by_role("button", name="Colours: Auto").click()
@@ -610,9 +610,9 @@ class TestEveryone:
         page.get_by_role("button", name="Colours: Dark").click()
         page.get_by_role("button", name="Colours: Auto").wait_for()  # as the next visitor is to find it
 
-    def test_csv_cells_are_no_formulas_and_events_may_come_in_parts(self, town, visit):
+    def test_csv_cells_are_no_formulas_and_events_may_come_in_parts(self, city_service, visit):
         page = visit().go("#/network")
-        row(page, town.ids[0]).wait_for()
+        row(page, city_service.ids[0]).wait_for()
         read = """async () => {
           const folder = document.querySelector('script[type=module]').src.replace(/main\\.js$/, '');
           const { asCsv } = await import(folder + 'csv.js');
@@ -634,7 +634,7 @@ def test_an_empty_service_and_one_that_goes_and_comes_back(window, tmp_path):
     url = f"sqlite:///{tmp_path}/flowcast.db"
     settings = {"FLOWCAST_AUTH": "off", "FLOWCAST_ROOT_PATH": "/flowcast"}
     with running_service(url, tmp_path, **settings) as service:
-        visitor = Visit(window, f"http://127.0.0.1:{service.port}/flowcast/", None)
+        visitor = BrowserTab(window, f"http://127.0.0.1:{service.port}/flowcast/", None)
         page = visitor.go("#/network")
         page.get_by_text("There are no links yet").wait_for()
         assert page.get_by_role("button", name="Sign out").count() == 0

@@ -20,7 +20,7 @@ GOOD = {"lags": 12, "n_neighbors": 8, "held_out_days": 4}
 WORSE = {"lags": 1, "n_neighbors": 1, "held_out_days": 4}
 
 
-class Town:
+class Replicas:
     """Two services with a city, and where its counts stand."""
 
     def __init__(self, services: list[Service], city: City, database: str) -> None:
@@ -83,19 +83,19 @@ def wait_for(question: Callable[[], Any]) -> Any:
     return wait_until(question, seconds=TRAINING_SECONDS)
 
 
-class Reader:
+class ForecastReader:
     """Asks one service for forecasts again and again, and keeps whatever is wrong with an answer."""
 
-    def __init__(self, town: Town, of: int) -> None:
-        self.town, self.of, self.wrong, self.answers = town, of, [], 0
+    def __init__(self, replicas: Replicas, of: int) -> None:
+        self.replicas, self.of, self.wrong, self.answers = replicas, of, [], 0
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.read)
 
     def read(self) -> None:
         while not self.over.is_set():
-            for link_id in self.town.ids:
+            for link_id in self.replicas.ids:
                 try:
-                    status, answer = self.town.services[self.of].request(
+                    status, answer = self.replicas.services[self.of].request(
                         "GET", f"/v1/links/{link_id}/forecast?horizon=4"
                     )
                     forecasts = {(one["method"], one["degraded_reason"]) for one in answer["forecasts"]}
@@ -106,7 +106,7 @@ class Reader:
                 self.answers += 1
             self.over.wait(0.05)
 
-    def __enter__(self) -> "Reader":
+    def __enter__(self) -> "ForecastReader":
         self.thread.start()
         return self
 
@@ -135,10 +135,10 @@ def test_replicas_are_one_service(new_database, tmp_path):
 
         with ThreadPoolExecutor(2) as pool:  # both find an empty database: one migrates, and the other waits for it
             services = list(pool.map(start, (0, 1)))
-        town = Town(services, city, empty_database)
-        assert len(town.rows("SELECT * FROM alembic_version")) == 1
-        town.request(0, "POST", "/v1/links", links_geojson(city))
-        town.post(0, DAYS * SLOTS)
+        replicas = Replicas(services, city, empty_database)
+        assert len(replicas.rows("SELECT * FROM alembic_version")) == 1
+        replicas.request(0, "POST", "/v1/links", links_geojson(city))
+        replicas.post(0, DAYS * SLOTS)
 
         # A model trained on the second machine is served by both, and so is the one before it, at once.
         nightly = {
@@ -146,18 +146,18 @@ def test_replicas_are_one_service(new_database, tmp_path):
             "FLOWCAST_RETRAIN_ALGORITHM": "KR",
         }
         workers = [stack.enter_context(running_worker(empty_database, tmp_path / "two", **machines[1], **nightly))]
-        assert town.retrain(0, algorithm="KR", parameters=GOOD)["progress"]["done"] == len(town.ids)
+        assert replicas.retrain(0, algorithm="KR", parameters=GOOD)["progress"]["done"] == len(replicas.ids)
         workers.append(stack.enter_context(running_worker(empty_database, tmp_path / "one", **machines[0], **nightly)))
-        town.retrain(1, algorithm="KR", parameters=WORSE)
-        assert town.versions(0) == [2, 2]
-        with Reader(town, of=1) as reader:
+        replicas.retrain(1, algorithm="KR", parameters=WORSE)
+        assert replicas.versions(0) == [2, 2]
+        with ForecastReader(replicas, of=1) as reader:
             wait_for(lambda: reader.answers > 5)
             for version in (1, 2, 1):
-                for link_id in town.ids:
-                    town.request(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
-                for link_id in town.ids:  # at first no forecasts of this version are issued
-                    wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
-                town.post(version % 2)
+                for link_id in replicas.ids:
+                    replicas.request(0, "POST", f"/v1/admin/links/{link_id}/models/{version}/activate")
+                for link_id in replicas.ids:  # at first no forecasts of this version are issued
+                    wait_for(lambda link_id=link_id, version=version: replicas.agreed(link_id, version))
+                replicas.post(version % 2)
                 seen = reader.answers
                 wait_for(lambda seen=seen: reader.answers > seen + 5)
         assert reader.wrong == []
@@ -167,11 +167,11 @@ def test_replicas_are_one_service(new_database, tmp_path):
             "SELECT count(*), count(DISTINCT horizon), count(DISTINCT issued_at) FROM forecasts "
             "GROUP BY link_key, slot_start - 900 * horizon, model_version"
         )
-        assert set(town.rows(issued)) == {(4, 4, 1)}
+        assert set(replicas.rows(issued)) == {(4, 4, 1)}
 
         # At midnight one of the two workers makes one run for all.
         scheduled = "SELECT occasion, state FROM retrain_runs WHERE requested_by = 'schedule' ORDER BY id"
-        assert town.rows(scheduled) == []
+        assert replicas.rows(scheduled) == []
         # By the lock: a worker that only tries to get it is connected for a moment, too.
         # Other tests' schedulers hold the same lock in other databases of this server.
         holder = (
@@ -179,31 +179,31 @@ def test_replicas_are_one_service(new_database, tmp_path):
             "WHERE datname = current_database() AND application_name LIKE 'flowcast scheduler%' "
             "AND locktype = 'advisory' AND granted"
         )
-        town.post(0, SLOTS)
-        [(first, _)] = wait_for(lambda: (runs := town.rows(scheduled)) and runs[0][1] == "succeeded" and runs)
-        [(name,)] = town.rows(holder)
+        replicas.post(0, SLOTS)
+        [(first, _)] = wait_for(lambda: (runs := replicas.rows(scheduled)) and runs[0][1] == "succeeded" and runs)
+        [(name,)] = replicas.rows(holder)
         [leader] = [worker for worker in workers if f":{worker.pid}:" in name]
         leader.send_signal(signal.SIGKILL)  # and when that one is gone, the other does
         leader.wait()
-        town.post(1, SLOTS)
-        runs = wait_for(lambda: len(runs := town.rows(scheduled)) == 2 and runs[1][1] == "succeeded" and runs)
+        replicas.post(1, SLOTS)
+        runs = wait_for(lambda: len(runs := replicas.rows(scheduled)) == 2 and runs[1][1] == "succeeded" and runs)
         assert runs[0][0] == first != runs[1][0]
-        [(name,)] = town.rows(holder)
+        [(name,)] = replicas.rows(holder)
         assert f":{leader.pid}:" not in name
 
         # What is in memory is still served while the store is unreachable; only known artifacts are activated.
-        served = town.versions(0)
-        assert town.versions(1) == served
+        served = replicas.versions(0)
+        assert replicas.versions(1) == served
         server.process.kill()
         server.process.wait()
-        town.post(0)
-        for link_id, version in zip(town.ids, served, strict=True):
-            one, _ = wait_for(lambda link_id=link_id, version=version: town.agreed(link_id, version))
+        replicas.post(0)
+        for link_id, version in zip(replicas.ids, served, strict=True):
+            one, _ = wait_for(lambda link_id=link_id, version=version: replicas.agreed(link_id, version))
             assert {(result["method"], result["degraded_reason"]) for result in one["forecasts"]} == {("KR", None)}
-        status, refused = services[1].request("POST", f"/v1/admin/links/{town.ids[0]}/models/2/activate")
+        status, refused = services[1].request("POST", f"/v1/admin/links/{replicas.ids[0]}/models/2/activate")
         assert status == 409
         assert f"the model store {store} is out of reach" in refused["detail"]
-    copies = [{path.name for path in tmp_path.glob(f"{name}/cache/*/{town.ids[0]}/*")} for name in ("one", "two")]
+    copies = [{path.name for path in tmp_path.glob(f"{name}/cache/*/{replicas.ids[0]}/*")} for name in ("one", "two")]
     assert all({"1", "2"} <= copy for copy in copies)
     assert not list(tmp_path.rglob(".training-*"))
     for log in tmp_path.rglob("*.log"):

@@ -46,7 +46,7 @@ def city() -> City:
 
 
 @dataclass(frozen=True)
-class Place:
+class CityService:
     """A service without a worker, with the city, and where it keeps its data."""
 
     service: Service
@@ -59,12 +59,14 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(postgresql: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory, city: City) -> Iterator[Place]:
+def city_service(
+    postgresql: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory, city: City
+) -> Iterator[CityService]:
     folder, name = tmp_path_factory.mktemp("service"), f"test_{uuid.uuid4().hex}"
     url = create_database(postgresql, name, "template")
     with running_service(url, folder) as service:
         put_city(service, city)
-        yield Place(service, url, folder)
+        yield CityService(service, url, folder)
     UNUSED_DATABASES.append(name)
 
 
@@ -99,7 +101,7 @@ def wait_for(condition: Callable[[], T]) -> T:
     return wait_until(condition, seconds=TRAINING_SECONDS)
 
 
-class Asking:
+class ForecastReader:
     """Asks for one forecast after another, and keeps whatever is wrong with an answer."""
 
     def __init__(self, service: Service, link_ids: list[str]) -> None:
@@ -120,7 +122,7 @@ class Asking:
                     self.wrong.append((status, answer))
                 self.over.wait(0.03)  # a stream, not a flood: what trains needs the cores, too
 
-    def __enter__(self) -> "Asking":
+    def __enter__(self) -> "ForecastReader":
         self.thread.start()
         return self
 
@@ -133,7 +135,7 @@ def version(service: Service, link_id: str) -> int | None:
     return service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]["model_version"]
 
 
-class Listening:
+class EventListener:
     """Keeps the events of a service until the first activation."""
 
     def __init__(self, service: Service) -> None:
@@ -160,11 +162,11 @@ class Listening:
         return self.received
 
 
-def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, city):
-    ids, service = sorted(city.counts)[:2], place.service
-    with place.worker(), Asking(service, ids) as asking:
+def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(city_service, city):
+    ids, service = sorted(city.counts)[:2], city_service.service
+    with city_service.worker(), ForecastReader(service, ids) as asking:
         # Events and progress come as they happen.
-        listening = Listening(service)
+        listening = EventListener(service)
         start = city.grid.start(city.first_slot + DAYS * SLOTS).isoformat()
         service.request("POST", "/v1/counts", {"counts": [{"link_id": ids[0], "slot_start": start, "count": 9}]})
         path = queue(service, links=ids, algorithm="KR", parameters=WORSE, activate="always")
@@ -202,8 +204,8 @@ def test_retrain_compare_swap_and_roll_back_under_a_stream_of_requests(place, ci
     assert asking.wrong == []
 
 
-def test_a_head_of_a_stream_ends(place):
-    connection = http.client.HTTPConnection("127.0.0.1", place.service.port, timeout=WAIT_SECONDS)
+def test_a_head_of_a_stream_ends(city_service):
+    connection = http.client.HTTPConnection("127.0.0.1", city_service.service.port, timeout=WAIT_SECONDS)
     for path in ("/v1/events", "/livez"):  # over one connection
         connection.request("HEAD", path, headers={"X-API-Key": ADMIN_KEY})
         answer = connection.getresponse()
@@ -259,13 +261,13 @@ def kill_while_it_trains(service: Service, how: signal.Signals) -> None:
     wait_until(lambda: not any(is_alive(process) for process in left))
 
 
-def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
+def test_runs_survive_the_end_of_every_process_that_trains_them(city_service, city):
     """One run is passed on from process to process, because each of them takes seconds to start."""
-    ids, service, models = sorted(city.counts), place.service, place.folder / "models"
+    ids, service, models = sorted(city.counts), city_service.service, city_service.folder / "models"
     kept = {path.relative_to(models).as_posix() for path in models.glob("[!.]*/*")}
 
     def service_with_worker() -> AbstractContextManager[Service]:
-        return running_service(place.database_url, place.folder, worker=True, FLOWCAST_RETRAIN_JOBS="2")
+        return running_service(city_service.database_url, city_service.folder, worker=True, FLOWCAST_RETRAIN_JOBS="2")
 
     with service_with_worker() as other:
         # A run under way can be cancelled: it would take minutes, and is not waited for. The worker goes on.
@@ -287,7 +289,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     # A worker killed in the middle costs time and no link.
     runs = [quick]
     while True:
-        with place.worker() as worker:
+        with city_service.worker() as worker:
             assert ended(service, path)["state"] in ("cancelled", "succeeded")
             path = queue(service, parameters=SLOW, activate="always")
             service.run_when(path, lambda run: run["progress"]["done"])
@@ -301,7 +303,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     done = {link["link_id"]: link["finished_at"] for link in before["links"] if link["state"] == "done"}
 
     # The next one ends that run, and is killed while a network is learnt in a process of its own.
-    with place.worker() as worker:
+    with city_service.worker() as worker:
         ended_run = ended(service, path)
         network = queue(service, algorithm="NETWORK", parameters=NETWORK, activate="always")
         wait_for(lambda: list(models.glob(".training-*/.network-*")))
@@ -315,7 +317,7 @@ def test_runs_survive_the_end_of_every_process_that_trains_them(place, city):
     assert service.request("GET", network)[1]["progress"]["done"] == 0
     wait_until(lambda: not any(is_alive(child) for child in children))
 
-    with place.worker():
+    with city_service.worker():
         after = ended(service, network)
     assert after["state"] == "succeeded"
     assert {link["outcome"] for link in after["links"]} == {"activated"}

@@ -49,7 +49,7 @@ def rest(client: socket.socket) -> bytes:
     return read
 
 
-def dribble(client: socket.socket, text: bytes, pause: float = 0.2) -> bytes:
+def send_slowly(client: socket.socket, text: bytes, pause: float = 0.2) -> bytes:
     """Send a byte at a time while the service accepts them, then read its response."""
     client.settimeout(pause)
     answer = b""
@@ -94,7 +94,7 @@ def test_a_head_that_stops_half_way_is_answered_and_closed(service):
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(service):
     endless = b"GET /livez HTTP/1.1\r\n" + b"X-Padding: more\r\n" * 100
-    assert problem_in(dribble(connect(service), endless))["status"] == 408
+    assert problem_in(send_slowly(connect(service), endless))["status"] == 408
 
 
 def test_a_second_request_has_no_more_time_than_the_first(service):
@@ -109,7 +109,7 @@ def test_a_body_that_stops_or_comes_byte_by_byte_is_cut_off(service):
     silent, slow = connect(service), connect(service)
     silent.sendall(POST + b'{"counts"')
     slow.sendall(POST)
-    assert problem_in(dribble(slow, b" " * 1000))["status"] == 408
+    assert problem_in(send_slowly(slow, b" " * 1000))["status"] == 408
     body = problem_in(rest(silent))
     assert (body["status"], body["instance"]) == (408, "/v1/counts")
 
@@ -117,7 +117,7 @@ def test_a_body_that_stops_or_comes_byte_by_byte_is_cut_off(service):
 def test_the_rest_of_a_refused_body_is_not_waited_for(service):
     client = connect(service)
     client.sendall(POST.replace(ADMIN_KEY.encode(), b"wrong"))
-    assert dribble(client, b" " * 1000).startswith(b"HTTP/1.1 401")
+    assert send_slowly(client, b" " * 1000).startswith(b"HTTP/1.1 401")
 
 
 def test_a_stream_of_events_that_is_not_read_is_closed(service):

@@ -32,7 +32,7 @@ CITIES = [
 ]
 
 
-class Road:
+class LinkInLists:
     """A link with counts and forecasts as lists, and the slow way to measure it."""
 
     def __init__(self, link_id, zone, minutes, begin, seed):
@@ -161,7 +161,7 @@ def engine(database_url):
 @pytest.fixture(params=CITIES, ids=lambda city: f"{city[0]}-{city[1]}")
 def road(request, engine):
     zone, minutes, begin = request.param
-    made = Road("A", zone, minutes, int(begin.timestamp()), seed=minutes)
+    made = LinkInLists("A", zone, minutes, int(begin.timestamp()), seed=minutes)
     made.store(engine)
     return made
 
@@ -209,7 +209,7 @@ class TestLink:
 
 def test_the_network_and_each_of_its_links(engine):
     begin = int(CITIES[0][2].timestamp())
-    roads = [Road("A", "Europe/Berlin", 15, begin, 1), Road("B", "Asia/Kolkata", 60, begin, 2)]
+    roads = [LinkInLists("A", "Europe/Berlin", 15, begin, 1), LinkInLists("B", "Asia/Kolkata", 60, begin, 2)]
     for road in roads:
         road.store(engine)
     add_link(engine, "C", slot_minutes=5)

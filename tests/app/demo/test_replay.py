@@ -101,8 +101,8 @@ class TestReplay:
         assert replay(self.city, self.RecordingFeed(), self.city.slots[-1] + 1, per_minute=60)
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Answers with one status after the other."""
+class FixedStatuses(BaseHTTPRequestHandler):
+    """FixedStatuses with one status after the other."""
 
     statuses: ClassVar[list[int]] = []
     bodies: ClassVar[list[Any]] = []
@@ -121,28 +121,28 @@ class Answers(BaseHTTPRequestHandler):
 class TestFeed:
     @pytest.fixture
     def address(self) -> Iterator[str]:
-        server = HTTPServer(("127.0.0.1", 0), Answers)
+        server = HTTPServer(("127.0.0.1", 0), FixedStatuses)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        Answers.bodies.clear()
+        FixedStatuses.bodies.clear()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
         server.server_close()
 
     def test_posts_again_while_the_service_is_unreachable(self, address):
-        Answers.statuses[:] = [503, 200]
+        FixedStatuses.statuses[:] = [503, 200]
         FeedClient(address, "key").post_counts([{"count": 1}])
-        assert Answers.bodies == [{"counts": [{"count": 1}]}] * 2
+        assert FixedStatuses.bodies == [{"counts": [{"count": 1}]}] * 2
 
     def test_what_is_refused_is_not_sent_again(self, address):
-        Answers.statuses[:] = [422]
+        FixedStatuses.statuses[:] = [422]
         with pytest.raises(HTTPError):
             FeedClient(address, "key").post_counts([])
-        assert len(Answers.bodies) == 1
+        assert len(FixedStatuses.bodies) == 1
 
     def test_gives_up_when_the_service_takes_nothing_for_long(self, address):
-        Answers.statuses[:] = [503, 503]
+        FixedStatuses.statuses[:] = [503, 503]
         with pytest.raises(TimeoutError, match=r"has taken no counts for 0\.2 s: status 503"):
             FeedClient(address, "key", patience=0.2).post_counts([])
 

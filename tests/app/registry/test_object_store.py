@@ -80,7 +80,7 @@ def objects(server, address):
     return sorted(path.partition("/city/")[2] for path in server.files().find(address.removeprefix("s3://")))
 
 
-def harm(server, address, name, content=b"something else"):
+def damage_object(server, address, name, content=b"something else"):
     server.files().pipe_file(f"{address.removeprefix('s3://')}/{name}", content)
 
 
@@ -99,8 +99,8 @@ class TestRoundTrip:
         assert open_at("two").size("Ba/1") == sum(file.stat().st_size for file in artifact.iterdir())
 
     def test_what_an_earlier_writer_left_is_replaced(self, artifact, fingerprint, open_at, server, address):
-        harm(server, address, "Ba/1/older.npy")
-        harm(server, address, f"Ba/1/{MANIFEST}")
+        damage_object(server, address, "Ba/1/older.npy")
+        damage_object(server, address, f"Ba/1/{MANIFEST}")
         open_at("one").add(artifact, "Ba/1", fingerprint)
         assert objects(server, address) == sorted(f"Ba/1/{file.name}" for file in artifact.iterdir())
         load_model(open_at("two").fetch("Ba/1", fingerprint), fingerprint=fingerprint)
@@ -147,14 +147,14 @@ class TestDamage:
 
     def test_an_artifact_damaged_in_the_store_is_reported(self, artifact, fingerprint, open_at, server, address):
         open_at("one").add(artifact, "Ba/1", fingerprint)
-        harm(server, address, "Ba/1/memory.npy", (artifact / "memory.npy").read_bytes()[:-1] + b"?")
+        damage_object(server, address, "Ba/1/memory.npy", (artifact / "memory.npy").read_bytes()[:-1] + b"?")
         models = LoadedModels(open_at("two"), most=10)
         with pytest.raises(DamagedArtifact, match=r"memory\.npy was changed") as refused:
             models.get(self.place(fingerprint))
         assert not isinstance(refused.value, ArtifactUnreachable)
         assert "memory.npy was changed" in models.damaged()[1, 1]
         assert not open_at("two").path("Ba/1").exists()
-        harm(server, address, f"Ba/1/{MANIFEST}")
+        damage_object(server, address, f"Ba/1/{MANIFEST}")
         with pytest.raises(DamagedArtifact, match="its fingerprint is"):
             open_at("two").fetch("Ba/1", fingerprint)
         server.files().rm(f"{address.removeprefix('s3://')}/Ba/1/{MANIFEST}")
@@ -163,7 +163,7 @@ class TestDamage:
 
     def test_a_manifest_that_leads_elsewhere_is_refused(self, artifact, open_at, server, address, tmp_path):
         manifest = (artifact / MANIFEST).read_bytes().replace(b'"memory.npy"', b'"../../memory.npy"')
-        harm(server, address, f"Ba/1/{MANIFEST}", manifest)
+        damage_object(server, address, f"Ba/1/{MANIFEST}", manifest)
         with pytest.raises(DamagedArtifact, match="not allowed"):
             open_at().fetch("Ba/1", hashlib.sha256(manifest).hexdigest())
         assert not list(tmp_path.rglob("memory.npy"))
@@ -246,7 +246,7 @@ class TestRegistry:
         assert store.places() == ["Ba/1", "Ba/2"]
         with reading(engine) as session:
             assert session.connection().exec_driver_sql("SELECT min(size_bytes) FROM trained_models").scalar() > 1000
-        harm(server, address, "Ba/1/memory.npy", b"short")
+        damage_object(server, address, "Ba/1/memory.npy", b"short")
         message = r"its artifact is damaged: memory\.npy has 5 bytes in the store"
         with pytest.raises(Conflict, match=message), writing(engine) as session:
             activate(session, store, link, 1)
@@ -277,10 +277,10 @@ class TestRegistry:
                 f"({link.link_key}, 2, 'active', 'KR', 'Ba/2', '{fingerprint}', 1, '2025-01-01', '2025-01-02', '{{}}', "
                 "'2025-01-02')"
             )
-        harm(server, address, "elsewhere.txt")
+        damage_object(server, address, "elsewhere.txt")
         assert sweep_store(engine, store) == []  # it was written just now
         monkeypatch.setattr("app.registry.cleanup.LEFT_AFTER_SECONDS", -60.0)
-        harm(server, address, "Ba/1/notes.txt")
+        damage_object(server, address, "Ba/1/notes.txt")
         assert sweep_store(engine, store) == []  # Ba/1 holds more than an artifact, Ba/3 is newer than the database
         server.files().rm(f"{address.removeprefix('s3://')}/Ba/1/notes.txt")
         assert sweep_store(engine, store) == ["Ba/1"]

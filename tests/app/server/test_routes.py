@@ -34,7 +34,7 @@ def state(client):
 
 
 @pytest.fixture
-def ask_now(client, monkeypatch):
+def without_check_cache(client, monkeypatch):
     """Return a function that requests readiness, without cached results."""
     monkeypatch.setattr("app.server.readiness.FRESH_SECONDS", 0.0)
     monkeypatch.setattr("app.server.database_metrics.FRESH_SECONDS", 0.0)
@@ -61,7 +61,7 @@ class TestReadyz:
         assert body["models"] == {"ok": True, "loaded": 0, "n_damaged": 0, "damaged": [], "shelf": shelf}
         assert body["feed"] == {"newest_slot": None, "age_seconds": None}
 
-    def test_shows_how_fresh_the_feed_is(self, client, state, ask_now, monkeypatch):
+    def test_shows_how_fresh_the_feed_is(self, client, state, without_check_cache, monkeypatch):
         with writing(state.engine) as session:
             now = datetime(2026, 1, 1, tzinfo=UTC)
             link = Link(link_id="A", name="A", zone="UTC", slot_minutes=15, created_at=now, updated_at=now)
@@ -70,25 +70,25 @@ class TestReadyz:
             slot = int(now.timestamp())
             put_rows(session, Count, [{"link_key": link.link_key, "slot_start": slot, "count": 4, "quality": 0}])
         monkeypatch.setattr(state.clock, "now", lambda: now + timedelta(hours=1))
-        feed = ask_now().json()["feed"]
+        feed = without_check_cache().json()["feed"]
         assert feed["newest_slot"] == "2026-01-01T00:00:00Z"
         assert feed["age_seconds"] == 2700
         assert sample(client, "flowcast_feed_age_seconds") == 2700
 
-    def test_an_old_schema_is_not_ready(self, state, ask_now):
+    def test_an_old_schema_is_not_ready(self, state, without_check_cache):
         with writing(state.engine) as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))
-        response = ask_now()
+        response = without_check_cache()
         assert response.status_code == 503
         assert response.json()["status"] == "unavailable"
         assert response.json()["schema"]["step"] == "0000"
 
-    def test_an_unreachable_database_is_not_ready(self, client, ask_now, monkeypatch):
+    def test_an_unreachable_database_is_not_ready(self, client, without_check_cache, monkeypatch):
         def disconnect(engine):
             raise OperationalError("SELECT", {}, Exception("secret.host refused"))
 
         monkeypatch.setattr("app.server.readiness.schema_step", disconnect)
-        response = ask_now()
+        response = without_check_cache()
         assert response.status_code == 503
         assert response.headers["Retry-After"]
         assert response.json()["database"] == {"ok": False, "reason": "it failed with OperationalError"}
@@ -96,10 +96,10 @@ class TestReadyz:
         assert sample(client, "flowcast_ready") == 0
         assert client.get("/livez").status_code == 200
 
-    def test_a_damaged_artifact_is_listed_and_does_not_stop_it(self, state, put_link, ask_now, monkeypatch):
+    def test_a_damaged_artifact_is_listed_and_does_not_stop_it(self, state, put_link, without_check_cache, monkeypatch):
         put_link("A", zone="UTC")
         monkeypatch.setattr(state.loaded_models, "damaged", lambda: {(1, 3): "it is cut short"})
-        response = ask_now()
+        response = without_check_cache()
         assert response.status_code == 200
         assert response.json()["status"] == "degraded"
         assert response.json()["models"]["damaged"] == [{"link_id": "A", "version": 3, "reason": "it is cut short"}]
@@ -121,7 +121,7 @@ class TestReadyzForecasts:
         monkeypatch.setattr("app.server.resources.UPKEEP_SECONDS", 3600.0)
 
     @pytest.fixture
-    def disconnect(self, monkeypatch, ask_now):
+    def disconnect(self, monkeypatch, without_check_cache):
         """Return a function that makes the database unreachable."""
 
         def fail(engine):
@@ -149,7 +149,7 @@ class TestReadyzForecasts:
         )
         assert client.get("/readyz").status_code == 503
 
-    def test_unavailable_with_an_old_schema(self, client, state, ask_now):
+    def test_unavailable_with_an_old_schema(self, client, state, without_check_cache):
         state.forecast_cache.refresh()
         with writing(state.engine) as session:
             session.execute(text("UPDATE alembic_version SET version_num = '0000'"))

@@ -338,13 +338,13 @@ class TestRefusedWhenRead:
     def test_pickled_array_is_never_unpickled(self, written: Path):
         marker = written.parent / "unpickled"
         trap = np.empty(1, dtype=object)
-        trap[0] = Trap(marker)
+        trap[0] = PickleWithSideEffect(marker)
         np.save(written / "windows.npy", trap, allow_pickle=True)
         vouch_for(written, shape=[1])
         self.refuse(written, r"windows\.npy does not have the header")
         edit_entry(written, dtype="|O")
         self.refuse(written, r"has the dtype '\|O', which is not allowed")
-        (written / "windows.npy").write_bytes(pickle.dumps(Trap(marker)))
+        (written / "windows.npy").write_bytes(pickle.dumps(PickleWithSideEffect(marker)))
         vouch_for(written, dtype="<f8")
         self.refuse(written, r"windows\.npy is not a NumPy array file")
         assert not marker.exists()
@@ -417,7 +417,7 @@ class TestRefusedWhenRead:
         assert str(pickle.loads(pickle.dumps(refusal))) == str(refusal)
 
 
-class Trap:
+class PickleWithSideEffect:
     def __init__(self, marker: Path) -> None:
         self.marker = marker
 
