@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, String, and_, cast, func, insert, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from app.core.database import array_text, in_values
+from app.core.database import array_text, in_values, is_sqlite
 from app.core.partitions import existing_months, month_begin, month_of
 from app.core.times import Span
 from app.counts.tables import Count, CountCorrection
@@ -65,7 +65,7 @@ def recent_then_older(session: Session, read: ReadRows, link_keys: Sequence[int]
     if link_keys is not None and not link_keys:
         return []
     of = true() if link_keys is None else in_values(Link.link_key, link_keys)
-    if session.get_bind().dialect.name != "postgresql":
+    if is_sqlite(session):
         return [row for row in read(session, of, lambda _: true()) if row[1] is not None]
     since = month_begin(month_of(int(time.time())) - 1)
     found = list(read(session, of, lambda slots: slots >= since))
@@ -83,7 +83,7 @@ def stored_span(session: Session, link_key: int) -> tuple[int | None, int | None
 
 def _oldest_slot(session: Session, link_key: int) -> int | None:
     oldest = select(func.min(Count.slot_start)).where(Count.link_key == link_key)
-    if session.get_bind().dialect.name != "postgresql":
+    if is_sqlite(session):
         return session.execute(oldest).scalar()
     # PostgreSQL reads the first month, the next two, the next four: most links are there from the beginning.
     months = sorted(existing_months(session.connection(), Count.__tablename__))
@@ -125,7 +125,7 @@ def counts_by_link(session: Session, link_keys: Sequence[int], first: int, last:
     as a row for each, and mostly without Python's lock; for a few counts of many links it is slower.
     """
     columns = (Count.slot_start, Count.count, Count.quality)
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         texts = [func.string_agg(cast(column, String), ",") for column in columns]
     else:  # takes numbers as they are, and joins them by commas
         texts = [func.group_concat(column) for column in columns]
@@ -169,7 +169,7 @@ def lock_links(session: Session, link_keys: list[int], *, wait: bool = True) -> 
 
     Without ``wait`` a link that is locked raises an ``OperationalError`` for which ``lock_denied`` is true.
     """
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         statement = select(Link.link_key).where(in_values(Link.link_key, link_keys)).order_by(Link.link_key)
         session.execute(statement.with_for_update(key_share=True, nowait=not wait)).all()
 
@@ -212,7 +212,7 @@ def _upsert(session: Session, rows: CountRows) -> None:
     if not len(rows):
         return
     connection = session.connection()
-    if connection.dialect.name == "postgresql":
+    if not is_sqlite(connection):
         connection.exec_driver_sql(_POSTGRESQL, tuple(array_text(column.tolist()) for column in rows.T))
     else:
         connection.exec_driver_sql(_SQLITE, list(zip(*rows.T.tolist(), strict=True)))

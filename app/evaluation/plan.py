@@ -64,10 +64,9 @@ class EvaluationPlan:
             raise ValueError("links and sample are both given; they exclude each other")
         if self.link_ids == []:
             raise ValueError(f"links={self.links!r} is refused; it must name at least one link")
-        if self.sample is not None and self.sample < 1:
-            raise ValueError(f"sample={self.sample} is refused; it must be a whole number of at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed} is refused; it must be a whole number of at least 0")
+        if self.sample is not None:
+            whole_number(self, "sample", at_least=1)
+        whole_number(self, "seed", at_least=0)
 
     @property
     def link_ids(self) -> list[str] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, func, or_, select, text, update
 from sqlalchemy.orm import Session, aliased
 
+from app.core.database import is_sqlite
 from app.core.errors import FieldError, NotFound
 from app.counts.queries import SpanOf, recent_then_older
 from app.events.tables import Webhook
@@ -95,7 +96,7 @@ def release_webhook(session: Session, webhook_id: int, until: datetime, **values
 
 def wait_for_activations(session: Session) -> None:
     """Wait for activations that have a number and are not committed yet; a later number might be seen before them."""
-    if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer, so numbers come in order
+    if not is_sqlite(session):  # SQLite has one writer, so numbers come in order
         session.execute(text("SET LOCAL lock_timeout = '2s'"))
         session.execute(text("LOCK TABLE activations IN SHARE MODE"))
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.core.database import array_text, in_values
+from app.core.database import array_text, in_values, is_sqlite
 from app.core.partitions import ensure_months
 from app.core.times import Span
 from app.counts.queries import newest_by_link
@@ -50,7 +50,7 @@ def save_forecasts(session: Session, forecasts: Iterable[IssuedForecast]) -> boo
     rows.sort(key=itemgetter(slice(4)))  # processes that issue the same in another order would wait for each other
     ensure_months(session, Forecast.__tablename__, {slot for _, slot, *_ in rows})
     connection = session.connection()
-    if connection.dialect.name == "postgresql":
+    if not is_sqlite(connection):
         columns = tuple(_array(column) for column in zip(*rows, strict=True))
         saved = connection.exec_driver_sql(_POSTGRESQL, (columns[0], *columns))
     else:

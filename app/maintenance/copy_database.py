@@ -136,12 +136,12 @@ def _as_stored(connection: Connection, column: ColumnElement[Any]) -> ColumnElem
     # Read and written again, JSON would lose the difference between NULL and null, and the form of its numbers.
     if not isinstance(column.type, JSON):
         return column
-    return cast(column, Text) if connection.dialect.name == "postgresql" else type_coerce(column, Text)
+    return cast(column, Text) if not is_sqlite(connection) else type_coerce(column, Text)
 
 
 def _in_byte_order(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
     # SQLite sorts text by its bytes; PostgreSQL by the language it was set up in by default.
-    if isinstance(column.type, String) and connection.dialect.name == "postgresql":
+    if isinstance(column.type, String) and not is_sqlite(connection):
         return collate(column, "C")
     return column
 
@@ -154,7 +154,7 @@ def _require_empty(connection: Connection, tables: Sequence[Table]) -> None:
 
 
 def _copy_table(source: Connection, target: Connection, table: Table, advance: Advance) -> None:
-    write = _write_sqlite if target.dialect.name == "sqlite" else _write_postgresql
+    write = _write_sqlite if is_sqlite(target) else _write_postgresql
     try:
         write(target, table, _batches_of(source, table), advance)
     except psycopg.Error as problem:  # of COPY, which SQLAlchemy does not translate
@@ -191,7 +191,7 @@ def _last_number(connection: Connection, of: Table) -> int:
     if name is None:
         return 0
     highest = connection.execute(select(func.max(of.columns[name]))).scalar() or 0
-    if connection.dialect.name == "postgresql":
+    if not is_sqlite(connection):
         sequence = _sequence(connection, of, name)
         found = connection.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}")  # nosec B608 # ours, quoted
         last, used = found.one()
@@ -207,7 +207,7 @@ def _set_last_number(connection: Connection, of: Table, number: int) -> None:
     name = _number_column(of)
     if name is None or number == 0:
         return
-    if connection.dialect.name == "postgresql":
+    if not is_sqlite(connection):
         connection.execute(
             text("SELECT setval(CAST(:sequence AS regclass), :number)"),
             {"sequence": _sequence(connection, of, name), "number": number},

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from app.core.database import in_values
+from app.core.database import in_values, is_sqlite
 from app.links.tables import Link
 from app.registry.tables import Activation, ModelVersion
 
@@ -129,7 +129,7 @@ def active_versions(session: Session) -> dict[int, int]:
 
 def lock_versions(session: Session, link_key: int) -> None:
     """Lock a link's models against other writers; SQLite has only one writer anyway."""
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         # Not the key, so that a transaction that stores counts of the link need not wait.
         query = select(Link.link_key).where(Link.link_key == link_key)
         session.execute(query.with_for_update(key_share=True)).all()

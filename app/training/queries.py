@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Update, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from app.core.database import in_values
+from app.core.database import in_values, is_sqlite
 from app.links.queries import LINK_INFO, LinkInfo
 from app.links.tables import Link
 from app.training.tables import RetrainLink, RetrainRun
@@ -21,7 +21,7 @@ REQUESTS_LOCK = 7_240_601  # a number of our own among PostgreSQL's advisory loc
 
 def lock_requests(session: Session) -> None:
     """Lock requests for runs, so that the next one sees what this one takes; SQLite has only one writer anyway."""
-    if session.get_bind().dialect.name == "postgresql":
+    if not is_sqlite(session):
         session.execute(select(func.pg_advisory_xact_lock(REQUESTS_LOCK)))
 
 
