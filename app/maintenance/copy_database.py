@@ -98,7 +98,7 @@ def copy_database(source: Connection, target: Engine, advance: Advance) -> None:
         connection = session.connection()
         if not is_sqlite(target):
             names = ", ".join(table.name for table in all_tables())
-            connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # nobody writes until all is copied
+            connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # no other writer until all is copied
         _require_empty(connection, all_tables())
         for name in MONTHLY:
             slot = ALL_TABLES.tables[name].columns["slot_start"]

@@ -152,7 +152,7 @@ class ModelList(BaseModel):
     link_id: str = Field(examples=["Ba"])
     choice: Literal["profile", "withdrawn"] | None = Field(
         description="Why no model is active: `profile`, because it won on the held-out days of a run of `best`, or "
-        "`withdrawn`, because somebody withdrew the model; null where one is active or nothing was decided"
+        "`withdrawn`, because the model was withdrawn; null where one is active or nothing was decided"
     )
     models: list[ModelVersionOut]
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

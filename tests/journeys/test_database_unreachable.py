@@ -1,11 +1,11 @@
 """The database goes away, refuses, hangs and comes back under a running service."""
 
 import json
-import threading
 
 import psycopg
 import pytest
 
+from tests.support.background import Background
 from tests.support.postgresql import PostgreSQL, own_postgresql
 from tests.support.services import ADMIN_KEY, Service, running_service, slot_start
 from tests.support.waiting import wait_until
@@ -18,17 +18,16 @@ FULL = """
 """
 
 
-class CountSender:
+class CountSender(Background):
     """Sends one count after another, each until it is acknowledged, and keeps the answers."""
 
     def __init__(self, service: Service, link_id: str) -> None:
+        super().__init__()
         self.service, self.link_id = service, link_id
         self.acknowledged: dict[str, int] = {}
         self.answers: list[tuple[int, str | None]] = []
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.send)
 
-    def send(self) -> None:
+    def run(self) -> None:
         i = 0
         while not self.over.is_set():
             row = {"link_id": self.link_id, "slot_start": slot_start(i), "count": i}
@@ -38,14 +37,6 @@ class CountSender:
                 self.acknowledged[slot_start(i)] = i
                 i += 1
             self.over.wait(0.4)
-
-    def __enter__(self) -> "CountSender":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
 
 
 def has_in_memory(service: Service, links: int) -> bool:

@@ -98,7 +98,7 @@ def make_newer(folder: Path) -> None:
 @on_sqlite
 def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database_url, tmp_path):
     city = sample_city(links=3, days=12, seed=4)
-    harm = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
+    damage = dict(zip(sorted(city.counts), (flip_one_bit, cut_short, make_newer), strict=True))
     engine, store = open_database(database_url), ModelStore(tmp_path / "models")
     with running_service(database_url, tmp_path, "--no-worker") as service:
         assert service.request("POST", "/v1/links", links_geojson(city))[0] == 200
@@ -118,8 +118,8 @@ def test_a_damaged_artifact_is_named_and_replaced_by_the_last_sound_one(database
             body = service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]
             assert (body["model_version"], body["degraded_reason"]) == (2, None)  # loaded, and mapped from disk
 
-        for link_id, do_harm in harm.items():
-            do_harm(store.path(f"{folder_name(link_id)}/2"))
+        for link_id, do_damage in damage.items():
+            do_damage(store.path(f"{folder_name(link_id)}/2"))
             report = post(service, city, link_id, [len(city.counts[link_id])])
             assert report["stored"] == 1
             body = service.request("GET", f"/v1/links/{link_id}/forecast")[1]["forecasts"][0]

@@ -1,7 +1,6 @@
 """Several services and workers on one PostgreSQL, as on several machines: their models in a bucket, copies apart."""
 
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from typing import Any
 import psycopg
 
 from app.demo.city import City, links_geojson, sample_city
+from tests.support.background import Background
 from tests.support.buckets import SECRET, bucket_server
 from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
 from tests.support.waiting import TRAINING_SECONDS, wait_until
@@ -83,15 +83,14 @@ def wait_for(question: Callable[[], Any]) -> Any:
     return wait_until(question, seconds=TRAINING_SECONDS)
 
 
-class ForecastReader:
-    """Asks one service for forecasts again and again, and keeps whatever is wrong with an answer."""
+class ForecastReader(Background):
+    """Reads forecasts of one service again and again, and keeps each response that is wrong."""
 
     def __init__(self, replicas: Replicas, of: int) -> None:
+        super().__init__()
         self.replicas, self.of, self.wrong, self.answers = replicas, of, [], 0
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.read)
 
-    def read(self) -> None:
+    def run(self) -> None:
         while not self.over.is_set():
             for link_id in self.replicas.ids:
                 try:
@@ -105,14 +104,6 @@ class ForecastReader:
                     self.wrong.append(problem)
                 self.answers += 1
             self.over.wait(0.05)
-
-    def __enter__(self) -> "ForecastReader":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
 
 
 def test_replicas_are_one_service(new_database, tmp_path):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from app.demo.city import City, links_geojson, sample_city
+from tests.support.background import Background
 from tests.support.databases import UNUSED_DATABASES, create_database
 from tests.support.services import ADMIN_KEY, Service, running_service, running_worker
 from tests.support.waiting import TRAINING_SECONDS, WAIT_SECONDS, wait_until
@@ -101,15 +102,15 @@ def wait_for(condition: Callable[[], T]) -> T:
     return wait_until(condition, seconds=TRAINING_SECONDS)
 
 
-class ForecastReader:
-    """Asks for one forecast after another, and keeps whatever is wrong with an answer."""
+class ForecastReader(Background):
+    """Reads one forecast after another, and keeps each response that is wrong."""
 
     def __init__(self, service: Service, link_ids: list[str]) -> None:
+        super().__init__()
         self.service, self.link_ids = service, link_ids
-        self.answers, self.wrong, self.over = 0, [], threading.Event()
-        self.thread = threading.Thread(target=self.read_forecasts)
+        self.answers, self.wrong = 0, []
 
-    def read_forecasts(self) -> None:
+    def run(self) -> None:
         while not self.over.is_set():
             for link_id in self.link_ids:
                 try:
@@ -121,14 +122,6 @@ class ForecastReader:
                 if status != 200 or len({(f["model_version"], f["issued_at"]) for f in answer["forecasts"]}) != 1:
                     self.wrong.append((status, answer))
                 self.over.wait(0.03)  # a stream, not a flood: what trains needs the cores, too
-
-    def __enter__(self) -> "ForecastReader":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
 
 
 def version(service: Service, link_id: str) -> int | None:

@@ -424,7 +424,7 @@ class TestProcesses:
     @on_sqlite
     def test_a_step_never_raises(self, deliverer, monkeypatch, links, hook):
         def fail(*_):
-            raise RuntimeError("out of luck")
+            raise RuntimeError("a defect")
 
         monkeypatch.setattr("app.events.deliver.due_webhooks", fail)
         deliverer.step(NOW)

@@ -220,11 +220,11 @@ class TestDegrading:
             assert "version 2 is damaged" in one["degraded_reason"]
             assert "damaged" in json.dumps(fresh.get("/readyz").json())
 
-    @pytest.mark.parametrize("harm", [_cut_short, _overwrite, shutil.rmtree])
+    @pytest.mark.parametrize("damage", [_cut_short, _overwrite, shutil.rmtree])
     @on_sqlite
-    def test_an_artifact_damaged_while_it_is_in_memory_is_noticed(self, client, settings, city, link_id, harm):
+    def test_an_artifact_damaged_while_it_is_in_memory_is_noticed(self, client, settings, city, link_id, damage):
         assert forecast(client, link_id)["forecasts"][0]["method"] == "KR_SML"
-        harm(settings.model_store / link_id / "1")
+        damage(settings.model_store / link_id / "1")
         post(client, rows(city, NOW, NOW + 1, [link_id]))
         one = forecast(client, link_id)["forecasts"][0]
         assert one["method"] == "profile"

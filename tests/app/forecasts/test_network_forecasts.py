@@ -341,11 +341,11 @@ class TestStore:
         assert one["size_bytes"] == sum(file.stat().st_size for file in own.iterdir())
         assert [folder.name for folder in (settings.model_store / ".networks").iterdir()] == [trained.network]
 
-    @pytest.mark.parametrize("harm", [_damage, _cut_short, shutil.rmtree])
+    @pytest.mark.parametrize("damage", [_damage, _cut_short, shutil.rmtree])
     @on_sqlite
-    def test_a_harmed_network_is_noticed_while_it_is_in_memory(self, client, city, trained, settings, harm):
+    def test_a_damaged_network_is_noticed_while_it_is_in_memory(self, client, city, trained, settings, damage):
         assert forecast(client, next(iter(city.counts)))["forecasts"][0]["method"] == "NETWORK"
-        harm(settings.model_store / ".networks" / trained.network)
+        damage(settings.model_store / ".networks" / trained.network)
         post(client, rows(city, NOW, NOW + 1))
         for link_id in city.counts:
             one = forecast(client, link_id)["forecasts"][0]

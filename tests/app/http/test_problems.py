@@ -73,8 +73,8 @@ class TestShape:
         assert answer.headers["Allow"] == "DELETE, GET, PATCH, PUT"
 
     def test_missing_key_says_how_to_send_one(self, service):
-        with TestClient(service) as stranger:
-            answer = stranger.get("/v1/links")
+        with TestClient(service) as keyless:
+            answer = keyless.get("/v1/links")
         problem(answer, 401)
         assert "X-API-Key" in answer.headers["WWW-Authenticate"]
 

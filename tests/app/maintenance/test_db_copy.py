@@ -189,9 +189,9 @@ def test_a_row_that_arrives_changed_or_gets_lost_is_named(filled_database, new_d
     source, target = filled_database("sqlite"), new_database(kind)
     engine = engine_of(target)
     upgrade_schema(engine)
-    for harm, message in ((SPOILERS, "count differs"), (LOSERS, "missing in the target")):
+    for damage, message in ((SPOILERS, "count differs"), (LOSERS, "missing in the target")):
         with engine.begin() as connection:
-            for statement in harm[kind]:
+            for statement in damage[kind]:
                 connection.exec_driver_sql(statement)
         engine.dispose()
         failed = copy(source, target)

@@ -181,7 +181,7 @@ class TestDamage:
 
 class TestUnreachable:
     @pytest.fixture
-    def nobody(self, monkeypatch):
+    def no_server(self, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         monkeypatch.setattr(bucket_module, "ATTEMPTS", 1)
 
@@ -192,7 +192,7 @@ class TestUnreachable:
 
     @on_sqlite
     def test_copies_are_served_and_others_are_out_of_reach(
-        self, artifact, fingerprint, open_at, nobody, caplog, engine
+        self, artifact, fingerprint, open_at, no_server, caplog, engine
     ):
         store = open_at()
         ModelStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
@@ -218,7 +218,7 @@ class TestUnreachable:
 
     @on_sqlite
     def test_nothing_is_registered_activated_or_swept(
-        self, engine, link, artifact, open_at, nobody, monkeypatch, address, tmp_path
+        self, engine, link, artifact, open_at, no_server, monkeypatch, address, tmp_path
     ):
         with pytest.raises(StoreUnreachable), writing(engine) as session:
             register_model(session, open_at(), link, artifact)

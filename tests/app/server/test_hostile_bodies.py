@@ -1,4 +1,4 @@
-"""Bodies that mean harm: answered with 4xx in the one shape of errors, within bounds, and the service goes on."""
+"""Hostile bodies: answered with 4xx in the one shape of errors, within bounds, and the service goes on."""
 
 import gzip
 import io
@@ -39,7 +39,7 @@ CALLS = [
     ("POST", "/v1/admin/webhooks", b'{"url": %s, "events": ["forecasts"]}'),
     ("POST", "/v1/admin/links/A/models/1/activate", b'{"reason": %s}'),
 ]
-HARMFUL = {
+HOSTILE = {
     "nested lists": b"[" * 100_000,
     "nested lists, closed": b"[" * 5_000 + b"]" * 5_000,
     "nested just deep enough": b"[" * 150 + b"]" * 150,
@@ -88,11 +88,11 @@ def send(client: TestClient, path: str, body: bytes, kind: str = JSON, method: s
     return answer
 
 
-@pytest.mark.parametrize("harm", HARMFUL)
-def test_json_that_means_harm_is_refused_by_every_call_that_takes_a_body(client, harm):
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_json_is_refused_by_every_call_that_takes_a_body(client, kind):
     wrong = []
     for method, path, around in CALLS:
-        answer = send(client, path, around.replace(b"%s", HARMFUL[harm]), method=method)
+        answer = send(client, path, around.replace(b"%s", HOSTILE[kind]), method=method)
         if not 400 <= answer.status_code < 500:
             wrong.append(f"{method} {path} {around!r}: {answer.status_code} {answer.text[:200]}")
     assert wrong == []

@@ -44,8 +44,8 @@ def without_check_cache(client, monkeypatch):
 class TestLivez:
     @on_sqlite
     def test_needs_no_key(self, service):
-        with TestClient(service) as stranger:
-            assert stranger.get("/livez").json() == {"status": "alive"}
+        with TestClient(service) as keyless:
+            assert keyless.get("/livez").json() == {"status": "alive"}
 
 
 class TestReadyz:

@@ -1,4 +1,4 @@
-"""Artifacts that mean harm, with manifests that vouch for all of it: refused with a reason, and not believed first."""
+"""Hostile artifacts, whose manifests match their content: refused with a reason, and not believed first."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Files that mean harm, or are broken in any way: refused with a reason, without a crash and within bounds."""
+"""Hostile files, and files that are broken in any way: refused with a reason, without a crash and within bounds."""
 
 import gzip
 import io
