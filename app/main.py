@@ -33,7 +33,7 @@ from app.server import routes as operations
 from app.server.bodies import BodyLimitMiddleware
 from app.server.database_metrics import DatabaseMetrics
 from app.server.documentation import DESCRIPTION, TAGS, document
-from app.server.logs import flush_request_log
+from app.server.logs import close_request_log
 from app.server.middleware import RequestMiddleware
 from app.server.readiness import Readiness
 from app.server.resources import running_resources
@@ -83,7 +83,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                     yield
             finally:
                 watch.cancel()
-        flush_request_log()
+        close_request_log()
 
     app = FastAPI(
         title="Flowcast",

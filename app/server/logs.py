@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
-import threading
-from collections import deque
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
 from typing import Any, TextIO
 
 MOST_WAITING = 100_000  # lines of requests that wait to be written; more are dropped
-WRITE_SECONDS = 0.1
 _OWN_FIELDS = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
 _OWN_FIELDS.add("taskName")  # from Python 3.12 on
 _ENCODER = json.JSONEncoder(default=str)
@@ -47,7 +45,7 @@ def logging_config(level: str) -> dict[str, Any]:
         "formatters": {"json": {"()": "app.server.logs.JsonFormatter"}},
         "handlers": {
             "stdout": {"class": "logging.StreamHandler", **stdout},
-            "requests": {"class": "app.server.logs.BackgroundHandler", **stdout},
+            "requests": {"class": "app.server.logs.RequestLogHandler", **stdout},
         },
         "loggers": {
             "uvicorn": {"level": level.upper()},
@@ -58,45 +56,30 @@ def logging_config(level: str) -> dict[str, Any]:
     }
 
 
-class BackgroundHandler(logging.Handler):
-    """Writes lines in a thread, some times a second: while a pipe is full, the event loop would wait for its reader.
-
-    Lines are formatted where they are logged. A thread that formats them, or wakes up for each, competes with the event
-    loop for the interpreter, which takes several times as long.
-    """
+class RequestLogHandler(QueueHandler):
+    """Writes lines in a thread: while a pipe is full, the event loop would wait for its reader."""
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream, self._writing = stream, threading.Lock()
-        self._lines: deque[str] = deque()
-        self._ended = threading.Event()
-        threading.Thread(target=self._write_until_ended, name="request-log", daemon=True).start()
+        self._lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
+        super().__init__(self._lines)
+        self._listener = QueueListener(self._lines, logging.StreamHandler(stream))
+        self._listener.start()
+        self._ended = False
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Queue a line for the thread; drop it while many wait, so that memory stays bounded if nothing reads them."""
-        if len(self._lines) < MOST_WAITING:
-            self._lines.append(self.format(record) + "\n")
-
-    def flush(self) -> None:
-        """Write the lines that wait; those that cannot be written are lost, and later ones are tried again."""
-        with self._writing, contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that was closed
-            lines = "".join(self._lines.popleft() for _ in range(len(self._lines)))
-            if lines:
-                self._stream.write(lines)
-                self._stream.flush()
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Queue a line; drop it while many wait, so that memory stays bounded if nothing reads them."""
+        if self._lines.qsize() < MOST_WAITING:
+            self._lines.put(record)
 
     def close(self) -> None:
         """Write the lines that wait, and end the thread."""
-        self._ended.set()
-        self.flush()
+        if not self._ended:
+            self._ended = True
+            self._listener.stop()
         super().close()
 
-    def _write_until_ended(self) -> None:
-        while not self._ended.wait(WRITE_SECONDS):
-            self.flush()
 
-
-def flush_request_log() -> None:
+def close_request_log() -> None:
     """Write the lines of requests that wait: uvicorn ends its process by a signal, after which nothing is written."""
     for handler in request_log.handlers:
-        handler.flush()
+        handler.close()

@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from app.keys.authentication import ReadKey
 from app.main import create_app
 from app.server.bodies import LEAST_RATE, Body, TooSlow
-from app.server.logs import BackgroundHandler, logging_config, request_log
+from app.server.logs import RequestLogHandler, logging_config, request_log
 from app.settings import Settings
 from tests.support.services import ADMIN_KEY
 from tests.support.virtual_time import pause, run_in_virtual_time
@@ -162,7 +162,7 @@ class TestLog:
         monkeypatch.setattr("app.server.logs.MOST_WAITING", 2)
         stream = BlockedStream()
         logging.getLogger("flowcast").setLevel(logging.INFO)
-        request_log.addHandler(BackgroundHandler(stream))
+        request_log.addHandler(RequestLogHandler(stream))
         with TestClient(create_app(settings)) as client:
             assert {client.get(f"/nowhere/{n}").status_code for n in range(10)} == {404}
             stream.released.set()
@@ -170,27 +170,27 @@ class TestLog:
         assert 2 <= len(stream.getvalue().splitlines()) <= 4
 
     def test_a_handler_can_be_closed_twice(self):
-        handler = BackgroundHandler(io.StringIO())
+        handler = RequestLogHandler(io.StringIO())
         handler.close()
         handler.close()  # as logging.config does with every handler there is
 
-    def test_lines_are_written_again_after_a_full_disk(self):
+    def test_lines_are_written_again_after_a_full_disk(self, capsys):
         class FullDisk(io.StringIO):
             full = True
 
             def write(self, text: str) -> int:
                 if self.full:
+                    self.full = False
                     raise OSError(28, "No space left on device")
                 return super().write(text)
 
         stream = FullDisk()
-        handler = BackgroundHandler(stream)
+        handler = RequestLogHandler(stream)
         for message in ("lost", "kept"):
             handler.handle(logging.makeLogRecord({"msg": message}))
-            handler.flush()
-            stream.full = False
         handler.close()
         assert stream.getvalue() == "kept\n"
+        assert "No space left on device" in capsys.readouterr().err
 
 
 class TestHeaders:
