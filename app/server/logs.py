@@ -8,7 +8,9 @@ import logging
 import re
 import threading
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from time import time
 from typing import Any, TextIO
 
 MOST_WAITING = 100_000  # lines of requests that wait to be written; more are dropped
@@ -26,16 +28,22 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
+        facts = {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return _KEY.sub(r"fc_\1_\\u2026", _ENCODER.encode(line))
+            facts["traceback"] = self.formatException(record.exc_info)
+        return _line(record.created, record.levelno, record.name, record.getMessage(), facts)
+
+
+def _line(created: float, level: int, logger: str, message: str, facts: Mapping[str, Any]) -> str:
+    """Return a line as JSON, without the secrets of API keys."""
+    line = {
+        "time": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
+        "level": logging.getLevelName(level).lower(),
+        "logger": logger,
+        "message": message,
+        **facts,
+    }
+    return _KEY.sub(r"fc_\1_\\u2026", _ENCODER.encode(line))
 
 
 def logging_config(level: str) -> dict[str, Any]:
@@ -73,9 +81,13 @@ class BackgroundHandler(logging.Handler):
         threading.Thread(target=self._write_until_ended, name="request-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Queue the line of a record."""
+        self.write(self.format(record))
+
+    def write(self, line: str) -> None:
         """Queue a line for the thread; drop it while many wait, so that memory stays bounded if nothing reads them."""
         if len(self._lines) < MOST_WAITING:
-            self._lines.append(self.format(record) + "\n")
+            self._lines.append(line + "\n")
 
     def flush(self) -> None:
         """Write the lines that wait; those that cannot be written are lost, and later ones are tried again."""
@@ -94,6 +106,15 @@ class BackgroundHandler(logging.Handler):
     def _write_until_ended(self) -> None:
         while not self._ended.wait(WRITE_SECONDS):
             self.flush()
+
+
+def log_request(level: int, facts: Mapping[str, Any]) -> None:
+    """Log a request, without a record of ``logging``: to make and format one takes three times as long."""
+    if request_log.isEnabledFor(level):
+        line = _line(time(), level, request_log.name, "request", facts)
+        for handler in request_log.handlers:
+            if isinstance(handler, BackgroundHandler):
+                handler.write(line)
 
 
 def flush_request_log() -> None:

@@ -25,7 +25,7 @@ from app.keys.authentication import ADMIN_CALL, CALLER
 from app.keys.cache import Caller, RateLimiter
 from app.keys.queries import record_call
 from app.keys.tables import Scope as KeyScope
-from app.server.logs import request_log
+from app.server.logs import log_request
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.middleware")
@@ -167,7 +167,7 @@ def _record(context: RequestContext, seconds: float) -> None:
         "key_id": None if caller is None else caller.key_id,
         "client": context.client,
     }
-    request_log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra=facts)
+    log_request(logging.ERROR if status >= 500 else logging.INFO, facts)
 
 
 def _problem_of(raised: Exception, context: RequestContext) -> Problem:
