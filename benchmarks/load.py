@@ -1,12 +1,18 @@
 """Measure the service while 1,000 links post each slot as it closes and readers request forecasts and accuracy.
 
-A realistic pace is 1,000 counts every 15 minutes and 50 forecasts a second. Here forecasts are read ten times as
-often, and a slot lasts ``--slot-seconds``, a minute, instead of 15 minutes. Its counts are posted in ``--feeds``
-batches, each over its own connection, spread over half of the slot; reads are sent at random times. Response times
-are measured from when a request was due.
+The load is ten times a realistic one, in which a slot lasts 15 minutes and 50 forecasts are read a second. A slot lasts
+``--slot-seconds``, 90. Its counts are posted in ``--feeds`` batches, each over its own connection, spread over half of
+the slot; reads are sent at random times. Response times are measured from when a request was due.
+
+Besides forecasts of single links, which a control system reads, there are
+
+- 3 accuracies of a link a second: a control system that reads those of all links once an hour makes 0.3 at a realistic
+  pace;
+- all forecasts once a second: an operators' page reads them after each batch and every 15 s otherwise, which is once
+  in four seconds at this pace, and four pages are open.
 
 - For each of ``--workers`` a service is started on its own database and gets rounds of mixed load, a slot each:
-  ``--seconds`` in all for ``--steady`` workers, at most a minute for one, at most twenty seconds for the others.
+  ``--seconds`` in all for ``--steady`` workers, at most 90 for one, one slot for the others.
 - With ``--steady`` workers its capacity is then measured, and after that twice as much load is offered.
 
 The exit code is 1 if a limit is exceeded.
@@ -45,7 +51,7 @@ from benchmarks.running_service import Running, running
 FIRST_SLOT = 100  # the city has a day of counts
 WARM_SLOTS = 2
 FULL_SECONDS, OVERLOAD_SECONDS, RECOVERY_SECONDS = 8.0, 10.0, 20.0
-ONE_WORKER_SECONDS, SHORT_SECONDS = 60.0, 20.0  # of mixed load at most, for one worker and for other numbers
+ONE_WORKER_SECONDS, SHORT_SECONDS = 90.0, 20.0  # of mixed load at most, for one worker and for other numbers
 
 notes = Console(stderr=True, highlight=False)
 
@@ -157,10 +163,7 @@ def city_of(options: argparse.Namespace) -> Iterator[tuple[LoadedCity, Path]]:
         notes.print(f"making a city of {options.links:,} links with a model each, on {options.database}")
         made = stack.enter_context(prepared(url, folder, options.links, notes, network=options.network))
         engine, built, settings = made
-        # The clock of production, which accepts past slots at any pace.
-        settings |= {"FLOWCAST_CLOCK": "wall", "FLOWCAST_MODELS_IN_MEMORY": str(max(5000, options.links))}
-        # Past slots are treated as fresh; otherwise profiles would replace all forecasts.
-        settings |= {"FLOWCAST_STALE_AFTER_MINUTES": str(100 * 365 * 24 * 60)}
+        settings |= {"FLOWCAST_MODELS_IN_MEMORY": str(max(5000, options.links))}
         yield LoadedCity(engine, built, settings, options.feeds, rates), folder
 
 
@@ -214,7 +217,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of the steady mixed load (60)")
+    parser.add_argument("--seconds", type=float, default=90.0, help="length of the steady mixed load (90)")
     parser.add_argument("--workers", type=_numbers, default=[1, 2], help="numbers of workers, comma-separated (1,2)")
     parser.add_argument("--steady", type=int, default=2, help="number of workers in the long run and the overload (2)")
     parser.add_argument(
@@ -222,9 +225,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--feeds", type=int, default=20, help="batches per slot of all links (20)")
-    parser.add_argument("--slot-seconds", type=float, default=60.0, help="length of a slot in the benchmark (60)")
+    parser.add_argument("--slot-seconds", type=float, default=90.0, help="length of a slot in the benchmark (90)")
     parser.add_argument("--forecasts", type=float, default=500.0, help="GET …/forecast a second (500)")
-    parser.add_argument("--accuracy", type=float, default=5.0, help="GET …/accuracy a second (5)")
+    parser.add_argument("--accuracy", type=float, default=3.0, help="GET …/accuracy a second (3)")
     parser.add_argument("--network-reads", type=float, default=1.0, help="GET /v1/forecasts of all links a second (1)")
     parser.add_argument("--network", action="store_true", help="models of one network instead of models on lags")
     parser.add_argument("--no-overload", action="store_true", help="leave out the overload")

@@ -284,7 +284,7 @@ class Clients:
 def run_in_process(work: Callable[..., Found], *arguments: Any) -> Found:
     """Run clients in a separate process, so that they do not share the benchmark's own, and return their result."""
     # Not by multiprocessing, which would import the benchmark's modules again.
-    command = [sys.executable, "-c", f"from {__name__} import run_piped; run_piped()"]
+    command = [sys.executable, "-c", f"from {__name__} import {run_from_stdin.__name__}; {run_from_stdin.__name__}()"]
     done = subprocess.run(command, input=pickle.dumps((work, arguments)), stdout=subprocess.PIPE, check=True)
     found: Found = pickle.loads(done.stdout)
     return found

@@ -26,9 +26,9 @@ class Rates:
     """Requests per second, and the length of a slot."""
 
     forecasts: float = 500.0
-    accuracy: float = 5.0
+    accuracy: float = 3.0
     network: float = 1.0
-    slot_seconds: float = 60.0
+    slot_seconds: float = 90.0
     spread: float = 0.5  # share of a slot in which its counts are posted
 
     def requests_per_second(self, feeds: int) -> float:

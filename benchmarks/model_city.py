@@ -32,7 +32,7 @@ from model.link_model.training_plan import TrainingPlan
 
 TRAINED = 4
 TRAINED_DAYS, DAYS = 25, 40
-PAST_DAYS = 21  # first day of counts before today, so that counts are recent
+PAST_DAYS = 28  # first day of counts before today, so that 22 days of slots can be posted
 NETWORK_DAYS = 63  # the days in a network's memories, and a week before them
 
 

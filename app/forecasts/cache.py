@@ -127,7 +127,7 @@ class ForecastCache:
             return entry.issued, age
         if entry.fallback is None:
             return None, age
-        if entry.late is None or not entry.late.slots()[0] <= now < entry.late.slots()[1]:
+        if entry.late is None or entry.late.first_slot != now - now % link.slot_seconds:
             entry.late = entry.fallback.forecast(entry.issued, now, self._late_after // 60)
             _count_degraded([entry.late])
         return entry.late, age

@@ -98,6 +98,8 @@ def refuse_unacceptable(request: Request) -> None:
 def chosen_type(request: Request, *offered: str) -> str:
     """Return the media type to answer in; raise a problem where the caller accepts none of those offered."""
     accept = ",".join(request.headers.getlist("accept")) or "*/*"
+    if accept in ("*/*", offered[0]):  # as most clients send it
+        return offered[0]
     chosen = preferred_type(accept, offered)
     if chosen is None:
         raise NotAcceptable(f"Accept={accept[:100]!r} is refused; this call returns {' or '.join(offered)}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.load_clients import ClientResults, PlannedRequest, Response
+from benchmarks.load_clients import ClientResults, PlannedRequest, Response, run_in_process
 from benchmarks.load_figures import figures_of, mixed_figures, overload_figures, quantile
 from benchmarks.load_report import check_limits
 from benchmarks.load_traffic import FORECAST, POST, Rates, Traffic
@@ -103,3 +103,8 @@ class TestTraffic:
         with_body = self.traffic.with_body(PlannedRequest(0.0, POST, b"", 2))
         assert with_body.request.startswith(b"POST /v1/counts ")
         assert with_body.request.endswith(b"\r\n\r\n2")
+
+
+@pytest.mark.journey
+def test_clients_run_in_a_process_of_their_own() -> None:
+    assert run_in_process(divmod, 7, 2) == (3, 1)
