@@ -47,6 +47,7 @@ async def stream_events(
     last_event_id: Annotated[
         str | SkipJsonSchema[None],  # a header cannot be null
         Header(
+            alias="Last-Event-ID",
             pattern=EVENT_ID,
             json_schema_extra={"pattern": EVENT_ID},  # which the schema has not for a type with None
             description="The `id` of the last event read: what changed since comes first",

@@ -80,8 +80,11 @@ def list_admin_calls(
     caller: AdminKey,
     session: ReadSession,
     key_id: Annotated[str | None, Query(pattern=CALLER_ID, description="Only this key's calls")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE))] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Calls in a page, at most")] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
+    ] = None,
 ) -> AuditPage:
     """List calls that needed the scope admin, the newest first; of refused ones ten a minute of each key."""
     found = calls_before(session, int(cursor) if cursor else None, limit + 1, key_id)

@@ -9,13 +9,13 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from app.core.errors import worded
+from app.core.errors import NO_NUL_RULE, worded
 from app.http.requests import WHOLE
 from app.keys.issue import OVERLAP_HOURS
 from app.keys.tables import ApiKey, Scope
 
 KEY_ID = worded(r"^[0-9A-Za-z]{1,16}$", "must be 1 to 16 letters and digits")
-NO_NUL = worded(r"^[^\x00]+$", "must not hold the character NUL")
+NO_NUL = worded(r"^[^\x00]+$", NO_NUL_RULE)
 MOST_DAYS = 3650
 MOST_HOURS = 8760
 EXAMPLE: JsonDict = {"name": "signals", "scopes": ["read", "ingest"], "expires_in_days": 365}

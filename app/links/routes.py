@@ -17,7 +17,9 @@ from app.links.schemas import (
     COLLECTION_SCHEMA,
     GEOJSON,
     LINK_ID_PATTERN,
+    LinkBatch,
     LinkBody,
+    LinkCollection,
     LinkIn,
     LinkOut,
     LinkPage,
@@ -63,13 +65,13 @@ POST_BODY: dict[str, Any] = {
 }
 
 
-async def posted_links(request: Request, shedding: SheddingDep) -> list[LinkIn]:
+async def posted_links(request: Request, shedding: SheddingDep) -> LinkBatch | LinkCollection:
     """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
     body, media_type = await request.body(), request.headers.get("content-type", "")
     return await shedding.run_in_lane("links", parse_links, body, media_type)
 
 
-PostedLinks = Annotated[list[LinkIn], Depends(posted_links)]
+PostedLinks = Annotated[LinkBatch | LinkCollection, Depends(posted_links)]
 
 
 @router.get("", response_model=LinkPage, summary="All links", responses={200: GEOJSON_ANSWER})
@@ -95,13 +97,13 @@ def list_links(
     openapi_extra=POST_BODY,
 )
 def post_links(
-    _key: AdminKey, links: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
+    _key: AdminKey, body: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
 ) -> LinksReport:
     """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none.
 
     A new link needs a zone unless `FLOWCAST_DEFAULT_ZONE` is set; a link without one keeps the zone that it has.
     """
-    return store_links(session, links, default_zone=settings.default_zone, force=force)
+    return store_links(session, body.links, default_zone=settings.default_zone, force=force, place=body.place)
 
 
 @router.get("/{link_id}", summary="One link")

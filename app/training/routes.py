@@ -51,7 +51,7 @@ router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 Cursor = Annotated[
     str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page")
 ]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Entries in a page, at most")]
 
 
 @router.post(

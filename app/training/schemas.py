@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.core.errors import worded
+from app.core.errors import NO_NUL_RULE, worded
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
@@ -303,6 +303,4 @@ class ActivationReason(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "roll back"}]})
 
-    reason: (
-        Annotated[str, Field(max_length=500, pattern=worded(r"^[^\x00]*$", "must not hold the character NUL"))] | None
-    ) = None
+    reason: Annotated[str, Field(max_length=500, pattern=worded(r"^[^\x00]*$", NO_NUL_RULE))] | None = None

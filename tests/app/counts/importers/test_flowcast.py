@@ -47,7 +47,7 @@ def test_an_empty_count_is_a_declared_gap():
 @pytest.mark.parametrize(
     ("row", "field", "rule"),
     [
-        ("Ba,2006-10-02T10:15:00,12", "slot_start", "must carry an offset"),
+        ("Ba,2006-10-02T10:15:00,12", "slot_start", "must have an offset"),
         ("Ba,2/10/2006 10:15,12", "slot_start", "RFC 3339"),
         ("Ba,20061002,12", "slot_start", "or seconds since 1970"),
         ("Ba,200610021015,12", "slot_start", "or seconds since 1970"),
