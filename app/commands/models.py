@@ -146,7 +146,7 @@ def artifact_folders(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(inner for inner in folder.iterdir() if (inner / MANIFEST).is_file())
     if not found:
-        raise FileNotFoundError(f"{folder} neither is an artifact nor holds any: there is no {MANIFEST}")
+        raise FileNotFoundError(f"{folder} is neither an artifact nor a folder of artifacts: there is no {MANIFEST}")
     return found
 
 

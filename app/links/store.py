@@ -185,8 +185,7 @@ def _with_zones(
     missing = [link.link_id for link in links if not (link.zone or zones.get(link.link_id) or default_zone)]
     if missing:
         rule = (
-            "is required for a new link: an IANA name such as Europe/Berlin, unless FLOWCAST_DEFAULT_ZONE is set; "
-            "link {!r} is new"
+            "is required for the new link {!r}: an IANA name such as Europe/Berlin, unless FLOWCAST_DEFAULT_ZONE is set"
         )
         errors = [FieldError(f"{paths[link_id]}zone", "", rule.format(link_id)) for link_id in missing[:MOST_ERRORS]]
         raise Invalid(f"{errors[0].field} {errors[0].reason}; nothing was stored", errors)

@@ -65,7 +65,7 @@ def request_run(
         reasons = {link_id: f"must not be in a run; it is in run {run}" for link_id, run in elsewhere.items()}
         raise Conflict(
             ProblemType.RUN_IN_PROGRESS,
-            f"all links of the request are in retrain runs already: {runs}",
+            f"all links of the request are in retrain runs already: run {runs}",
             [FieldError("links", link_id, reason) for link_id, reason in reasons.items()],
         )
     run = RetrainRun(

@@ -102,9 +102,11 @@ class CountReader:
         columns: Columns = OWN_NAMES,
     ) -> None:
         if layout != AUTO and layout not in layouts():
-            raise CountFileError(f"layout={layout!r} is refused; it must be auto or one of {', '.join(layouts())}")
+            raise CountFileError(f"format={layout!r} is refused; it must be auto or one of {', '.join(layouts())}")
         if columns and layout not in (AUTO, *OWN):
-            raise CountFileError(f"layout={layout!r} has columns of its own; map and link concern {', '.join(OWN)}")
+            raise CountFileError(
+                f"format={layout!r} is refused with map or link, which only {', '.join(OWN)} have; leave them out"
+            )
         self.zone = zone_named(zone) if isinstance(zone, str) else zone
         self.grid, self.columns = grid, columns
         self.links: dict[str, ImportedLink] = {}

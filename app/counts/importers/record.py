@@ -74,7 +74,8 @@ class Refusal(NamedTuple):
     values: int = 1
 
     def __str__(self) -> str:
-        return f"{self.source}, line {self.line}: {self.field}={self.value!r} is refused; it {self.reason}"
+        place = f"{self.source}, line {self.line}" if self.line else self.source
+        return f"{place}: {self.field}={self.value!r} is refused; it {self.reason}"
 
 
 @dataclass

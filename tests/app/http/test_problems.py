@@ -151,8 +151,8 @@ def line(*coordinates: object) -> dict:
         ("POST", "/v1/links", {"type": "FeatureCollection", "features": [{"type": "Feature"}]},
          {"features.0.properties": "is required"}),
         ("POST", "/v1/links", {"links": [{"link_id": "A", "zone": "UTC"}, {"link_id": "B"}]},
-         {"links.1.zone": "is required for a new link: an IANA name such as Europe/Berlin, unless "
-          "FLOWCAST_DEFAULT_ZONE is set; link 'B' is new"}),
+         {"links.1.zone": "is required for the new link 'B': an IANA name such as Europe/Berlin, unless "
+          "FLOWCAST_DEFAULT_ZONE is set"}),
         ("POST", "/v1/counts", {}, {"counts": "is required"}),
         ("POST", "/v1/counts", {"counts": {}}, {"counts": "must be a list"}),
         ("POST", "/v1/counts", {"counts": [], "more": 1}, {"more": "is not known here; known is counts"}),

@@ -195,7 +195,7 @@ class TestColumns:
             Columns.parse(text, link)
 
     def test_layouts_with_columns_of_their_own_are_not_mapped(self):
-        with pytest.raises(CountFileError, match="map and link concern flowcast-csv"):
+        with pytest.raises(CountFileError, match="is refused with map or link, which only flowcast-csv"):
             read_all(HEADER, layout="pems-5min", columns=Columns.parse("count=Vol"))
 
 
