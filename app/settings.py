@@ -249,7 +249,7 @@ class Settings(BaseSettings):
     max_bodies_megabytes: int = Field(
         256,
         ge=1,
-        description="Most that the bodies of all requests under way may hold in one process, in megabytes, after "
+        description="Largest sum of the bodies of all requests under way in one process, in megabytes, after "
         "decompression; more get 503",
     )
     max_import_megabytes: int = Field(512, ge=1, description="Largest file of `POST /v1/import`, in megabytes")

@@ -30,7 +30,7 @@ WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's
 
 
 class EventKind(StrEnum):
-    """The types of events; their plurals, as before, mean the same."""
+    """The types of events; the plurals, which are deprecated, mean the same."""
 
     FORECAST = "forecast"
     ACTIVATION = "activation"
@@ -87,21 +87,21 @@ class NewWebhook(BaseModel):
 
 
 class WebhookOut(BaseModel):
-    """A webhook, without its secret, and how delivery stands."""
+    """A webhook, without its secret, and the state of its delivery."""
 
     webhook_id: int
     url: str
     events: list[EventKind]
     state: Annotated[
         Literal["active", "failing", "disabled"],
-        Field(description="`disabled` after three days of failures: delete it and make it anew"),
+        Field(description="`disabled` after three days of failures: delete it and create it again"),
     ]
     created_at: datetime
-    created_by: Annotated[str, Field(description="Id of the key that made it")]
+    created_by: Annotated[str, Field(description="Id of the key that created it")]
     delivered_at: Annotated[datetime | None, Field(description="When a message last arrived")]
     failures: Annotated[int, Field(description="In a row")]
     retry_at: Annotated[datetime | None, Field(description="When delivery is tried again; null unless it is failing")]
-    last_error: Annotated[str | None, Field(description="Why the last try failed; null once one succeeded")]
+    last_error: Annotated[str | None, Field(description="Why the last try failed; null after one that succeeded")]
 
     @classmethod
     def of(cls, row: Webhook) -> WebhookOut:

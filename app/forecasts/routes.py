@@ -118,7 +118,7 @@ async def list_forecasts(
     bbox: Annotated[
         str | None,
         Query(
-            description="Only links that touch west,south,east,north, in degrees; across 180° west exceeds east",
+            description="Only links in west,south,east,north, in degrees; across 180° west is larger than east",
             json_schema_extra={"format": "bounding-box"},
             examples=["144.9,-37.9,145.2,-37.8"],
         ),

@@ -66,16 +66,14 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
 
     name: Annotated[
-        str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Whose key it is, or what for")
+        str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Who uses the key, or for what")
     ]
     scopes: Annotated[Scopes, Field(description="What it may do; no scope implies another")]
     expires_in_days: Annotated[
         Annotated[int, Field(ge=1, le=MOST_DAYS), WHOLE] | None,
         Field(description="Days until it expires; never by default"),
     ] = None
-    replaces: Annotated[str | None, Field(pattern=KEY_ID, description="Id of a key that this one takes over from")] = (
-        None
-    )
+    replaces: Annotated[str | None, Field(pattern=KEY_ID, description="Id of a key that this one replaces")] = None
     overlap_hours: Annotated[
         float,
         Field(strict=True, ge=0, le=MOST_HOURS, description="Hours that the replaced key stays valid beside it"),
@@ -134,7 +132,7 @@ class OwnKey(BaseModel):
     ]
     name: Annotated[str, Field(examples=["signals"])]
     scopes: Annotated[list[Scope], Field(description="What it may do; no scope implies another")]
-    expires_at: Annotated[datetime | None, Field(description="When it ends; null for never")]
+    expires_at: Annotated[datetime | None, Field(description="When it expires; null for never")]
 
 
 class AuditOut(BaseModel):

@@ -50,7 +50,7 @@ Cursor = Annotated[str | None, Query(pattern=LINK_ID_PATTERN, description="`next
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
 Force = Annotated[
     bool,
-    Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
+    Query(description="Also change the zone of a link with counts or models, which retires the models"),
 ]
 GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": COLLECTION_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
@@ -129,7 +129,7 @@ def put_link(
     response: Response,
     force: Force = False,
 ) -> LinkOut:
-    """Create a link (201), or replace it as a whole (200); what is left out takes its default, but `zone` stays.
+    """Create a link (201), or replace it as a whole (200); fields left out get defaults, but `zone` stays.
 
     A new link needs a `zone` unless `FLOWCAST_DEFAULT_ZONE` is set. To change some fields alone, use PATCH.
     """

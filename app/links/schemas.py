@@ -110,11 +110,13 @@ class LinkProperties(BaseModel):
         "`FLOWCAST_DEFAULT_ZONE` is set; left out, an existing link keeps its own",
     )
     upstream: Upstream = Field(
-        default_factory=list, description="Links whose traffic runs into this one; they must exist or come along"
+        default_factory=list,
+        description="Links whose traffic runs into this one; they must exist or be in the same request",
     )
-    capacity: Capacity | None = Field(None, description="Vehicles per hour the link can pass")
+    capacity: Capacity | None = Field(None, description="Vehicles per hour that can pass the link")
     slot_minutes: SlotMinutes = Field(
-        15, description="Length of a slot in minutes; it divides 1440 and stays once the link has counts"
+        15,
+        description="Length of a slot in minutes; it divides 1440 and cannot change once the link has counts or models",
     )
 
 
@@ -238,7 +240,7 @@ class LinkOut(BaseModel):
     zone: str = Field(description="IANA time zone", examples=["Europe/Berlin"])
     geometry: Geometry | None = Field(description="GeoJSON geometry: [longitude, latitude], WGS 84")
     upstream: list[str] = Field(description="Links whose traffic runs into this one, by id")
-    capacity: float | None = Field(description="Vehicles per hour the link can pass", examples=[1800.0])
+    capacity: float | None = Field(description="Vehicles per hour that can pass the link", examples=[1800.0])
     slot_minutes: int = Field(description="Length of a slot in minutes", examples=[15])
     created_at: datetime = Field(description="When the link was first stored")
     updated_at: datetime = Field(description="When it last changed")
@@ -256,13 +258,13 @@ class LinkPage(BaseModel):
 
 
 class LinksReport(BaseModel):
-    """The numbers of links that a request created, changed and left as they were."""
+    """The numbers of links that a request created, changed and left unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"created": 2, "updated": 0, "unchanged": 0}]})
 
     created: int = Field(description="Links that are new", examples=[12])
-    updated: int = Field(description="Links that were there and changed", examples=[0])
-    unchanged: int = Field(description="Links that were there exactly so", examples=[0])
+    updated: int = Field(description="Links that existed and were changed", examples=[0])
+    unchanged: int = Field(description="Links that existed with the same fields", examples=[0])
 
 
 COLLECTION_SCHEMA: dict[str, Any] = {

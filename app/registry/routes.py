@@ -26,7 +26,7 @@ Cursor = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
 
-@router.get("", summary="A link's models")
+@router.get("", summary="Trained models of a link")
 def list_link_models(
     _key: ReadKey,
     session: ReadSession,

@@ -167,7 +167,10 @@ class PatientProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _cut(self, why: str, status: int | None = None, detail: str = "", *, abort: bool = False) -> None:
-        log.info("a client was cut off", extra={"reason": why, "client": self.client[0] if self.client else ""})
+        log.info(
+            "the connection of a slow client was closed",
+            extra={"reason": why, "client": self.client[0] if self.client else ""},
+        )
         self._head_since = None
         if status is not None:
             self._refuse(status, detail)

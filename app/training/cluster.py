@@ -52,7 +52,7 @@ class Cluster:
             socket.getaddrinfo(host, port)
         except OSError as problem:
             reason = f"{host} has no address: {problem.strerror}"
-            log.info("there is no cluster as yet", extra={"scheduler": self.address, "reason": reason})
+            log.info("there is no cluster so far", extra={"scheduler": self.address, "reason": reason})
         else:
             self.known = True
             log.info("runs are trained on a cluster", extra={"scheduler": self.address})

@@ -100,7 +100,7 @@ class Parameters(BaseModel):
         None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
     )
     level: float | None = Field(
-        None, gt=0.0, lt=1.0, strict=True, description="Share of counts the interval is meant to hold (0.9)"
+        None, gt=0.0, lt=1.0, strict=True, description="Share of counts that the interval should contain (0.9)"
     )
     days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
         None, description="Last days to learn from, and that network models remember (56)"
@@ -153,8 +153,8 @@ class NewRun(BaseModel):
     refresh: bool = Field(
         False,
         strict=True,
-        description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
-        "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
+        description="With NETWORK: add new counts to the profiles and memories of active network models, include links "
+        "without a model, and learn nothing anew; the new versions are active at once, unless `activate` is `never`",
     )
     activate: Activate = Field("if_better", description="When a candidate becomes the active model")
 
@@ -165,7 +165,7 @@ class RunLink(BaseModel):
     link_id: str
     state: LinkState
     outcome: Outcome | None = Field(
-        description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
+        description="Result of the link; `profile`: the candidate was refused because the link's profile won on the "
         "held-out days, which a run of `best` records as the choice where no model is active"
     )
     reason: str | None = Field(description="Why")
@@ -201,7 +201,7 @@ class Stage(BaseModel):
     name: Literal["network", "links"]
     share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
     estimated_seconds_left: int | None = Field(
-        description="Of the stage, by what it took so far; null before anything is done", examples=[80]
+        description="Estimated from the time that the stage took so far; null before anything is done", examples=[80]
     )
 
     @classmethod
@@ -232,7 +232,9 @@ class RunOut(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     cancel_requested: bool
-    detail: str | None = Field(description="Why it failed as a whole, or why it waits or is trained elsewhere than set")
+    detail: str | None = Field(
+        description="Why the run failed as a whole, waits, or is trained locally instead of on the cluster"
+    )
 
     @classmethod
     def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
@@ -251,7 +253,7 @@ class RunDetail(RunOut):
 
 
 class AcceptedRun(RunDetail):
-    """A run that was queued, and what was left out of it."""
+    """A queued run, and the links left out of it."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [DETAIL_EXAMPLE | {"already_running": {}}]})
 
@@ -273,7 +275,7 @@ class ActivationOut(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [ACTIVATION_EXAMPLE]})
 
     link_id: str
-    version: int | None = Field(description="null where the active model was withdrawn")
+    version: int | None = Field(description="Version that was activated; null where the active model was withdrawn")
     previous_version: int | None
     activated_at: datetime
     activated_by: str
