@@ -130,7 +130,7 @@ def _refused(place: int, row: Any, error: ErrorDetails) -> RefusedCount:
     value = error["input"]
     rule = RULES.get(field, ROW_RULE)
     if error["type"] == "missing":
-        value, rule = "", f"is required: it {rule}"
+        value, rule = "", f"is required and {rule}"
     if error["type"] == "extra_forbidden":
         rule = f"is not known here; known are {', '.join(PostedCount.__annotations__)}"
     return refused_count(place, row, field, value, rule)

@@ -45,7 +45,7 @@ class Overloaded(Unavailable):
     """More requests than can be answered in time."""
 
     problem_type = ProblemType.OVERLOADED
-    title = "Too much is asked at once"
+    title = "Too many requests at once"
 
 
 class Shedding:
