@@ -88,7 +88,7 @@ def copy_command(
         except CopyDiffers as differences:
             for difference in differences.found:
                 notes.print(escape(str(difference)), soft_wrap=True)
-            refuse(COPY, f"{differences}; nothing was kept of the copy", FAILED)
+            refuse(COPY, f"{differences}; nothing was copied", FAILED)
         except KeyboardInterrupt:
             notes.print("interrupted: nothing was copied")
             raise
@@ -212,7 +212,7 @@ def upgrade_command() -> None:
     """
     with service_database("db upgrade") as engine:
         before = schema_step(engine)
-        with notes.status("upgrading; a step that moves rows takes some 10 s a million"):
+        with notes.status("upgrading; a step that moves rows takes about 10 s per million rows"):
             upgrade_schema(engine)
         after = schema_step(engine)
     out.print(f"the schema is at step {after}" + ("" if before != after else ", as it was"))

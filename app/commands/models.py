@@ -247,7 +247,7 @@ def deactivate_command(
     """
     with current_database("models deactivate") as engine, writing(engine) as session:
         version = deactivate(session, link_or_404(session, link_id), reason=reason).previous_version
-    out.print(f"link {escape(link_id)}: version {version} is withdrawn, the profile answers")
+    out.print(f"link {escape(link_id)}: version {version} is withdrawn, and the profile forecasts")
 
 
 @models.command("tidy")

@@ -108,7 +108,7 @@ def check_cron(expression: str) -> None:
     except CronSimError as problem:
         raise ValueError(f"{CRON_RULE}: {problem}") from None
     except StopIteration:
-        raise ValueError(f"{CRON_RULE}: it names no moment that ever comes") from None
+        raise ValueError(f"{CRON_RULE}: it names a time that never comes") from None
 
 
 def last_cron_time(expression: str, now: datetime) -> datetime:

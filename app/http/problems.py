@@ -176,7 +176,7 @@ async def _on_database_failure(request: Request, problem: Exception) -> Response
     unreachable = request.scope["app"].state.change_feed.unreachable  # then one line is enough
     facts = {"request_id": request.scope.get(REQUEST_ID), "reason": type(problem).__name__}
     log.error("the database failed", exc_info=None if unreachable else problem, extra=facts)
-    detail = "the database cannot do this at the moment; try again shortly"
+    detail = "the database cannot process this request at the moment; try again shortly"
     return problem_response(request.scope, Unavailable(detail))
 
 

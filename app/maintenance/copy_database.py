@@ -55,7 +55,7 @@ class Difference(NamedTuple):
 
 
 class CopyDiffers(Exception):
-    """Rows that are not in the target as they are in the source; nothing was kept of the copy."""
+    """Rows that are not in the target as they are in the source; nothing was copied."""
 
     def __init__(self, found: Sequence[Difference], more: bool) -> None:
         super().__init__(f"{'more than ' if more else ''}{len(found)} rows differ")

@@ -73,7 +73,7 @@ class Cluster:
         try:
             client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="flowcast-retrain")
         except Exception as problem:  # of many kinds: TLS alone has several
-            raise ClusterUnavailable(f"no Dask scheduler answers there: {one_line(problem)}") from None
+            raise ClusterUnavailable(f"no Dask scheduler answers at this address: {one_line(problem)}") from None
         try:
             _check(client)
         except BaseException:

@@ -147,7 +147,7 @@ class CountReader:
     def add_link(self, link: ImportedLink) -> None:
         """Add a link; raise ``CountFileError`` for too many, because all are held in memory."""
         if len(self.links) >= MOST_LINKS and link.link_id not in self.links:
-            raise CountFileError(f"the file names more than {MOST_LINKS:,} links, the most that are taken at once")
+            raise CountFileError(f"the file names more than {MOST_LINKS:,} links; split it")
         self.links[link.link_id] = link
 
     def refuse(self, name: str, value: object, reason: str, values: int = 1) -> None:

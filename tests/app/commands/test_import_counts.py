@@ -254,7 +254,7 @@ class TestEnds:
         done = run("--dry-run", own)
         assert done.exit_code == 1
         assert "+ 1 gaps + 2 refused" in done.stdout
-        assert "more values were refused than taken" in done.stderr
+        assert "more values were refused than accepted" in done.stderr
 
     def test_an_unreadable_file_does_not_stop_the_others(self, own, tmp_path):
         cut = tmp_path / "cut.csv.gz"

@@ -123,7 +123,7 @@ def test_a_body_of_links_is_bounded_before_it_is_parsed(client: TestClient):
     answer = client.post("/v1/links", content=large, headers=headers)
     assert (answer.status_code, answer.json()["detail"]) == (
         413,
-        "the body is larger than 8 MB, the most this call takes",
+        "the body is larger than 8 MB, the most that this call accepts",
     )
     answer = client.post("/v1/links", content=b'{"links": [' + b"[]," * 500_000 + b"[]]}", headers=headers)
     assert answer.status_code == 413
