@@ -1,11 +1,11 @@
-# Flowcast in a container: `docker build -t flowcast:local .`; what it needs around it is in docker-compose.yml.
-# The version is repeated here for the label; a test holds it to pyproject.toml.
+# Flowcast in a container: `docker build -t flowcast:local .`; docker-compose.yml has the other containers that it needs.
+# The version is repeated here for the label; a test compares it with pyproject.toml.
 
 FROM python:3.11-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 RUN python -m venv /opt/flowcast
 WORKDIR /build
-# Before the code: it changes more often than what it runs on.
+# Packages come before the code, because they change less often.
 COPY requirements/runtime.txt requirements/cluster.txt requirements/s3.txt requirements/
 RUN /opt/flowcast/bin/pip install --requirement requirements/runtime.txt \
     --requirement requirements/cluster.txt --requirement requirements/s3.txt
@@ -13,7 +13,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY migrations migrations
 COPY model model
-# A running service installs nothing and tests no library.
+# A running service needs neither pip nor the tests of libraries.
 RUN /opt/flowcast/bin/pip install --no-deps . \
  && /opt/flowcast/bin/pip uninstall --yes --quiet pip setuptools \
  && find /opt/flowcast/lib -type d -name tests -prune -exec rm -rf {} +
@@ -26,7 +26,7 @@ LABEL org.opencontainers.image.title="Flowcast" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# A number, not a name: Kubernetes can then see that it is not root. A new volume takes over the folder's owner.
+# A number, not a name, so that Kubernetes can check that it is not root. A new volume gets the owner of the folder.
 RUN mkdir -p /var/lib/flowcast/models /var/lib/flowcast/secrets /var/lib/flowcast/secrets-of/service \
       /var/lib/flowcast/secrets-of/database /var/lib/flowcast/secrets-of/grafana && chown -R 10001:10001 /var/lib/flowcast
 COPY --from=build /opt/flowcast /opt/flowcast

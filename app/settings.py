@@ -88,7 +88,7 @@ def check_dask_address(address: str) -> str:
         return address
     found = DASK_ADDRESS.fullmatch(address)
     if found is None or not 1 <= int(found["port"]) <= 65_535:
-        raise ValueError(f"it must be written as tcp://HOST:PORT or tls://HOST:PORT; {address!r} is not")
+        raise ValueError("it must be written as tcp://HOST:PORT or tls://HOST:PORT")
     if find_spec("distributed") is None:
         raise ValueError("it needs Dask, which is not installed: pip install --requirement requirements/cluster.txt")
     return address
@@ -140,9 +140,9 @@ class Settings(BaseSettings):
         0.005,
         ge=0,
         lt=1,
-        description="Share by which a candidate's RMSE must lie below the active model's and the profile's",
+        description="Share by which the RMSE of a candidate must be below that of the active model and of the profile",
     )
-    retrain_jobs: int = Field(-1, description="Processes that a retrain run trains in; -1 for one a core")
+    retrain_jobs: int = Field(-1, description="Training processes of a retrain run; -1 for one per core")
     dask_scheduler: DaskAddress = Field(
         "", description="Dask scheduler whose workers train retrain runs, `tcp://HOST:PORT` or `tls://HOST:PORT`"
     )
@@ -164,7 +164,7 @@ class Settings(BaseSettings):
     )
     holidays: str = Field(
         "auto",
-        description="Whose public holidays networks count as Sundays: `auto` for the country of the time zone, `off`, "
+        description="Public holidays that networks count as Sundays: `auto` for the country of the time zone, `off`, "
         "a country such as `AU`, or a part of one such as `AU-VIC`",
     )
     retrain_trigger: float = Field(
@@ -233,41 +233,41 @@ class Settings(BaseSettings):
     stale_after_minutes: int = Field(
         90,
         ge=1,
-        description="Age of a link's newest count, in minutes, past which its forecasts fall back to the profile",
+        description="Age of a link's newest count, in minutes, above which the profile forecasts the slots from now on",
     )
     mare_min_count: int = Field(1, ge=1, description="Smallest count that MARE is computed over")
     models_in_memory: int = Field(
-        5000, ge=1, description="Trained models a process keeps loaded; beyond that the least recently used are dropped"
+        5000,
+        ge=1,
+        description="Trained models that a process keeps loaded; above that the least recently used are dropped",
     )
     max_body_megabytes: int = Field(
         32,
         ge=1,
-        description="Largest body of counts, in megabytes, after decompression; links have 8 MB, all others 1 MB",
+        description="Largest body of `POST /v1/counts`, in megabytes, unpacked; links have 8 MB, others 1 MB",
     )
     max_bodies_megabytes: int = Field(
         256,
         ge=1,
-        description="Most that the bodies of all requests under way may hold in one process, in megabytes, after "
+        description="Largest sum of the bodies of all requests under way in one process, in megabytes, after "
         "decompression; more get 503",
     )
-    max_import_megabytes: int = Field(512, ge=1, description="Largest file `POST /v1/import` takes, in megabytes")
+    max_import_megabytes: int = Field(512, ge=1, description="Largest file of `POST /v1/import`, in megabytes")
     max_unpacked_megabytes: int = Field(
         4096, ge=1, description="Most that a file of counts packed with gzip or zip may unpack to, in megabytes"
     )
     max_batch: int = Field(100_000, ge=1, description="Most counts in one `POST /v1/counts`")
     header_seconds: float = Field(
-        10, gt=0, le=3600, description="Longest that a request's line and headers may take to come, in seconds"
+        10, gt=0, le=3600, description="Longest, in seconds, that a request's line and headers may take to arrive"
     )
     body_seconds: float = Field(
         30,
         gt=0,
         le=3600,
-        description="Longest, in seconds, that a client may keep the service waiting with a body, or for the reading "
+        description="Longest, in seconds, that a client may keep the service waiting with a body, or with reading "
         "of an answer, beyond what it takes at 4 kB a second",
     )
-    rate_limit: int = Field(
-        60_000, ge=0, description="Requests a minute that one key may send to one process; 0 for no limit"
-    )
+    rate_limit: int = Field(60_000, ge=0, description="Requests per minute of one key to one process; 0 for no limit")
     max_waiting: int = Field(
         32,
         ge=1,
@@ -275,13 +275,13 @@ class Settings(BaseSettings):
     )
     webhook_hosts: str = Field(
         "",
-        description="Hosts, comma-separated, that webhooks may point to: `HOST` for the usual ports, or `HOST:PORT`; "
+        description="Hosts, comma-separated, that webhooks may point to: `HOST` for ports 80 and 443, or `HOST:PORT`; "
         "none by default",
     )
     stream_seconds: float = Field(
-        3600, gt=0, description="Longest that a stream of events lasts, in seconds; clients connect again"
+        3600, gt=0, description="Longest that an event stream lasts, in seconds; clients connect again"
     )
-    max_streams: int = Field(100, ge=1, description="Streams of events that one process keeps open; more get 503")
+    max_streams: int = Field(100, ge=1, description="Event streams that one process keeps open; more get 503")
     cors_origins: str = Field("", description="Origins, comma-separated, whose pages may call the API; none by default")
     trusted_proxies: str = Field(
         "127.0.0.1", description="Addresses, comma-separated, whose forwarded headers are trusted"
@@ -306,6 +306,13 @@ class Settings(BaseSettings):
         if 0 < ratio <= 1:
             raise ValueError("it must be above 1, or 0 for off")
         return ratio
+
+    @field_validator("retrain_jobs")
+    @classmethod
+    def _not_zero(cls, jobs: int) -> int:
+        if jobs == 0:
+            raise ValueError("it must be a number of processes, or -1 for one per core")
+        return jobs
 
     @field_validator("prune_days")
     @classmethod
@@ -403,6 +410,10 @@ class Settings(BaseSettings):
     def allowed_origins(self) -> list[str]:
         """Return the origins of ``cors_origins``."""
         return _listed(self.cors_origins)
+
+
+# Of settings that are refused; an address that cannot be parsed may hold a password anywhere.
+NEVER_SHOWN = ("admin_key", "database_password", "grafana_password", "database_url", "model_store")
 
 
 def is_secret(name: str, value: object) -> bool:

@@ -372,7 +372,7 @@ class TestSecrets:
     def test_a_copy_of_nothing_is_refused_by_name(self, given, folder):
         refused = flowcast("settings", "--keep-secrets", str(folder), "--copy-secret", given, **self.url)
         assert refused.exit_code == 2
-        assert f"copy_secret={given!r} is refused; it must be NAME:FOLDER" in refused.stderr
+        assert f"--copy-secret={given!r} is refused; it must be NAME:FOLDER" in refused.stderr
 
     def test_copies_need_a_place_to_be_kept(self):
         refused = flowcast("settings", "--copy-secret", "admin_key:/tmp", **self.url)
@@ -451,7 +451,7 @@ class TestSecrets:
         refused = flowcast("settings", "--require", setting, **self.url, **given)
         assert refused.exit_code == 2
         assert refused.stderr.splitlines() == [
-            f"flowcast settings: {name} is not set; it must be, in the environment or as a file"
+            f"flowcast settings: {name} is not set; set it in the environment or as a file"
         ]
 
     def test_from_files_where_variables_are_empty(self, check, tmp_path, folder):

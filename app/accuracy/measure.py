@@ -15,7 +15,7 @@ from app.accuracy.error_sums import ErrorSums, measures, skill, total
 from app.accuracy.queries import PART, ForecastFilter, link_sums, network_sums
 from app.accuracy.schemas import By, LinkAccuracy, NetworkAccuracy, Order, RankedLink, SeriesItem, Sort
 from app.core.errors import CURSOR_RULE, Invalid, worded
-from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span
+from app.core.times import SECONDS_A_DAY, Span, instant_of, read_span, rfc_3339
 from app.counts.queries import newest_slot_end, newest_slots
 from app.links.queries import all_links, link_or_404
 
@@ -112,7 +112,7 @@ def network_accuracy(
     given = read_span(begin, end, newest_slot_end(session), window_seconds(window))
     span = given or Span(0, 0)
     if span.end - span.begin > LONGEST_DAYS * SECONDS_A_DAY:
-        raise Invalid.field("from", instant_of(span.begin).isoformat(), LONGEST_RULE)
+        raise Invalid.field("from", rfc_3339(instant_of(span.begin)), LONGEST_RULE)
     found = network_sums(session, ForecastFilter(span, horizon), floor)
     sums = [found.get((link.link_key,), ErrorSums()) for link in links]
     slots = [len(span.slots(link.slot_seconds)) for link in links]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,9 @@ FAILED, REFUSED = 1, 2  # an interrupted command exits with 130, as Typer has it
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
+# A field at the beginning of a refusal, without the class of the plan and n_, which options do not have.
+FIELD = re.compile(r"^(?:\w+: )?(?:n_)?([a-z_]+)=")
+
 SILENT_SECONDS = 4.0  # after which a status line is printed again; checked often enough to keep below five
 CHECK_SECONDS = 0.5
 
@@ -37,8 +41,16 @@ NETWORK_PARTS = {
 
 def refuse(command: str, problem: object, exit_code: int = REFUSED) -> NoReturn:
     """Print in one line why a command cannot go on, and exit."""
-    notes.print(f"flowcast {command}: {problem}", style="red", soft_wrap=True, markup=False)
+    print_refusal(command, problem)
     raise typer.Exit(exit_code)
+
+
+def print_refusal(command: str, problem: object) -> None:
+    """Print in one line why a command refuses something; a value is named by its option."""
+    if isinstance(problem, OSError) and problem.filename is not None:
+        problem = f"{problem.filename}: {(problem.strerror or str(problem)).lower()}"
+    problem = FIELD.sub(lambda found: f"--{found[1].replace('_', '-')}=", str(problem))
+    notes.print(f"flowcast {command}: {problem}", style="red", soft_wrap=True, markup=False)
 
 
 def progress_bar() -> Progress:

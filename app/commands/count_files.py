@@ -38,7 +38,7 @@ OnlyLink = Annotated[
 ]
 
 OpenFile = Callable[..., CountReader]
-MORE_REFUSED = "more values were refused than taken; is the format or slot length another?"
+MORE_REFUSED = "more values were refused than accepted; check the format, the zone and the slot length"
 
 
 def file_opener(layout: str, zone: str | None, slot_minutes: int, column_map: str | None, link: str | None) -> OpenFile:

@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.commands.console import FAILED, refuse
 from app.core.database import open_database
-from app.core.errors import Problem, broken_rule
+from app.core.errors import Problem, broken_rule, shown_value
 from app.core.schema import NEWEST_STEP, schema_step
-from app.settings import Settings, settings_from_environment
+from app.settings import NEVER_SHOWN, Settings, settings_from_environment
 
 
 def read_settings(command: str) -> Settings:
@@ -22,8 +22,10 @@ def read_settings(command: str) -> Settings:
     try:
         return settings_from_environment()
     except ValidationError as problem:
-        wrong = problem.errors(include_input=False)[0]
-        name = "_".join(["FLOWCAST", *(str(part).upper() for part in wrong["loc"])])
+        wrong = problem.errors()[0]
+        field = str(wrong["loc"][0]) if wrong["loc"] else ""
+        shown = "" if field in NEVER_SHOWN else f"={shown_value(wrong['input'])!r}"
+        name = f"FLOWCAST_{field.upper()}{shown}" if field else "the settings"
         refuse(command, f"{name} is refused; it {broken_rule(wrong)}")
     except SettingsError as problem:  # a secret's file cannot be read
         refuse(command, problem.__cause__ or problem)

@@ -88,7 +88,7 @@ def copy_command(
         except CopyDiffers as differences:
             for difference in differences.found:
                 notes.print(escape(str(difference)), soft_wrap=True)
-            refuse(COPY, f"{differences}; nothing was kept of the copy", FAILED)
+            refuse(COPY, f"{differences}; nothing was copied", FAILED)
         except KeyboardInterrupt:
             notes.print("interrupted: nothing was copied")
             raise
@@ -171,13 +171,13 @@ def prune_command(
         if older_than is not None and (empty := len(empty_months(engine))):
             found[EMPTY_MONTHS] = empty
         if dry_run:
-            _print_numbers("would go", found)
+            _print_numbers("would be removed", found)
             return
         removed = Counter(dict.fromkeys(found, 0))
         try:
             _prune(engine, old, sum(found.values()), removed)
         except KeyboardInterrupt:
-            notes.print("interrupted: what is listed is gone, the rest is as it was")
+            notes.print("interrupted: what is listed was removed, the rest is unchanged")
             _print_numbers("removed", removed)
             raise
     _print_numbers("removed", removed)
@@ -185,7 +185,10 @@ def prune_command(
 
 def _require(days: int, option: str, need: NeededDays, force: bool) -> None:
     if days < need.days and not force:
-        refuse(PRUNE, f"{option}={days} is refused; it must be at least {need.days} ({need.by}), or --force be given")
+        refuse(
+            PRUNE,
+            f"{option}={days} is refused; it must be at least {need.days} ({need.by}); --force removes more",
+        )
 
 
 def _prune(engine: Engine, old: Cutoffs, total: int, removed: Counter[str]) -> None:
@@ -209,7 +212,7 @@ def upgrade_command() -> None:
     """
     with service_database("db upgrade") as engine:
         before = schema_step(engine)
-        with notes.status("upgrading; a step that moves rows takes some 10 s a million"):
+        with notes.status("upgrading; a step that moves rows takes about 10 s per million rows"):
             upgrade_schema(engine)
         after = schema_step(engine)
     out.print(f"the schema is at step {after}" + ("" if before != after else ", as it was"))

@@ -100,7 +100,7 @@ def demo_command(
             notes.print("interrupted")
             raise
     if service is None:
-        notes.print(f"stopped; everything is in {escape(str(data))}, and the next demo goes on from there")
+        notes.print(f"stopped; everything is in {escape(str(data))}, and the next demo continues from there")
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _run_own_service(folder: DemoFolder, size: DemoSize, speed: float, port: int
             _introduce(service.address, key, city)
             if not _replay(feed, city, first, lines, speed=speed, until=until):
                 return
-            message = "the city's counts are used up; the service goes on (Ctrl-C stops it)"
+            message = "all counts of the city were posted; the service continues to run (Ctrl-C stops it)"
             lines.begin(message)
             with notes.status(message):
                 while until is None or time.monotonic() < until:
@@ -155,7 +155,10 @@ def _replay_to(address: str, size: DemoSize, speed: float, seconds: float | None
     """
     settings = read_settings("demo")
     if settings.admin_key is None:
-        refuse("demo", "FLOWCAST_ADMIN_KEY is not set; it must be the service's, for the replay to post counts")
+        refuse(
+            "demo",
+            "FLOWCAST_ADMIN_KEY is not set; set it to the admin key of the service, because the replay posts counts",
+        )
     live = settings.clock is ClockKind.WALL
     folder = DemoFolder(data, models=open_store(settings))
     with StatusLines() as lines:
@@ -168,7 +171,7 @@ def _replay_to(address: str, size: DemoSize, speed: float, seconds: float | None
         pace = "each slot when it is over" if live else f"{speed:g} slots a minute"
         notes.print(f"replaying to {address}, {pace}")
         if _replay(feed, city, first, lines, speed=FASTEST if live else speed, until=until, live=live):
-            notes.print("the city's counts are used up; the service goes on")
+            notes.print("all counts of the city were posted; the service continues to run")
 
 
 def _starting(engine: Engine, size: DemoSize, *, live: bool) -> DemoSize:

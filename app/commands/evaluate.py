@@ -25,7 +25,7 @@ from app.evaluation.evaluate import Evaluated, evaluate_links, make_report
 from app.evaluation.measures import best_of, figures
 from app.evaluation.network_methods import learn_networks
 from app.evaluation.page import require_folder, write_report
-from app.evaluation.plan import BEST, COMPARED, PROTOCOLS, EvaluationPlan
+from app.evaluation.plan import BEST, COMPARED, LEAST_TRAIN_DAYS, PROTOCOLS, EvaluationPlan
 from app.evaluation.report import NotEvaluated, Report, Summary
 from app.training.aligned_counts import LinkTopology
 
@@ -35,7 +35,7 @@ MOST_LISTED = 10
 def evaluate_command(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Count files, also .gz and .zip; - for stdin.")],
     output: Annotated[Path, typer.Option(help="Folder for the report.")],
-    train_days: Annotated[int, typer.Option(help="Local days to learn from.")] = 22,
+    train_days: Annotated[int, typer.Option(help=f"Local days to learn from, at least {LEAST_TRAIN_DAYS}.")] = 22,
     test_days: Annotated[int, typer.Option(help="Days after them to forecast.")] = 3,
     first_day: Annotated[
         str | None, typer.Option("--from", help="First day, YYYY-MM-DD; by default the first whole day of each link.")
@@ -44,9 +44,16 @@ def evaluate_command(
     sample: Annotated[int | None, typer.Option(help="Draw so many of the links that can be evaluated.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws another sample.")] = 0,
     protocol: Annotated[
-        str, typer.Option(help=f"Settings of the methods: {' or '.join(PROTOCOLS)}; product trains as flowcast train.")
+        str,
+        typer.Option(
+            help=f"Settings of the methods: {' or '.join(PROTOCOLS)}. paper: those of the paper, except for KR_SML; "
+            "product: those of flowcast train."
+        ),
     ] = "paper",
-    neighbors: Annotated[int | None, typer.Option(help="k of KR, KR_PCA, MLKR (8); product: of all (20).")] = None,
+    neighbors: Annotated[
+        int | None,
+        typer.Option(help="k of KR, KR_PCA and MLKR, by default 8; with --protocol product of all four, 20."),
+    ] = None,
     lags: Annotated[int, typer.Option(help="Past slots that a forecast looks at.")] = 45,
     layout: LayoutOption = "auto",
     zone: Zone = None,
@@ -65,11 +72,11 @@ def evaluate_command(
     started = time.perf_counter()
     try:
         if absent := [name for name in ("matplotlib", "plotly") if find_spec(name) is None]:
-            raise ValueError(f"{' and '.join(absent)} must be installed; flowcast[reports] brings what reports need")
+            raise ValueError(f"{' and '.join(absent)} must be installed: pip install 'flowcast[reports]'")
         day = _day(first_day)
         plan = EvaluationPlan(train_days, test_days, day, protocol, neighbors, lags, links, sample, seed)
         if jobs == 0:
-            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one per core")
         require_folder(output)
         open_file = file_opener(layout, zone, slot_minutes, column_map, link)
         series, topology = read_network(files, open_file)

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from app.commands.console import FAILED, REFUSED, AsJson, notes, out, refuse
+from app.commands.console import FAILED, REFUSED, AsJson, notes, out, print_refusal, refuse
 from app.commands.count_files import MORE_REFUSED, ColumnMap, LayoutOption, OnlyLink, OpenFile, file_opener, totals
 from app.commands.database import current_database, read_settings
 from app.core.errors import Problem
@@ -47,7 +47,7 @@ def import_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and report; no database is needed.")] = False,
     create_links: Annotated[bool, typer.Option("--create-links", help="Create links that do not exist.")] = False,
     as_json: AsJson = False,
-    refusals: Annotated[int, typer.Option(help="Refused rows to list for each file, at most 100.")] = 20,
+    refusals: Annotated[int, typer.Option(min=0, help="Refused rows to list for each file, at most 100.")] = 20,
 ) -> None:
     """Store the counts of files, each file whole or not at all, and report what was taken, refused and missing.
 
@@ -59,8 +59,6 @@ def import_command(
         flowcast import a.csv --map slot_start=Time,count=Vol --link A7 --zone Europe/Berlin
     """
     try:
-        if refusals < 0:
-            raise ValueError(f"refusals={refusals} is refused; it must be 0 or more")
         open_file = file_opener(layout, zone, slot_minutes, column_map, link)
     except ValueError as problem:
         refuse("import", problem)
@@ -76,7 +74,7 @@ def import_command(
                     reader, stored = read_file(file, open_file, store)
                 except (CountFileError, Problem) as problem:
                     code = REFUSED
-                    notes.print(f"flowcast import: {escape(str(problem))}", style="red", soft_wrap=True)
+                    print_refusal("import", problem)
                     documents.append({"file": file, "error": str(problem)})
                     continue
                 if as_json:
@@ -157,7 +155,7 @@ def print_import(file: str, reader: CountReader, stored: ImportedFile | None, re
     if stored is not None:
         lines.append(
             f"  stored: {stored.stored:,} new, {stored.replaced:,} replaced, {stored.unchanged:,} unchanged, "
-            f"{stored.repeated:,} replaced by a later one of the file; {stored.links_created:,} links created, "
+            f"{stored.repeated:,} repeated in the file; {stored.links_created:,} links created, "
             f"{stored.forecasts_issued:,} with a new forecast"
         )
         if unknown := stored.unknown_links:

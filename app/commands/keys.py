@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.commands.console import AsJson, notes, out, refuse
-from app.commands.database import read_settings, service_database
+from app.commands.database import current_database, read_settings
 from app.core.database import reading, writing
 from app.keys.issue import OVERLAP_HOURS, issue_key, revoke_key
 from app.keys.queries import all_keys
@@ -57,7 +57,7 @@ def create_command(
         if scope not in known:
             refuse("keys create", f"--scopes={scope!r} is refused; it must be one of {', '.join(known)}")
     settings = read_settings("keys create")
-    with service_database("keys create", settings) as engine, writing(engine) as session:
+    with current_database("keys create", settings) as engine, writing(engine) as session:
         issued = issue_key(
             session,
             name=name,
@@ -84,7 +84,7 @@ def list_command(as_json: AsJson = False) -> None:
 
         flowcast keys list
     """
-    with service_database("keys list") as engine, reading(engine) as session:
+    with current_database("keys list") as engine, reading(engine) as session:
         shown = KeyList(keys=[KeyOut.of(row) for row in all_keys(session)])
     if as_json:
         typer.echo(shown.model_dump_json(indent=2))
@@ -109,6 +109,6 @@ def revoke_command(
         flowcast keys revoke 3f9c0a1b2d4e
     """
     settings = read_settings("keys revoke")
-    with service_database("keys revoke", settings) as engine, writing(engine) as session:
+    with current_database("keys revoke", settings) as engine, writing(engine) as session:
         revoke_key(session, key_id, environment_key=force or settings.admin_key is not None)
     out.print(f"key {key_id} is revoked")

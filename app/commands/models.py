@@ -146,7 +146,7 @@ def artifact_folders(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(inner for inner in folder.iterdir() if (inner / MANIFEST).is_file())
     if not found:
-        raise FileNotFoundError(f"{folder} neither is an artifact nor holds any: there is no {MANIFEST}")
+        raise FileNotFoundError(f"{folder} is neither an artifact nor a folder of artifacts: there is no {MANIFEST}")
     return found
 
 
@@ -247,7 +247,7 @@ def deactivate_command(
     """
     with current_database("models deactivate") as engine, writing(engine) as session:
         version = deactivate(session, link_or_404(session, link_id), reason=reason).previous_version
-    out.print(f"link {escape(link_id)}: version {version} is withdrawn; the profile is used")
+    out.print(f"link {escape(link_id)}: version {version} is withdrawn, and the profile forecasts")
 
 
 @models.command("tidy")

@@ -87,7 +87,7 @@ def prepare(settings: Settings, *, upgrade: bool) -> None:
         if upgrade:
             upgrade_schema(engine)
         if settings.auth is Switch.OFF:
-            log.warning("FLOWCAST_AUTH=off: everyone who reaches this address may read, write and administer")
+            log.warning("FLOWCAST_AUTH=off: everyone who can reach this address may call every route")
         first = make_first_key(engine, settings, terminal=sys.stdout.isatty())
     if first.shown:
         notes.print("This is the first start. The admin key, shown only now:")
@@ -166,7 +166,7 @@ def _keep_running(stopping: threading.Event) -> None:
         while process.poll() is None and not stopping.wait(0.2):
             pass
         if not stopping.is_set():
-            log.error("the worker ended and is started again", extra={"code": process.returncode})
+            log.error("the worker ended and is restarted", extra={"code": process.returncode})
             stopping.wait(RESTART_SECONDS)
             continue
         process.terminate()

@@ -50,7 +50,7 @@ def settings_command(
     settings = read_settings("settings")
     for name in require or []:
         if getattr(settings, name) in (None, ""):
-            refuse("settings", f"FLOWCAST_{name.upper()} is not set; it must be, in the environment or as a file")
+            refuse("settings", f"FLOWCAST_{name.upper()} is not set; set it in the environment or as a file")
     for name in Settings.model_fields:
         value = getattr(settings, name)
         shown = "" if value is None else "(set)" if is_secret(name, value) else str(value)
@@ -76,10 +76,12 @@ def _keep(file: Path, given: SecretStr | None) -> None:
     try:
         kept = file.read_text().strip() if file.exists() else ""
         secret = kept if given is None else given.get_secret_value()
-        if not secret:
+        created = not secret
+        if created:
             secret = secrets.token_urlsafe(24)
-            out.print(f"{file.name} was set nowhere; one was made and is in {file}", soft_wrap=True, markup=False)
         if secret != kept:
             write_private(file, secret)
+        if created:
+            out.print(f"{file.name} was set nowhere; a new one was created in {file}", soft_wrap=True, markup=False)
     except OSError as problem:
         refuse("settings", f"{file} cannot be written: {(problem.strerror or str(problem)).lower()}")

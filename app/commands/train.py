@@ -88,7 +88,7 @@ def train_command(
     from_database: Annotated[
         bool, typer.Option("--from-database", help="Learn from the service's stored counts instead of files.")
     ] = False,
-    links: Annotated[str | None, typer.Option(help="Links, comma-separated; with --from-database.")] = None,
+    links: Annotated[str | None, typer.Option(help="Ids of links, comma-separated; with --from-database.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Last days to learn from; with --from-database.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -103,9 +103,9 @@ def train_command(
         plan = _plan(algorithm, lags, neighbors, held_out_days, days, context)
         open_file = file_opener(layout, zone, slot_minutes, column_map, link)
         if jobs == 0:
-            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one a core")
+            raise ValueError("jobs=0 is refused; it must be a number of processes, or -1 for one per core")
         if bool(files) == from_database:
-            raise ValueError("name count files, or give --from-database, one of the two")
+            raise ValueError("give count files or --from-database, and not both")
         if output is None and not registers:
             raise ValueError("--output is needed, unless --register puts the models into the registry")
         if activates and not registers:
@@ -156,7 +156,7 @@ def train_command(
                     if not notes.is_terminal and len(outcomes) % 10 == 0:
                         notes.print(f"{len(outcomes)} of {given.n} links done")
         except KeyboardInterrupt:
-            rest = f"{len(registered)} of them are in the registry" if engine else "--resume goes on from here"
+            rest = f"{len(registered)} of them are in the registry" if engine else "--resume continues"
             notes.print(f"interrupted: {len(outcomes)} of {given.n} links are done; {rest}")
             raise
     outcomes.sort(key=lambda outcome: outcome.link_id)
@@ -184,7 +184,7 @@ def _plan(
             known = ", ".join(KNOWN_ALGORITHMS)
             raise ValueError(f"algorithm={algorithm!r} is refused; it must be one of {known}")
         if context is not None:
-            raise ValueError(f"context={context!r} is refused; it concerns the algorithms NETWORK and best alone")
+            raise ValueError(f"context={context!r} is refused; only the algorithms NETWORK and best have it")
         return TrainingPlan(algorithm=algorithm, lags=lags, n_neighbors=neighbors, held_out_days=held_out_days)
     given: dict[str, Any] = {"lags": lags, "n_neighbors": neighbors, "held_out_days": held_out_days, "days": days}
     given["context"] = None if context is None else _names(context)

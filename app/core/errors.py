@@ -18,7 +18,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from http import HTTPStatus
@@ -27,19 +29,23 @@ from typing import Any, NamedTuple
 MOST_ERRORS = 100
 LONGEST_VALUE = 100
 RULES: dict[str, str] = {}  # of regular expressions, in words
-CURSOR_RULE = "must be next_cursor of the page before, as it came"
+CURSOR_RULE = "must be next_cursor of the page before, unchanged"
+NO_NUL_RULE = "must not contain the character NUL"
 REQUIRED = "is required"
 REASONS = {  # by Pydantic's type of an error, where its own words are not those of JSON
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
     "extra_forbidden": "is not known here",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
     "int_from_float": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
     "list_type": "must be a list",
     "model_attributes_type": "must be an object",
     "model_type": "must be an object",
+    "string_type": "must be a string",
     "tuple_type": "must be a list",
 }
 SHOULD = re.compile(r"^\w+ should ")  # Pydantic: "String should …", "Input should …"
@@ -54,6 +60,16 @@ def worded(pattern: str, rule: str) -> str:
 def shortened(text: str, most: int = LONGEST_VALUE) -> str:
     """Shorten a text that a caller sent for a message."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def shown_value(value: object) -> str:
+    """Return a value of a request as a problem shows it: shortened, and null, true and false as JSON has them."""
+    if isinstance(value, str):
+        return shortened(value)
+    try:
+        return json.dumps(value) if value is None or isinstance(value, bool | int | float) else reprlib.repr(value)
+    except ValueError:  # Python refuses to write very long whole numbers
+        return "a very long number"
 
 
 class FieldError(NamedTuple):
@@ -205,6 +221,13 @@ class UnsupportedMediaType(Problem):
     problem_type = ProblemType.UNSUPPORTED_MEDIA_TYPE
     title = "Unsupported media type"
 
+    @classmethod
+    def named(cls, media_type: str, *known: str) -> UnsupportedMediaType:
+        """Refuse the media type of a body; name those that the call reads."""
+        rule = f"must be {known[0]}" if len(known) == 1 else f"must be one of {', '.join(known)}"
+        shown = shortened(media_type)
+        return cls(f"Content-Type={shown!r} is refused; it {rule}", [FieldError("Content-Type", shown, rule)])
+
 
 class Invalid(Problem):
     """A value that breaks a rule."""
@@ -243,8 +266,6 @@ def broken_rule(error: Mapping[str, Any]) -> str:
     return SHOULD.sub("must ", reason.removeprefix("it "))
 
 
-def no_link(link_id: str) -> NotFound:
-    """Return the error that a link does not exist."""
-    return NotFound(
-        f"link {link_id!r} does not exist", [FieldError("link_id", link_id, "must name a link that exists")]
-    )
+def no_link(link_id: str, field: str = "link_id") -> NotFound:
+    """Return the error that a link does not exist, with the field that names it."""
+    return NotFound(f"link {link_id!r} does not exist", [FieldError(field, link_id, "must name a link that exists")])

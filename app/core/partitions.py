@@ -215,7 +215,10 @@ def drop_month(engine: Engine, table: str, month: int, *, served: bool, only_emp
         except OperationalError as problem:
             if not lock_denied(problem):
                 raise
-            log.info("a month is in use", extra={"table": table, "month": month_name(month), "tries_left": left})
+            log.info(
+                "a month is in use and not dropped yet",
+                extra={"table": table, "month": month_name(month), "tries_left": left},
+            )
             time.sleep(DROP_PAUSE_SECONDS if left else 0.0)
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ def schema_step(engine: Engine) -> str | None:
 def _config() -> Config:
     from alembic.config import Config
 
-    config = Config()
+    config = Config(stdout=StringIO())  # Alembic's own messages are not shown
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     return config
 

@@ -58,9 +58,9 @@ class SlotGrid:
         return timedelta(minutes=self.slot_minutes)
 
     def number(self, slot_start: datetime) -> int:
-        """Return the number of a slot by its start, which must carry an offset and lie on the grid."""
+        """Return the number of a slot by its start, which must have an offset and lie on the grid."""
         if slot_start.tzinfo is None:
-            raise ValueError(f"slot_start={slot_start.isoformat()} is refused; it must carry an offset")
+            raise ValueError(f"slot_start={slot_start.isoformat()} is refused; it must have an offset")
         number, rest = divmod(slot_start - EPOCH, self.length)
         if rest:
             raise ValueError(

@@ -47,6 +47,11 @@ def read_instant(value: object) -> datetime:
     return instant
 
 
+def rfc_3339(instant: datetime) -> str:
+    """Return an instant as text, with a Z for UTC."""
+    return instant.isoformat().replace("+00:00", "Z")
+
+
 def unix_seconds(instant: datetime) -> int:
     """Return the whole seconds since 1970 at or after an instant, kept to the years in which counts lie."""
     passed = instant - EPOCH  # not astimezone: the ends of the calendar have no UTC
@@ -77,7 +82,7 @@ class Span(NamedTuple):
 def check_order(begin: datetime | None, end: datetime | None) -> None:
     """Raise ``Invalid`` if a span ends before it begins."""
     if begin is not None and end is not None and begin >= end:
-        raise Invalid.field("from", begin.isoformat(), f"must lie before to={end.isoformat()}")
+        raise Invalid.field("from", rfc_3339(begin), f"must lie before to={rfc_3339(end)}")
 
 
 def read_span(begin: datetime | None, end: datetime | None, newest_end: int | None, length: int) -> Span | None:
@@ -103,7 +108,7 @@ def check_cron(expression: str) -> None:
     except CronSimError as problem:
         raise ValueError(f"{CRON_RULE}: {problem}") from None
     except StopIteration:
-        raise ValueError(f"{CRON_RULE}: it names no moment that ever comes") from None
+        raise ValueError(f"{CRON_RULE}: it names a time that never comes") from None
 
 
 def last_cron_time(expression: str, now: datetime) -> datetime:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app.core import metrics
 from app.core.clock import FUTURE_RULE
 from app.core.database import reading, writing
-from app.core.errors import Conflict, Invalid, ProblemType
+from app.core.errors import Conflict, FieldError, Invalid, ProblemType
 from app.core.partitions import MONTHLY, ensure_months, month_begin, month_of, months_of
 from app.core.slots import SlotGrid
 from app.core.times import instant_of
@@ -192,10 +192,10 @@ def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkI
     zone = default_zone if link.zone is None else link.zone.key
     if not zone:
         rule = (
-            f"must be an IANA name such as Europe/Berlin to create link {link.link_id!r}: the file names no zone; give "
-            "--zone (over REST ?zone=), or set FLOWCAST_DEFAULT_ZONE"
+            f"is required to create link {link.link_id!r}, because the file names none: give --zone (zone= over REST) "
+            "or set FLOWCAST_DEFAULT_ZONE, such as Europe/Berlin"
         )
-        raise Invalid.field("zone", "", rule)
+        raise Invalid(f"zone {rule}", [FieldError("zone", "", rule)])
     values = {
         "link_id": link.link_id,
         "name": link.name.replace("\x00", "")[:LONGEST_NAME] or None,
@@ -214,5 +214,5 @@ def as_link(link: ImportedLink, grid: SlotGrid, default_zone: str = "") -> LinkI
 def _changed(how: str) -> Conflict:
     return Conflict(
         ProblemType.LINK_CHANGED,
-        f"a link of the file was {how} while the file was read; nothing was stored; import it again",
+        f"a link of the file was {how} while the file was read, so nothing was stored; import the file again",
     )

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, FailFast, Field, Strict, TypeAdapter, Validatio
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict
 
-from app.core.errors import FieldError, Invalid, TooLarge, UnsupportedMediaType, shortened
+from app.core.errors import REQUIRED, FieldError, Invalid, TooLarge, UnsupportedMediaType, shortened, shown_value
 from app.counts.importers.record import (
     COUNT_RULE,
     LARGEST_COUNT,
@@ -73,11 +73,9 @@ def parse_counts(
     """
     known_type = MEDIA_TYPES.get(media_type.split(";")[0].strip().lower() or JSON)
     if known_type is None:
-        raise UnsupportedMediaType(
-            f"content-type={media_type!r} is refused; it must be one of {', '.join(sorted(set(MEDIA_TYPES)))}"
-        )
+        raise UnsupportedMediaType.named(media_type, *sorted(MEDIA_TYPES))
     if body.count(b",") > MOST_COMMAS * (most + 1):  # whatever else they separate, each takes a hundred bytes when read
-        raise TooLarge(f"the body holds more values than {most} counts have; send fewer at a time")
+        raise TooLarge(f"the body has more values than {most} counts have; send fewer at a time")
     rows = _rows(body, known_type, most)
     _check_size(len(rows), most)
     if all(isinstance(row, dict) and len(row) <= MOST_KEYS for row in rows):
@@ -113,7 +111,7 @@ def refused_count(place: int, row: Any, field: str, value: object, rule: str) ->
     """Return the report of a row that is refused for one of its fields."""
     fields = row if isinstance(row, dict) else {}
     link_id, slot_start = (shortened(str(fields.get(name, ""))) for name in ("link_id", "slot_start"))
-    shown = shortened(str(value))
+    shown = shortened(shown_value(value))
     return RefusedCount(index=place, link_id=link_id, slot_start=slot_start, field=field, value=shown, reason=rule)
 
 
@@ -133,10 +131,12 @@ def refused_batch(refused: Sequence[RefusedCount], n: int) -> Invalid:
 
 def _refused(place: int, row: Any, error: ErrorDetails) -> RefusedCount:
     field = str(error["loc"][0]) if error["loc"] else ROW
-    value = error["input"] if error["type"] != "missing" else "nothing"
+    value = error["input"]
     rule = RULES.get(field, ROW_RULE)
+    if error["type"] == "missing":
+        value, rule = "", f"is required and {rule}"
     if error["type"] == "extra_forbidden":
-        rule = f"is not known; known are {', '.join(PostedCount.__annotations__)}"
+        rule = f"is not known here; known are {', '.join(PostedCount.__annotations__)}"
     return refused_count(place, row, field, value, rule)
 
 
@@ -146,18 +146,33 @@ def _rows(body: bytes, media_type: str, most: int) -> list[Any]:
         if media_type == JSON:
             return _rows_of(from_json(body, allow_inf_nan=False))
         if media_type == JSON_LINES:
-            lines = [line for line in body.splitlines() if line.strip()]
+            lines = {number: line for number, line in enumerate(body.splitlines(), 1) if line.strip()}
             _check_size(len(lines), most)
-            return [from_json(line, allow_inf_nan=False) for line in lines]
+            return [_json_row(number, line) for number, line in lines.items()]
         return _csv_rows(body.decode("utf-8-sig"), most)
     except ValueError as problem:
-        raise Invalid(f"the body cannot be read as {media_type}: {problem}") from None
+        raise Invalid.field("body", "", f"must be {media_type}: {problem}") from None
+
+
+def _json_row(number: int, line: bytes) -> Any:
+    try:
+        return from_json(line, allow_inf_nan=False)
+    except ValueError as problem:
+        reason = str(problem).replace("at line 1 column", f"at line {number} column")
+        raise ValueError(reason) from None
 
 
 def _rows_of(document: Any) -> list[Any]:
-    if not isinstance(document, dict) or set(document) != {"counts"} or not isinstance(document["counts"], list):
-        shown = sorted(map(str, document))[:5] if isinstance(document, dict) else type(document).__name__
-        raise Invalid.field("body", shown, 'must be an object with one key, "counts", that holds a list')
+    if not isinstance(document, dict):
+        raise Invalid.field("body", shown_value(document), 'must be an object: {"counts": [ … ]}')
+    if unknown := [name for name in document if name != "counts"]:
+        raise Invalid.field(
+            shortened(unknown[0]), shown_value(document[unknown[0]]), "is not known here; known is counts"
+        )
+    if "counts" not in document:
+        raise Invalid("counts is required", [FieldError("counts", "", REQUIRED)])
+    if not isinstance(document["counts"], list):
+        raise Invalid.field("counts", shown_value(document["counts"]), "must be a list")
     return document["counts"]
 
 
@@ -200,4 +215,4 @@ def _csv_row(row: dict[str | Any, Any]) -> dict[str, Any]:
 
 def _check_size(n: int, most: int) -> None:
     if n > most:
-        raise TooLarge(f"{n} counts in one batch are refused; at most {most} are taken, send them in several")
+        raise TooLarge(f"{n} counts in one batch are refused; at most {most} are accepted; send several batches")

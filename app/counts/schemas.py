@@ -34,7 +34,7 @@ class SlotCount(BaseModel):
         examples=["observed"],
     )
     verdict: SlotVerdict | None = Field(
-        description="What detector health found wrong with the count, which is then not learnt from; null for nothing"
+        description="The fault that detector health found, so that the count is not learnt from; null for none"
     )
 
 
@@ -80,7 +80,7 @@ class DeletedCounts(BaseModel):
 class RefusedCount(BaseModel):
     """One count that was refused."""
 
-    index: int = Field(description="Where it stood in the batch, from 0")
+    index: int = Field(description="Its place in the batch, from 0")
     link_id: str
     slot_start: str
     field: str = Field(description="The field that breaks a rule")
@@ -94,11 +94,9 @@ class IngestReport(BaseModel):
 
     received: int = Field(description="Counts in the batch", examples=[96])
     stored: int = Field(description="New counts", examples=[95])
-    replaced: int = Field(description="Corrections; what they replaced is kept in history", examples=[1])
-    unchanged: int = Field(description="Counts that were there already, just so", examples=[0])
-    refused: list[RefusedCount] = Field(
-        description="Counts that were not taken; only with `partial=true`", examples=[[]]
-    )
+    replaced: int = Field(description="Corrections; the replaced counts are kept", examples=[1])
+    unchanged: int = Field(description="Counts that were stored already with the same value", examples=[0])
+    refused: list[RefusedCount] = Field(description="Counts that were refused; only with `partial=true`", examples=[[]])
     forecasts_issued: int = Field(description="Links that got a new forecast", examples=[1])
 
 
@@ -120,25 +118,25 @@ class ImportedFile(BaseModel):
     format: str = Field(description="The layout it was read in", examples=["flowcast-csv"])
     dry_run: bool = Field(description="Whether this only reports what would be stored")
     rows: int = Field(description="Rows read", examples=[97])
-    values: int = Field(description="Values in them: a row may hold a whole day", examples=[97])
+    values: int = Field(description="Values in them: a row may have a whole day", examples=[97])
     stored: int = Field(description="New counts", examples=[94])
-    replaced: int = Field(description="Corrections; what they replaced is kept in history", examples=[1])
-    unchanged: int = Field(description="Counts that were there already, just so", examples=[0])
+    replaced: int = Field(description="Corrections; the replaced counts are kept", examples=[1])
+    unchanged: int = Field(description="Counts that were stored already with the same value", examples=[0])
     repeated: int = Field(description="Counts that a later one of the same file replaced", examples=[0])
     gaps: int = Field(
         description="Slots that the file declares to have no count, or that lack a row of a sum", examples=[1]
     )
-    refused: int = Field(description="Values that were not taken", examples=[1])
-    suspect: int = Field(description="Taken counts that are marked suspect", examples=[0])
-    imputed: int = Field(description="Taken counts that are marked imputed", examples=[0])
+    refused: int = Field(description="Values that were refused", examples=[1])
+    suspect: int = Field(description="Accepted counts that are marked suspect", examples=[0])
+    imputed: int = Field(description="Accepted counts that are marked imputed", examples=[0])
     links: int = Field(description="Links in the file", examples=[1])
     links_created: int = Field(description="Links that are new", examples=[0])
     unknown_links: list[str] = Field(description="Links that do not exist, the first 100; their counts are refused")
     first_slot: datetime | None = Field(
-        description="Start of the first slot of a taken count", examples=["2025-09-25T06:30:00Z"]
+        description="Start of the first slot with an accepted count", examples=["2025-09-25T06:30:00Z"]
     )
     last_slot: datetime | None = Field(
-        description="Start of the last slot of a taken count", examples=["2025-09-26T06:30:00Z"]
+        description="Start of the last slot with an accepted count", examples=["2025-09-26T06:30:00Z"]
     )
     reasons: dict[str, int] = Field(description="Refused values by the rule they broke")
     suspects: dict[str, int] = Field(description="Suspect counts by the reason, of which several may apply")

@@ -123,8 +123,8 @@ class DemoFolder:
             known = json.loads(file.read_text()) if file.exists() else wanted
             if known != wanted:
                 raise FileExistsError(
-                    f"{self.root} holds a demo of links={known.get('links')} and days={known.get('days')}; "
-                    "ask for the same, delete it, or name another folder with --data"
+                    f"{self.root} has a demo of links={known.get('links')} and days={known.get('days')}; "
+                    "use the same, delete the folder, or name another one with --data"
                 )
             file.write_text(json.dumps(wanted))
             yield

@@ -54,7 +54,7 @@ class FeedClient:
                 problem = str(getattr(unreachable, "reason", unreachable))
             self._require_alive()
             if time.monotonic() > give_up:
-                raise TimeoutError(f"{self._address} has taken no counts for {self._patience:g} s: {problem}")
+                raise TimeoutError(f"{self._address} has accepted no counts for {self._patience:g} s: {problem}")
             time.sleep(RETRY_SECONDS)
 
 

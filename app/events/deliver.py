@@ -112,7 +112,7 @@ class Deliverer:
         began = monotonic()
         try:
             if not is_allowed(row.url, self._settings.allowed_webhook_hosts):
-                raise NotDelivered("its host is not in FLOWCAST_WEBHOOK_HOSTS any more")
+                raise NotDelivered("its host is no longer in FLOWCAST_WEBHOOK_HOSTS")
             for message in messages(self._engine, row.events, cursor, latest, now, clock):
                 if message.body is not None:
                     sent_at = now + _since(began)

@@ -47,13 +47,14 @@ async def stream_events(
     last_event_id: Annotated[
         str | SkipJsonSchema[None],  # a header cannot be null
         Header(
+            alias="Last-Event-ID",
             pattern=EVENT_ID,
             json_schema_extra={"pattern": EVENT_ID},  # which the schema has not for a type with None
             description="The `id` of the last event read: what changed since comes first",
         ),
     ] = None,
 ) -> Response:
-    """Stream `forecast` events, one for each link whose latest forecast is new, and `activation` events.
+    """Stream a `forecast` event for each link that has a new latest forecast, and `activation` events.
 
     An event carries the latest forecast of a link, all horizons. Forecasts that are issued faster than they are
     read are skipped: `sequence`, the number of the slot `as_of_slot`, then rises by more than one, and
@@ -67,11 +68,11 @@ async def stream_events(
 @router.post(
     "/admin/webhooks",
     status_code=201,
-    summary="Make a webhook",
+    summary="Create a webhook",
     responses=problem_responses(ProblemType.WEBHOOK_HOST, ProblemType.WEBHOOK_LIMIT),
 )
 def create_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, settings: SettingsDep) -> MadeWebhook:
-    """Push events to an address, signed; the answer shows the secret, and nothing ever will again.
+    """Push events to an address, signed; the answer has the secret, which is shown only once.
 
     Forecasts begin with the latest of every link, activations with the next one. Each message is a
     POST of JSON with the headers of Standard Webhooks, `webhook-id`, `webhook-timestamp` and
@@ -97,7 +98,7 @@ def create_webhook(body: NewWebhook, caller: AdminKey, session: WriteSession, se
 
 @router.get("/admin/webhooks", summary="All webhooks")
 def list_webhooks(_caller: AdminKey, session: ReadSession) -> WebhookList:
-    """List every webhook and how its delivery stands; never its secret."""
+    """List every webhook with the state of its delivery, without its secret."""
     return WebhookList(webhooks=[WebhookOut.of(row) for row in all_webhooks(session)])
 
 

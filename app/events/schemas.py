@@ -21,7 +21,7 @@ WebhookPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="The webhook's
 
 
 class EventKind(StrEnum):
-    """The types of events; their plurals, as before, mean the same."""
+    """The types of events; the plurals, which are deprecated, mean the same."""
 
     FORECAST = "forecast"
     ACTIVATION = "activation"
@@ -78,21 +78,21 @@ class NewWebhook(BaseModel):
 
 
 class WebhookOut(BaseModel):
-    """A webhook, without its secret, and how delivery stands."""
+    """A webhook, without its secret, and the state of its delivery."""
 
     webhook_id: Annotated[int, Field(examples=[1])]
     url: Annotated[str, Field(examples=[EXAMPLE["url"]])]
     events: Annotated[list[EventKind], Field(examples=[EXAMPLE["events"]])]
     state: Annotated[
         Literal["active", "failing", "disabled"],
-        Field(description="`disabled` after three days of failures: delete it and make it anew"),
+        Field(description="`disabled` after three days of failures: delete it and create it again"),
     ]
     created_at: datetime
-    created_by: Annotated[str, Field(description="Id of the key that made it", examples=["3f9c0a1b2d4e"])]
+    created_by: Annotated[str, Field(description="Id of the key that created it", examples=["3f9c0a1b2d4e"])]
     delivered_at: Annotated[datetime | None, Field(description="When a message last arrived")]
     failures: Annotated[int, Field(description="In a row", examples=[0])]
     retry_at: Annotated[datetime | None, Field(description="When delivery is tried again; null unless it is failing")]
-    last_error: Annotated[str | None, Field(description="Why the last try failed; null once one succeeded")]
+    last_error: Annotated[str | None, Field(description="Why the last try failed; null after one that succeeded")]
 
     @classmethod
     def of(cls, row: Webhook) -> WebhookOut:

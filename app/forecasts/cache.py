@@ -287,7 +287,7 @@ class ForecastCache:
         except SQLAlchemyError:
             raise
         except Exception:  # one bad link must not spoil the response for the others
-            log.exception("a link's late forecast failed", extra={"link": entry.key.link.link_id})
+            log.exception("computing a link's forecast on a read failed", extra={"link": entry.key.link.link_id})
 
     def _with_fallback_in_memory(self, entry: CacheEntry) -> CacheEntry:
         if entry.issued is None or self.current(entry)[0] is not None:

@@ -11,8 +11,8 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from app.core.database import reading
-from app.core.errors import Conflict, Invalid, ProblemType, no_link
-from app.core.times import instant_of, unix_seconds
+from app.core.errors import Conflict, FieldError, Invalid, ProblemType, no_link
+from app.core.times import instant_of, rfc_3339, unix_seconds
 from app.counts.tables import Count
 from app.forecasts.cache import CacheEntry, ForecastCache
 from app.forecasts.compute import Forecaster
@@ -61,14 +61,15 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
     slot, link, newest = unix_seconds(as_of), entry.key.link, entry.key.as_of
     if slot % link.slot_seconds or as_of.microsecond:
         raise Invalid.field(
-            "as_of", as_of.isoformat(), f"must lie on the link's grid of {link.slot_minutes}-minute slots"
+            "as_of", rfc_3339(as_of), f"must lie on the link's grid of {link.slot_minutes}-minute slots"
         )
     if newest is None:
         raise entry.missing()
     if slot > newest:
         raise Conflict(
             ProblemType.AFTER_NEWEST_COUNT,
-            f"as_of={as_of.isoformat()} lies after the newest count of link {link.link_id!r}",
+            f"as_of={rfc_3339(as_of)} lies after the newest count of link {link.link_id!r}",
+            [FieldError("as_of", rfc_3339(as_of), f"must be at most {rfc_3339(instant_of(newest))}")],
         )
     return slot
 

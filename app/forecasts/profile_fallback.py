@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.core.database import reading
 from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
-from app.core.times import SECONDS_A_DAY, instant_of
+from app.core.times import SECONDS_A_DAY, instant_of, rfc_3339
 from app.counts.queries import CountRows, counts_by_link, newest_slots
 from app.counts.series import LinkSeries, series_of, slots_between
 from app.forecasts.issued_forecast import (
@@ -193,7 +193,7 @@ def last_count(series: LinkSeries, as_of: int, reason: Reason | None = None) -> 
     if not len(known):  # as of a slot that no count came near
         raise Conflict(
             ProblemType.TOO_LITTLE_HISTORY,
-            f"link {series.link_id!r} has no count in the {DAYS} days up to {instant_of(as_of).isoformat()}",
+            f"link {series.link_id!r} has no count in the {DAYS} days up to {rfc_3339(instant_of(as_of))}",
         )
     expected = np.full(HORIZONS, known[-1])
     came = np.full((len(counts), HORIZONS), np.nan)

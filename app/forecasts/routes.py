@@ -118,7 +118,7 @@ async def list_forecasts(
     bbox: Annotated[
         str | None,
         Query(
-            description="Only links that touch west,south,east,north, in degrees; across 180° west exceeds east",
+            description="Only links in west,south,east,north, in degrees; across 180° west is larger than east",
             json_schema_extra={"format": "bounding-box"},
             examples=["144.9,-37.9,145.2,-37.8"],
         ),
@@ -159,7 +159,7 @@ def list_past_forecasts(
     end: To = None,
     horizon: Annotated[int | None, Query(ge=1, le=HORIZONS, description="Only this horizon")] = None,
     model_version: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this version; 0 for none")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Forecasts in a page, at most")] = 1000,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next_cursor` of the previous page")] = None,
 ) -> PastForecasts | Response:
     """Return past forecasts with the realised counts: by default the last 24 hours up to the newest forecast.

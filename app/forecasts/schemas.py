@@ -25,17 +25,17 @@ class ForecastOut(BaseModel):
     expected_count: float = Field(description="Vehicles expected in the slot", examples=[87.4])
     lower: float | None = Field(description="Lower end of the interval, or null", examples=[71.0])
     upper: float | None = Field(description="Upper end of the interval", examples=[104.2])
-    level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.9])
+    level: float = Field(description="Share of counts that the interval should contain", examples=[0.9])
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
     as_of_slot: datetime = Field(
         description="The newest slot whose count was known; all that were used precede it", examples=[AS_OF]
     )
-    issued_at: datetime = Field(description="When it was issued")
+    issued_at: datetime = Field(description="Time of day at which it was issued")
     method: Method = Field(
         description="What made it: a trained model, the link's profile, or the last count", examples=["NETWORK"]
     )
     degraded_reason: str | None = Field(
-        description="Why not the active model; null when it made the forecast, and where the profile was chosen over it"
+        description="Why it is not by the active model; null if it is, and where the profile was chosen over it"
     )
     filled_lags: int = Field(
         description="Gaps in the lag window that the profile filled, for NETWORK among the latest 32 slots",
@@ -46,9 +46,9 @@ class ForecastOut(BaseModel):
 
 
 class Neighbour(BaseModel):
-    """A moment in the past that looked like now: the link's own, or for NETWORK another link's, too."""
+    """A past moment that resembles now, of the link itself, or for NETWORK of any link."""
 
-    link_id: str = Field(description="The link whose moment it is", examples=["Ba"])
+    link_id: str = Field(description="Link of the moment", examples=["Ba"])
     slot_start: datetime = Field(description="The slot that followed it")
     weight: float = Field(
         description="Its share of the forecast, for NETWORK of the correction; where `shares` are zero, of its memory",
@@ -60,7 +60,7 @@ class Neighbour(BaseModel):
     )
     missed: list[float | None] | None = Field(
         default=None,
-        description="For NETWORK what its linear base had missed by then, horizon by horizon, in vehicles of the link "
+        description="For NETWORK the error of its linear base at that moment, by horizon, in vehicles of the link "
         "that is explained; null for other methods",
         examples=[[3.1, 4.8, -2.2, 0.7]],
     )
@@ -71,11 +71,11 @@ class ContextShare(BaseModel):
 
     part: str = Field(
         description="`usual`, the profile's count of the slot; a part of the context, such as `deviations`; `offset`, "
-        "what always differs from the profile; or `correction`, what the memories add",
+        "the constant deviation from the profile; or `correction`, what the memories add",
         examples=["deviations"],
     )
     vehicles: float = Field(
-        description="All parts add up to the expected count, before it is kept from falling below 0", examples=[-3.1]
+        description="The sum of all parts is the expected count before it is limited to 0 from below", examples=[-3.1]
     )
 
 
@@ -89,9 +89,9 @@ class MemoryShares(BaseModel):
 class Explanation(BaseModel):
     """The explanation of a forecast."""
 
-    neighbours: list[Neighbour] = Field(description="Moments that looked like this one, the heaviest first")
+    neighbours: list[Neighbour] = Field(description="Past moments that resemble this one, the largest weight first")
     lags: list[LagWeight] = Field(
-        description="The lags that matter, the heaviest first; empty for NETWORK", examples=[[]]
+        description="Lags with the largest weights in the metric; empty for NETWORK", examples=[[]]
     )
     rank: int = Field(description="Rank of the learnt metric", examples=[24])
     context: list[ContextShare] | None = Field(
@@ -120,7 +120,7 @@ class LinkForecast(BaseModel):
 
 @with_example
 class ExplainedForecast(LinkForecast):
-    """The same, with its reasons; ``explanation`` is null where no trained model made it."""
+    """A link's forecasts with their reasons; ``explanation`` is null where no trained model made them."""
 
     explanation: Explanation | None = Field(examples=[example_of(Explanation)])
 
@@ -130,8 +130,8 @@ class LinkStatus(BaseModel):
 
     link_id: str = Field(examples=["Ba"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
-        description="ok: by its active model, or by the profile that a run chose; degraded: by another method; "
-        "no_counts, failed: there is none"
+        description="ok: by the active model, or by a profile that was chosen over it; degraded: by another method; "
+        "no_counts: the link never had a count; failed: computing it failed, and the log has the reason"
     )
     forecasts: list[ForecastOut]
 

@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid
-from app.core.times import SECONDS_A_DAY, Span, check_order, instant_of, unix_seconds
+from app.core.times import SECONDS_A_DAY, Span, check_order, instant_of, rfc_3339, unix_seconds
 from app.counts.queries import CountRows, newest_slots
 from app.counts.tables import QUALITIES
 from app.counts.verdicts import JudgedCounts, judge, local_day
@@ -139,7 +139,7 @@ def _local_days(
     if begin is not None:
         days = (last - local_day(link, unix_seconds(begin))).days + 1
         if not 1 <= days <= MOST_DAYS:
-            raise Invalid.field("from", begin.isoformat(), DAYS_RULE)
+            raise Invalid.field("from", rfc_3339(begin), DAYS_RULE)
     dates = [last - timedelta(days=back) for back in reversed(range(days))]
     return [(day, link.grid.local_day(day, link.zone)) for day in dates]
 

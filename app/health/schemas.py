@@ -70,7 +70,9 @@ class Feed(BaseModel):
 class LinkHealth(Feed):
     """Health of one link."""
 
-    stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
+    stale_after_minutes: int = Field(
+        description="Age of the newest count, in minutes, above which the link is stale", examples=[90]
+    )
     verdicts: list[HealthVerdict] = Field(description="What was found wrong, the oldest first")
     days: list[DayCompleteness] = Field(description="Completeness by local day, up to that of the newest count")
 
@@ -91,7 +93,10 @@ class FeedTotals(BaseModel):
     """Numbers of links by the age of their newest count."""
 
     links: int = Field(examples=[1000])
-    live: int = Field(description="Newest count young enough; `ok` or `suspect`", examples=[991])
+    live: int = Field(
+        description="The newest count is not older than `FLOWCAST_STALE_AFTER_MINUTES`; `ok` or `suspect`",
+        examples=[991],
+    )
     stale: int = Field(examples=[7])
     silent: int = Field(examples=[2])
 
@@ -101,6 +106,8 @@ class NetworkHealth(BaseModel):
     """Health of all links, and of each in a page."""
 
     totals: FeedTotals
-    stale_after_minutes: int = Field(description="Age past which a feed is stale", examples=[90])
+    stale_after_minutes: int = Field(
+        description="Age of the newest count, in minutes, above which the link is stale", examples=[90]
+    )
     links: list[LinkState] = Field(description="A page of links, by id")
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import exc as database_errors
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -27,10 +26,11 @@ from app.core.errors import (
     Problem,
     ProblemType,
     Unavailable,
+    UnsupportedMediaType,
     broken_rule,
-    shortened,
+    shown_value,
 )
-from app.http.requests import allowed_methods
+from app.http.requests import JSON, allowed_methods
 
 log = logging.getLogger("flowcast.problems")
 
@@ -49,13 +49,26 @@ HEADERS: dict[int, dict[str, Any]] = {
 }
 
 
+EXAMPLE: dict[str, Any] = {
+    "type": ProblemType.INVALID.uri,
+    "title": Invalid.title,
+    "status": ProblemType.INVALID.status,
+    "detail": "zone='Mars/Olympus' is refused; it must be an IANA name such as Europe/Berlin",
+    "instance": "/v1/links/Ba",
+    "errors": [
+        {"field": "zone", "value": "Mars/Olympus", "reason": "must be an IANA name such as Europe/Berlin"},
+    ],
+    "request_id": "5a697f8065c600000d",
+}
+
+
 class ProblemError(BaseModel):
     """One value that breaks a rule."""
 
     field: Annotated[
         str,
         Field(
-            description="Where it is: the name of a parameter, or the keys and places that lead to it in the body",
+            description="The name of a parameter or header, or the keys and places that lead to the value in the body",
             examples=["links.0.zone"],
         ),
     ]
@@ -66,11 +79,13 @@ class ProblemError(BaseModel):
 class ProblemBody(BaseModel):
     """A problem, as RFC 9457 defines it."""
 
-    type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"}, examples=["/problems/not-found"])]
-    title: Annotated[str, Field(examples=["Not found"])]
-    status: Annotated[int, Field(examples=[404])]
-    detail: Annotated[str, Field(examples=["link 'Ba' does not exist"])]
-    instance: Annotated[str, Field(description="The path of the request", examples=["/v1/links/Ba"])]
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"})]
+    title: str
+    status: int
+    detail: str
+    instance: Annotated[str, Field(description="The path of the request")]
     errors: list[ProblemError]
     request_id: Annotated[str, Field(description="The same as in X-Request-ID and in the log")]
 
@@ -126,6 +141,9 @@ async def _on_problem(request: Request, problem: Exception) -> Response:
 
 async def _on_invalid_request(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
+    if isinstance(problem.body, bytes):  # FastAPI parses a body only if its Content-Type is JSON's
+        media_type = request.headers.get("content-type", "")
+        return problem_response(request.scope, UnsupportedMediaType.named(media_type, JSON))
     found = problem.errors()
     errors = field_errors(found[:MOST_ERRORS], problem.body) or [FieldError("body", "", "must follow the schema")]
     first = errors[0]
@@ -149,7 +167,7 @@ async def _on_http_exception(request: Request, raised: Exception) -> Response:
         problem = NotFound(f"there is nothing at {scope['path']}", headers=headers)
     elif status == 405:
         allowed = ", ".join(sorted(allowed_methods(scope)))
-        detail = f"{scope['method']} is not possible here; {allowed} is"
+        detail = f"{scope['method']} is not possible here; possible are {allowed}"
         problem = MethodNotAllowed(detail, headers=headers | {"Allow": allowed})
     return problem_response(scope, problem)
 
@@ -158,7 +176,7 @@ async def _on_database_failure(request: Request, problem: Exception) -> Response
     unreachable = request.scope["app"].state.change_feed.unreachable  # then one line is enough
     facts = {"request_id": request.scope.get(REQUEST_ID), "reason": type(problem).__name__}
     log.error("the database failed", exc_info=None if unreachable else problem, extra=facts)
-    detail = "the database cannot do this at the moment; try again shortly"
+    detail = "the database cannot process this request at the moment; try again shortly"
     return problem_response(request.scope, Unavailable(detail))
 
 
@@ -174,7 +192,7 @@ def field_errors(found: Iterable[Mapping[str, Any]], body: object) -> list[Field
         if (known := errors.get(error.field)) is None:
             errors[error.field] = error
         elif error.reason not in known.reason:
-            errors[error.field] = known._replace(reason=f"{known.reason}, or {error.reason}")
+            errors[error.field] = known._replace(reason=f"{known.reason}, or {error.reason.removeprefix('must be ')}")
     # Where a part of a value is refused, other members of the union refused the whole of it.
     return [error for error in errors.values() if not any(field.startswith(f"{error.field}.") for field in errors)]
 
@@ -195,7 +213,7 @@ def _field_error(error: Mapping[str, Any], body: object) -> FieldError:
         value, reason = context["tag"], f"must be one of {context['expected_tags']}"
     else:
         reason = broken_rule(error)
-    return FieldError(".".join(path) or "body", _shown(value), reason)
+    return FieldError(".".join(path) or "body", shown_value(value), reason)
 
 
 def _sent_path(place: Sequence[str | int], body: object) -> Iterator[str]:
@@ -208,12 +226,3 @@ def _sent_path(place: Sequence[str | int], body: object) -> Iterator[str]:
         if found:
             body = body[step]  # type: ignore[index]
             yield str(step)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, str):
-        return shortened(value)
-    try:
-        return json.dumps(value) if value is None or isinstance(value, bool | int | float) else reprlib.repr(value)
-    except ValueError:  # Python refuses to write very long whole numbers
-        return "a very long number"

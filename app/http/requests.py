@@ -62,7 +62,7 @@ def refuse_unknown_parameters(request: Request) -> None:
     declared = {f.alias for f in get_flat_params(route.dependant) if isinstance(f.field_info, params.Query)}
     for name, value in request.query_params.multi_items():
         if name not in declared:
-            known = f"known are {', '.join(sorted(declared))}" if declared else "none is"
+            known = f"known are {', '.join(sorted(declared))}" if declared else "this call has no parameters"
             raise Invalid.field(name[:100], value, f"is not known here; {known}")
 
 

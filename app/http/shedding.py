@@ -45,7 +45,7 @@ class Overloaded(Unavailable):
     """More requests than can be answered in time."""
 
     problem_type = ProblemType.OVERLOADED
-    title = "Too much is asked at once"
+    title = "Too many requests at once"
 
 
 class Shedding:
@@ -104,7 +104,7 @@ class Shedding:
     def hold(self, n_bytes: int) -> None:
         """Count bytes of a body that are kept in memory; refuse them where all bodies together would hold too many."""
         if self._body_bytes + n_bytes > self._most_body_bytes:
-            raise self._refusal(read=False, why="the bodies of other requests take up the room for bodies")
+            raise self._refusal(read=False, why="the bodies of other requests use all the memory for bodies")
         self._body_bytes += n_bytes
 
     def release(self, n_bytes: int) -> None:

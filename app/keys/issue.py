@@ -123,7 +123,7 @@ def make_first_key(engine: Engine, settings: Settings, *, terminal: bool) -> Fir
 def write_secret(file: Path, key: str) -> None:
     """Write a key into a file that its owner alone can read; an old key there is replaced, anything else is not."""
     if file.exists() and key_id_in(file.read_text(errors="replace").strip()) is None:
-        raise FileExistsError(f"{file} exists and holds no key; it will not be overwritten")
+        raise FileExistsError(f"{file} exists and has no key; it will not be overwritten")
     write_private(file, key)
 
 

@@ -28,13 +28,13 @@ audit_router = APIRouter(prefix="/v1/admin", tags=["audit"])
 @router.post(
     "",
     status_code=201,
-    summary="Make a key",
+    summary="Create a key",
     responses=problem_responses(ProblemType.NOT_FOUND, ProblemType.KEY_REPLACED, ProblemType.LAST_ADMIN_KEY),
 )
 def create_key(body: NewKey, _caller: AdminKey, session: WriteSession, keys: ApiKeysDep) -> IssuedKeyOut:
-    """Make a key; the answer shows it, and nothing ever will again.
+    """Create a key; the answer has it, and it is shown only once.
 
-    With `replaces` the other key stays valid for `overlap_hours`, so that its users can change over.
+    With `replaces` the other key stays valid for `overlap_hours`, so that its users can change to the new one.
     """
     issued = issue_key(session, **dict(body), environment_key=keys.has_environment_key)
     if body.replaces is not None:
@@ -75,15 +75,18 @@ def get_own_key(caller: AnyKey, session: ReadSession) -> OwnKey:
     )
 
 
-@audit_router.get("/audit", summary="Every admin call")
+@audit_router.get("/audit", summary="Audit of admin calls")
 def list_admin_calls(
     caller: AdminKey,
     session: ReadSession,
     key_id: Annotated[str | None, Query(pattern=CALLER_ID, description="Only this key's calls")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE))] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Calls in a page, at most")] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(pattern=worded(r"^[0-9]{1,9}$", CURSOR_RULE), description="`next_cursor` of the previous page"),
+    ] = None,
 ) -> AuditPage:
-    """List calls that needed the scope admin, the newest first; of refused ones ten a minute of each key."""
+    """List calls that needed the scope admin, the newest first; of refused calls at most ten a minute per key."""
     found = calls_before(session, int(cursor) if cursor else None, limit + 1, key_id)
     shown = [AuditOut.model_validate(row) for row in found[:limit]]
     return AuditPage(calls=shown, next_cursor=str(found[limit - 1].id) if len(found) > limit else None)

@@ -9,13 +9,13 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from app.core.errors import worded
+from app.core.errors import NO_NUL_RULE, worded
 from app.http.requests import WHOLE
 from app.keys.issue import OVERLAP_HOURS
 from app.keys.tables import ApiKey, Scope
 
 KEY_ID = worded(r"^[0-9A-Za-z]{1,16}$", "must be 1 to 16 letters and digits")
-NO_NUL = worded(r"^[^\x00]+$", "must not hold the character NUL")
+NO_NUL = worded(r"^[^\x00]+$", NO_NUL_RULE)
 MOST_DAYS = 3650
 MOST_HOURS = 8760
 EXAMPLE: JsonDict = {"name": "signals", "scopes": ["read", "ingest"], "expires_in_days": 365}
@@ -66,16 +66,14 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
 
     name: Annotated[
-        str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Whose key it is, or what for")
+        str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Who uses the key, or for what")
     ]
     scopes: Annotated[Scopes, Field(description="What it may do; no scope implies another")]
     expires_in_days: Annotated[
         Annotated[int, Field(ge=1, le=MOST_DAYS), WHOLE] | None,
         Field(description="Days until it expires; never by default"),
     ] = None
-    replaces: Annotated[str | None, Field(pattern=KEY_ID, description="Id of a key that this one takes over from")] = (
-        None
-    )
+    replaces: Annotated[str | None, Field(pattern=KEY_ID, description="Id of a key that this one replaces")] = None
     overlap_hours: Annotated[
         float,
         Field(strict=True, ge=0, le=MOST_HOURS, description="Hours that the replaced key stays valid beside it"),
@@ -134,7 +132,7 @@ class OwnKey(BaseModel):
     ]
     name: Annotated[str, Field(examples=["signals"])]
     scopes: Annotated[list[Scope], Field(description="What it may do; no scope implies another")]
-    expires_at: Annotated[datetime | None, Field(description="When it ends; null for never")]
+    expires_at: Annotated[datetime | None, Field(description="When it expires; null for never")]
 
 
 class AuditOut(BaseModel):

@@ -123,11 +123,11 @@ def lock_link_table(session: Session) -> None:
         session.execute(text("LOCK TABLE links IN SHARE ROW EXCLUSIVE MODE"))  # counts may still come in
 
 
-def stored_link(session: Session, link_id: str) -> Link:
-    """Return the row of a link; raise ``NotFound`` if it does not exist."""
+def stored_link(session: Session, link_id: str, field: str = "link_id") -> Link:
+    """Return the row of a link; raise ``NotFound`` with the field that names it if it does not exist."""
     found = session.scalars(select(Link).where(Link.link_id == link_id)).one_or_none()
     if found is None:
-        raise no_link(link_id)
+        raise no_link(link_id, field)
     return found
 
 
@@ -158,7 +158,8 @@ def upstream_ids(session: Session, keys: Collection[int]) -> dict[int, list[str]
 
 def upstream_of(session: Session, link_id: str) -> list[int]:
     """Return the keys of the links directly upstream of a link."""
-    query = select(UpstreamLink.upstream_key).where(UpstreamLink.link_key == stored_link(session, link_id).link_key)
+    link = stored_link(session, link_id, "upstream_of")
+    query = select(UpstreamLink.upstream_key).where(UpstreamLink.link_key == link.link_key)
     return list(session.scalars(query.order_by(UpstreamLink.upstream_key)))
 
 

@@ -17,7 +17,9 @@ from app.links.schemas import (
     COLLECTION_SCHEMA,
     GEOJSON,
     LINK_ID_PATTERN,
+    LinkBatch,
     LinkBody,
+    LinkCollection,
     LinkIn,
     LinkOut,
     LinkPage,
@@ -48,7 +50,7 @@ Cursor = Annotated[str | None, Query(pattern=LINK_ID_PATTERN, description="`next
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Links in a page, at most")]
 Force = Annotated[
     bool,
-    Query(description="Change the zone of a link with counts, too: its models are retired, its forecasts made anew"),
+    Query(description="Also change the zone of a link with counts or models, which retires the models"),
 ]
 GEOJSON_ANSWER: dict[str, Any] = {"content": {GEOJSON: {"schema": COLLECTION_SCHEMA}}}
 COLLECTION = {"$ref": "#/components/schemas/LinkCollection"}
@@ -63,13 +65,13 @@ POST_BODY: dict[str, Any] = {
 }
 
 
-async def posted_links(request: Request, shedding: SheddingDep) -> list[LinkIn]:
+async def posted_links(request: Request, shedding: SheddingDep) -> LinkBatch | LinkCollection:
     """Read the links of a body, which may be large: they are parsed in a thread, and one body at a time."""
     body, media_type = await request.body(), request.headers.get("content-type", "")
     return await shedding.run_in_lane("links", parse_links, body, media_type)
 
 
-PostedLinks = Annotated[list[LinkIn], Depends(posted_links)]
+PostedLinks = Annotated[LinkBatch | LinkCollection, Depends(posted_links)]
 
 
 @router.get("", response_model=LinkPage, summary="All links", responses={200: GEOJSON_ANSWER})
@@ -95,13 +97,13 @@ def list_links(
     openapi_extra=POST_BODY,
 )
 def post_links(
-    _key: AdminKey, links: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
+    _key: AdminKey, body: PostedLinks, session: WriteSession, settings: SettingsDep, force: Force = False
 ) -> LinksReport:
     """Create or replace many links, as JSON or as a GeoJSON FeatureCollection: all of them, or none.
 
     A new link needs a zone unless `FLOWCAST_DEFAULT_ZONE` is set; a link without one keeps the zone that it has.
     """
-    return store_links(session, links, default_zone=settings.default_zone, force=force)
+    return store_links(session, body.links, default_zone=settings.default_zone, force=force, place=body.place)
 
 
 @router.get("/{link_id}", summary="One link")
@@ -127,7 +129,7 @@ def put_link(
     response: Response,
     force: Force = False,
 ) -> LinkOut:
-    """Create a link (201), or replace it as a whole (200); what is left out takes its default, but `zone` stays.
+    """Create a link (201), or replace it as a whole (200); fields left out get defaults, but `zone` stays.
 
     A new link needs a `zone` unless `FLOWCAST_DEFAULT_ZONE` is set. To change some fields alone, use PATCH.
     """

@@ -6,7 +6,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Path
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from app.core.errors import Invalid, TooLarge, worded
+from app.core.errors import NO_NUL_RULE, Invalid, TooLarge, UnsupportedMediaType, worded
 from app.core.slots import MINUTES_A_DAY, SlotGrid, zone_named
 from app.http.requests import WHOLE
 from app.links.geometry import Geometry
@@ -34,7 +34,7 @@ GEOJSON = "application/geo+json"
 LINK_ID_PATTERN = worded(
     r"^[A-Za-z0-9._:-]{1,64}$", "must be 1 to 64 letters, digits, dots, underscores, colons or dashes"
 )
-NO_NUL = worded(r"^[^\x00]+$", "must not hold the character NUL")  # PostgreSQL cannot store it
+NO_NUL = worded(r"^[^\x00]+$", NO_NUL_RULE)  # PostgreSQL cannot store it
 LARGEST_CAPACITY = 1_000_000
 MOST_UPSTREAM = 100
 MOST_KEYS = 100  # of an object in a body
@@ -110,11 +110,13 @@ class LinkProperties(BaseModel):
         "`FLOWCAST_DEFAULT_ZONE` is set; left out, an existing link keeps its own",
     )
     upstream: Upstream = Field(
-        default_factory=list, description="Links whose traffic runs into this one; they must exist or come along"
+        default_factory=list,
+        description="Links whose traffic runs into this one; they must exist or be in the same request",
     )
-    capacity: Capacity | None = Field(None, description="Vehicles per hour the link can pass")
+    capacity: Capacity | None = Field(None, description="Vehicles per hour that can pass the link")
     slot_minutes: SlotMinutes = Field(
-        15, description="Length of a slot in minutes; it divides 1440 and stays once the link has counts"
+        15,
+        description="Length of a slot in minutes; it divides 1440 and cannot change once the link has counts or models",
     )
 
 
@@ -138,6 +140,8 @@ class LinkBatch(BaseModel):
     """Many links at once."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"links": [EXAMPLE_WITH_ID]}]})
+
+    place: ClassVar[str] = "links.{}"  # of a link in the body
 
     links: Annotated[list[LinkIn], FailFast()] = Field(description="Each link once; all are stored, or none")
 
@@ -167,6 +171,7 @@ class LinkCollection(BaseModel):
     """Many links at once, as a GeoJSON FeatureCollection."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [FEATURES_EXAMPLE]})
+    place: ClassVar[str] = "features.{}.properties"  # of a link in the body
 
     type: Literal["FeatureCollection"]
     features: Annotated[list[LinkFeature], FailFast()] = Field(description="Each link once; all are stored, or none")
@@ -188,7 +193,7 @@ def _refuse_wide(body: Any) -> Any:
         part = waiting.pop()
         if isinstance(part, dict):
             if len(part) > MOST_KEYS:
-                raise ValueError(f"it must not hold an object of {len(part)} keys; {MOST_KEYS} are the most")
+                raise ValueError(f"it must not contain an object of {len(part)} keys; at most {MOST_KEYS} are accepted")
             waiting += part.values()
         elif isinstance(part, list):
             waiting += part
@@ -204,18 +209,18 @@ LINKS_BODY: TypeAdapter[LinkBatch | LinkCollection] = TypeAdapter(
 )
 
 
-def parse_links(body: bytes, media_type: str) -> list[LinkIn]:
+def parse_links(body: bytes, media_type: str) -> LinkBatch | LinkCollection:
     """Parse links from JSON or GeoJSON; refuse bodies of many brackets, which would take fifty times their size."""
     kind = media_type.partition(";")[0].strip().lower()
     if not (kind == "application/json" or kind.endswith("+json")):
-        raise Invalid.field("content-type", media_type, f"must be application/json or {GEOJSON}")
+        raise UnsupportedMediaType.named(media_type, "application/json", GEOJSON)
     if (brackets := body.count(b"[") + body.count(b"{")) > MOST_BRACKETS:
         raise TooLarge(
-            f"the body holds {brackets} lists and objects; at most {MOST_BRACKETS} are taken, send fewer links"
+            f"the body has {brackets} lists and objects; at most {MOST_BRACKETS} are accepted, send fewer links"
         )
     try:
         document = from_json(body.removeprefix(BOM_UTF8), allow_inf_nan=False)
-        return LINKS_BODY.validate_python(document).links
+        return LINKS_BODY.validate_python(document)
     except ValidationError as problem:
         errors = problem.errors(include_url=False)
         raise RequestValidationError(
@@ -235,7 +240,7 @@ class LinkOut(BaseModel):
     zone: str = Field(description="IANA time zone", examples=["Europe/Berlin"])
     geometry: Geometry | None = Field(description="GeoJSON geometry: [longitude, latitude], WGS 84")
     upstream: list[str] = Field(description="Links whose traffic runs into this one, by id")
-    capacity: float | None = Field(description="Vehicles per hour the link can pass", examples=[1800.0])
+    capacity: float | None = Field(description="Vehicles per hour that can pass the link", examples=[1800.0])
     slot_minutes: int = Field(description="Length of a slot in minutes", examples=[15])
     created_at: datetime = Field(description="When the link was first stored")
     updated_at: datetime = Field(description="When it last changed")
@@ -253,13 +258,13 @@ class LinkPage(BaseModel):
 
 
 class LinksReport(BaseModel):
-    """The numbers of links that a request created, changed and left as they were."""
+    """The numbers of links that a request created, changed and left unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"created": 2, "updated": 0, "unchanged": 0}]})
 
     created: int = Field(description="Links that are new", examples=[12])
-    updated: int = Field(description="Links that were there and changed", examples=[0])
-    unchanged: int = Field(description="Links that were there exactly so", examples=[0])
+    updated: int = Field(description="Links that existed and were changed", examples=[0])
+    unchanged: int = Field(description="Links that existed with the same fields", examples=[0])
 
 
 COLLECTION_SCHEMA: dict[str, Any] = {

@@ -26,24 +26,25 @@ from app.links.tables import Link
 
 
 def store_links(
-    session: Session, links: Sequence[LinkIn], *, default_zone: str = "", force: bool = False
+    session: Session, links: Sequence[LinkIn], *, default_zone: str = "", force: bool = False, place: str = ""
 ) -> LinksReport:
     """Create the links that are new and replace the others; refuse all when one breaks a rule.
 
     A link without a zone keeps the one it has, or gets ``default_zone`` if it is new. Only with ``force`` does the
-    zone of a link with counts or models change.
+    zone of a link with counts or models change. ``place`` is that of a link in the request, such as ``links.{}``.
     """
-    _refuse_repeats(links)
+    paths = {link.link_id: f"{place.format(i)}." if place else "" for i, link in enumerate(links)}
+    _refuse_repeats(links, paths)
     lock_link_table(session)
     stored = stored_links(session, [link.link_id for link in links])
-    links = _with_zones(links, stored, default_zone)
-    _refuse_unknown_upstream(session, links)
+    links = _with_zones(links, stored, default_zone, paths)
+    _refuse_unknown_upstream(session, links, paths)
     now = datetime.now(UTC)
     new = [link for link in links if link.link_id not in stored]
     existing = [(stored[link.link_id], link) for link in links if link.link_id in stored]
     for row, link in existing:
-        _check_slot_length(session, row, link.slot_minutes)
-        _check_zone(session, row, link.zone, now, force=force)
+        _check_slot_length(session, row, link.slot_minutes, paths[link.link_id])
+        _check_zone(session, row, link.zone, now, paths[link.link_id], force=force)
     before = upstream_ids(session, [row.link_key for row, _ in existing])
     session.add_all(Link(link_id=link.link_id, created_at=now, updated_at=now, **_values(link)) for link in new)
     updated, moved = 0, [link for link in new if link.upstream]  # moved: with other links upstream than before
@@ -96,7 +97,7 @@ def delete_link(session: Session, link_id: str, *, force: bool) -> None:
     if contents.counts and not force:
         raise Conflict(
             ProblemType.LINK_IN_USE,
-            f"link {link_id!r} has {contents.counts} counts, which would be deleted with it; force=true does so",
+            f"link {link_id!r} has {contents.counts} counts; force=true deletes them with it",
             [FieldError("force", "false", f"must be true to delete {contents.counts} counts with the link")],
         )
     session.delete(stored)
@@ -113,70 +114,81 @@ def _values(link: LinkIn) -> dict[str, Any]:
     }
 
 
-def _refuse_repeats(links: Sequence[LinkIn]) -> None:
+def _refuse_repeats(links: Sequence[LinkIn], paths: Mapping[str, str]) -> None:
     times = Counter(link.link_id for link in links)
     rule = "must come once in a batch"
-    if repeated := [FieldError("link_id", name, rule) for name, n in times.items() if n > 1]:
+    if repeated := [FieldError(f"{paths[name]}link_id", name, rule) for name, n in times.items() if n > 1]:
         raise Conflict(
             ProblemType.DUPLICATE_LINK,
             f"{_named(repeated)} comes more than once in the batch; nothing was stored",
             repeated,
         )
     rule = "must not name the link itself"
-    if looped := [FieldError("upstream", link.link_id, rule) for link in links if link.link_id in link.upstream]:
+    if looped := [
+        FieldError(f"{paths[link.link_id]}upstream", link.link_id, rule)
+        for link in links
+        if link.link_id in link.upstream
+    ]:
         raise Conflict(
             ProblemType.INVALID_UPSTREAM, f"{_named(looped)} lies upstream of itself; nothing was stored", looped
         )
 
 
-def _refuse_unknown_upstream(session: Session, links: Sequence[LinkIn]) -> None:
-    wanted = {name for link in links for name in link.upstream} - {link.link_id for link in links}
-    if unknown := sorted(wanted - set(link_keys(session, wanted))):
-        rule = "must name links that exist or come in the same batch"
-        errors = [FieldError("upstream", name, rule) for name in unknown]
+def _refuse_unknown_upstream(session: Session, links: Sequence[LinkIn], paths: Mapping[str, str]) -> None:
+    wanted = {name: link.link_id for link in reversed(links) for name in link.upstream}
+    for link in links:
+        wanted.pop(link.link_id, None)
+    if unknown := sorted(set(wanted) - set(link_keys(session, set(wanted)))):
+        rule = "must name links that exist or are in the same request"
+        errors = [FieldError(f"{paths[wanted[name]]}upstream", name, rule) for name in unknown]
         detail = f"upstream names links that do not exist: {_named(errors)}; nothing was stored"
         raise Conflict(ProblemType.INVALID_UPSTREAM, detail, errors[:MOST_ERRORS])
 
 
-def _check_slot_length(session: Session, row: Link, wanted: int) -> None:
+def _check_slot_length(session: Session, row: Link, wanted: int, path: str) -> None:
     """Refuse to change the slot length of a link with counts or models."""
     if row.slot_minutes != wanted and any(contents := link_contents(session, row.link_key)):
-        rule = f"must stay {row.slot_minutes} on a link with {contents.counts} counts and {contents.models} models"
+        rule = (
+            f"must stay {row.slot_minutes} on a link with counts or models (counts: {contents.counts}, "
+            f"models: {contents.models}); create another link"
+        )
         raise Conflict(
             ProblemType.LINK_IN_USE,
             f"slot_minutes={wanted} is refused for link {row.link_id!r}; it {rule}",
-            [FieldError("slot_minutes", str(wanted), rule)],
+            [FieldError(f"{path}slot_minutes", str(wanted), rule)],
         )
 
 
-def _check_zone(session: Session, row: Link, wanted: str, now: datetime, *, force: bool) -> None:
+def _check_zone(session: Session, row: Link, wanted: str, now: datetime, path: str, *, force: bool) -> None:
     """Refuse to change the zone of a link with counts or models, or with ``force`` retire its models."""
     if row.zone == wanted:
         return
     if any(contents := link_contents(session, row.link_key)) and not force:
         rule = (
-            f"must stay {row.zone!r} on a link with {contents.counts} counts and {contents.models} models; "
-            "?force=true changes it, retires the models and computes new forecasts"
+            f"must stay {row.zone!r} on a link with counts or models (counts: {contents.counts}, "
+            f"models: {contents.models}); force=true changes it, retires the models and computes new forecasts"
         )
         raise Conflict(
             ProblemType.LINK_IN_USE,
             f"zone={wanted!r} is refused for link {row.link_id!r}; it {rule}",
-            [FieldError("zone", wanted, rule)],
+            [FieldError(f"{path}zone", wanted, rule)],
         )
     retire_models(session, row.link_key, now)
     row.choice = None  # it was made among models and a profile of the old zone
     row.forecasts_valid_from = time.time_ns() // 1000
 
 
-def _with_zones(links: Sequence[LinkIn], stored: Mapping[str, Link], default_zone: str) -> list[LinkIn]:
+def _with_zones(
+    links: Sequence[LinkIn], stored: Mapping[str, Link], default_zone: str, paths: Mapping[str, str]
+) -> list[LinkIn]:
     zones = {link_id: row.zone for link_id, row in stored.items()}
     missing = [link.link_id for link in links if not (link.zone or zones.get(link.link_id) or default_zone)]
     if missing:
-        rule = "must be an IANA name such as Europe/Berlin: a new link needs a zone unless FLOWCAST_DEFAULT_ZONE is set"
-        raise Invalid(
-            f"zone='' is refused for the new link {missing[0]!r}; it {rule}; nothing was stored",
-            [FieldError("zone", "", f"{rule} (link {link_id!r})") for link_id in missing[:MOST_ERRORS]],
+        rule = (
+            "is required for the new link {!r}: an IANA name such as Europe/Berlin, unless FLOWCAST_DEFAULT_ZONE is set"
         )
+        errors = [FieldError(f"{paths[link_id]}zone", "", rule.format(link_id)) for link_id in missing[:MOST_ERRORS]]
+        raise Invalid(f"{errors[0].field} {errors[0].reason}; nothing was stored", errors)
     return [
         link if link.zone else link.model_copy(update={"zone": zones.get(link.link_id, default_zone)}) for link in links
     ]

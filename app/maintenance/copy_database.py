@@ -55,7 +55,7 @@ class Difference(NamedTuple):
 
 
 class CopyDiffers(Exception):
-    """Rows that are not in the target as they are in the source; nothing was kept of the copy."""
+    """Rows that are not in the target as they are in the source; nothing was copied."""
 
     def __init__(self, found: Sequence[Difference], more: bool) -> None:
         super().__init__(f"{'more than ' if more else ''}{len(found)} rows differ")
@@ -150,7 +150,7 @@ def _require_empty(connection: Connection, tables: Sequence[Table]) -> None:
     for table in tables:
         rows = count_rows(connection, table)
         if rows:
-            raise CannotCopy(f"the target holds rows already: {rows} in table {table.name}; it must be empty")
+            raise CannotCopy(f"the target has rows already: {rows} in table {table.name}; it must be empty")
 
 
 def _copy_table(source: Connection, target: Connection, table: Table, advance: Advance) -> None:

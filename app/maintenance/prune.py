@@ -69,18 +69,18 @@ def needed_counts(session: Session, settings: Settings) -> NeededDays:
     """Return how many days of counts are read: the most that forecasts, retraining and its trigger need."""
     window = -(-settings.retrain_trigger_window_hours // 24)
     return max(
-        NeededDays(RETRAIN_DAYS, "retraining reads so many by default"),
-        NeededDays(PROFILE_DAYS, "the profile is learnt from so many"),
-        NeededDays(window + WEEK, "the trigger on falling accuracy measures over so many, a week before included"),
-        NeededDays(_days_of_lags(session), "the lag window of an active model reaches so far"),
-        NeededDays(_days_of_runs(session), "a retrain run that is not over reads so many"),
+        NeededDays(RETRAIN_DAYS, "retraining reads so many days by default"),
+        NeededDays(PROFILE_DAYS, "the profile is learnt from so many days"),
+        NeededDays(window + WEEK, "the retrain trigger measures accuracy over so many days, with the week before"),
+        NeededDays(_days_of_lags(session), "the lag window of an active model reaches back so many days"),
+        NeededDays(_days_of_runs(session), "a retrain run that is queued or running reads so many days"),
     )
 
 
 def needed_records(settings: Settings) -> NeededDays:
     """Return how many days of finished retrain runs are read."""
     days = -(-settings.retrain_trigger_cool_down_hours // 24)
-    return NeededDays(days, "the trigger on falling accuracy lets a link rest for so many after a run")
+    return NeededDays(days, "the retrain trigger waits for so many days after a run")
 
 
 def _days_of_lags(session: Session) -> int:

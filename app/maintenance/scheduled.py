@@ -73,7 +73,7 @@ class Maintenance:
         try:
             refusal = self._remove(gone)
         except _Stopped:
-            log.info("pruning stopped before its end", extra={"moment": f"{moment:%Y-%m-%dT%H:%M:%SZ}", **gone})
+            log.info("pruning was interrupted", extra={"moment": f"{moment:%Y-%m-%dT%H:%M:%SZ}", **gone})
             return
         self._record(moment, started_at, finished_at=datetime.now(UTC), figures=dict(gone), detail=refusal)
         if refusal is not None:

@@ -135,7 +135,11 @@ def _require_sound(store: ModelStore, link: LinkInfo, chosen: ModelVersion) -> N
         store.require_sound(chosen.folder, chosen.fingerprint)
     except StoreUnreachable as problem:
         raise _refusal(
-            ProblemType.STORE_UNREACHABLE, link, chosen, str(problem), "must have an artifact within reach"
+            ProblemType.STORE_UNREACHABLE,
+            link,
+            chosen,
+            str(problem),
+            "must have an artifact in a store that is reachable",
         ) from None
     except (DamagedArtifact, OSError) as damage:
         reason = damage.reason if isinstance(damage, DamagedArtifact) else type(damage).__name__

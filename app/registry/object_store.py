@@ -216,7 +216,7 @@ class ObjectStore(ModelStore):
             if stored.size != size:
                 raise DamagedArtifact(folder, f"{name} has {stored.size} bytes in the store; {size} were written")
         if self._bucket.read([f"{place}/{MANIFEST}"]).get(f"{place}/{MANIFEST}") != manifest:
-            raise DamagedArtifact(folder, f"{MANIFEST} in the store is another's")
+            raise DamagedArtifact(folder, f"{MANIFEST} in the store was written by another process")
 
     def _trim(self) -> None:
         """Delete copies while there are too many; mapped files stay readable for processes that have them."""

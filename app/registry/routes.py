@@ -22,7 +22,7 @@ Cursor = Annotated[str | None, cursor_query(r"^[1-9][0-9]{0,8}$")]
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Trained models in a page, at most")]
 
 
-@router.get("", summary="A link's models")
+@router.get("", summary="Trained models of a link")
 def list_link_models(
     _key: ReadKey,
     session: ReadSession,

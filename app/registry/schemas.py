@@ -68,7 +68,7 @@ class ModelVersionOut(BaseModel):
 
     version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
     state: Literal["candidate", "active", "retired"] = Field(
-        description="`active` forecasts; at most one version is", examples=["active"]
+        description="At most one version of a link is `active`", examples=["active"]
     )
     algorithm: str = Field(examples=["KR_SML"])
     parameters: dict[str, Any] = Field(
@@ -80,7 +80,7 @@ class ModelVersionOut(BaseModel):
     trained_to: datetime = Field(description="End of the last slot it was trained on")
     rank: int = Field(description="Rank of the learnt metric", examples=[12])
     size_bytes: int = Field(
-        description="Bytes of its own artifact on disk; 0 where that was not noted", ge=0, examples=[184_320]
+        description="Bytes of its own artifact on disk; 0 where that is unknown", ge=0, examples=[184_320]
     )
     held_out: dict[str, dict[str, float | None]] = Field(
         description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile`, "
@@ -93,8 +93,8 @@ class ModelVersionOut(BaseModel):
     )
     created_at: datetime = Field(description="When it was registered")
     activated_at: datetime | None = Field(description="When it last became the active one")
-    retired_at: datetime | None = Field(description="When another took its place")
-    damaged: str | None = Field(description="What is wrong with its artifact; null as far as is known nothing")
+    retired_at: datetime | None = Field(description="When another version replaced it")
+    damaged: str | None = Field(description="The damage that was found in its artifact; null for none")
 
 
 class LagWeight(BaseModel):
@@ -128,20 +128,20 @@ class ModelVersionDetail(ModelVersionOut):
     data_fingerprint: str = Field(description="SHA-256 of the counts it was learnt from", examples=[SHA_256])
     fingerprint: str = Field(description="SHA-256 of its artifact's manifest", examples=[SHA_256])
     lag_weights: list[LagWeight] | None = Field(
-        description="The lags that matter, the weightiest first; empty for NETWORK, which has `context_weights`; "
+        description="Lags with the largest weights; empty for NETWORK, which has `context_weights`; "
         "null where the artifact cannot be read",
         examples=[[example_of(LagWeight)]],
     )
     context_weights: list[ContextWeight] | None = Field(
         default=None,
-        description="For NETWORK the columns of context that matter, the weightiest first; null for other algorithms "
+        description="For NETWORK the columns of context with the largest weights; null for other algorithms "
         "and where the artifact cannot be read",
     )
     network: str | None = Field(
         default=None, description="For NETWORK the fingerprint of the artifact it shares with the network's other links"
     )
     chosen: str | None = Field(
-        default=None, description="For a run of `best`, what won on the held-out slots and by what"
+        default=None, description="For a run of `best`, what won on the held-out slots, with the figures"
     )
 
 

@@ -156,4 +156,4 @@ class BodyLimitMiddleware:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit >> 20} MB, the most this call takes")
+    return TooLarge(f"the body is larger than {limit >> 20} MB, the most that this call accepts")

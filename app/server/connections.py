@@ -25,7 +25,7 @@ log = logging.getLogger("flowcast.connections")
 
 LOOK_SECONDS = 1.0
 END_SECONDS = 3.0  # that a body may still take to come once the service ends
-ENDING = "the service ended before the body had come; nothing of it was done, so send it again"
+ENDING = "the service stopped before the body had arrived; nothing of it was stored, so send it again"
 LONGEST_HEAD = 65_536  # bytes of a request's line and headers; browsers and proxies send a few thousand
 LONGEST_CHUNK_SIZE = 24  # bytes that announce and end a chunk
 NO_SCOPE = {"path": ""}
@@ -132,7 +132,7 @@ class PatientProtocol(HttpToolsProtocol):
         if self._too_long:
             self._refuse(431, f"the request's line and headers are longer than {LONGEST_HEAD >> 10} kB")
         else:
-            self._refuse(400, "what came is no HTTP request")
+            self._refuse(400, "this is not an HTTP request")
 
     def shutdown(self) -> None:
         """Start the shutdown: finish requests under way, but wait only shortly for a body that is still received."""
@@ -145,10 +145,10 @@ class PatientProtocol(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """End the connection if its client keeps it without using it."""
         if self._ending_since is not None and self._body_open and now - self._ending_since > END_SECONDS:
-            self._cut("a body that was still coming when the service ended", 503, ENDING)
+            self._cut("a body that was still arriving when the service stopped", 503, ENDING)
         elif self._head_since is not None and now - self._head_since > self._head_seconds:
-            late = f"no whole request came within {self._head_seconds:g} s"
-            self._cut("a head that did not come", 408 if self._came else None, late)
+            late = f"no complete request arrived within {self._head_seconds:g} s"
+            self._cut("a request line and headers that did not arrive", 408 if self._came else None, late)
         elif self._body_open and self._is_idle():
             self._rest_since = now if self._rest_since is None else self._rest_since
             if now - self._rest_since > self._head_seconds:
@@ -167,7 +167,10 @@ class PatientProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _cut(self, why: str, status: int | None = None, detail: str = "", *, abort: bool = False) -> None:
-        log.info("a client was cut off", extra={"reason": why, "client": self.client[0] if self.client else ""})
+        log.info(
+            "the connection of a slow client was closed",
+            extra={"reason": why, "client": self.client[0] if self.client else ""},
+        )
         self._head_since = None
         if status is not None:
             self._refuse(status, detail)

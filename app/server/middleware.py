@@ -115,7 +115,7 @@ class RequestMiddleware:
         try:
             self._shedding.check(context.method, context.path, scope["query_string"])
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
-                raise Invalid("the address holds the character NUL, which is refused")
+                raise Invalid("the address contains the character NUL, which is refused")
             await self._app(context.scope, receive, context.send)
         except ClientDisconnect:
             pass

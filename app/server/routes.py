@@ -139,7 +139,7 @@ class Ready(BaseModel):
 
     status: Annotated[
         ReadyStatus,
-        Field(description="degraded: it serves, but an artifact is damaged"),
+        Field(description="degraded: requests are served, but an artifact is damaged"),
     ]
     version: str
     database: DatabaseCheck
@@ -164,7 +164,7 @@ class ForecastsReady(BaseModel):
 
 @router.get("/livez", summary="Liveness")
 async def get_liveness() -> Alive:
-    """Return that the process is alive, without asking the database."""
+    """Return that the process is alive, without using the database."""
     return Alive()
 
 

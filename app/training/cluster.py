@@ -51,7 +51,7 @@ class Cluster:
             socket.getaddrinfo(host, port)
         except OSError as problem:
             reason = f"{host} has no address: {problem.strerror}"
-            log.info("there is no cluster as yet", extra={"scheduler": self.address, "reason": reason})
+            log.info("there is no cluster so far", extra={"scheduler": self.address, "reason": reason})
         else:
             self.known = True
             log.info("runs are trained on a cluster", extra={"scheduler": self.address})
@@ -72,7 +72,7 @@ class Cluster:
         try:
             client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, name="flowcast-retrain")
         except Exception as problem:  # of many kinds: TLS alone has several
-            raise ClusterUnavailable(f"no Dask scheduler answers there: {one_line(problem)}") from None
+            raise ClusterUnavailable(f"no Dask scheduler answers at this address: {one_line(problem)}") from None
         try:
             _check(client)
         except BaseException:

@@ -107,7 +107,7 @@ def train_on_cluster(
         executor = client.get_executor(pure=False)
         threads = sum(client.nthreads(callback_timeout=CHECK_SECONDS).values())
     except Exception as problem:
-        raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
+        raise ClusterUnavailable(f"nothing can be sent to it: {one_line(problem)}") from None
     networks: dict[Path | None, Any] = {}  # by stage, the futures of networks that were sent
     pending: dict[Future[TrainedLink], str] = {}
     while True:
@@ -121,7 +121,7 @@ def train_on_cluster(
                     networks[stage] = network and client.scatter(network, broadcast=True, hash=False)
                 future = executor.submit(train_on_worker, task, networks.get(stage))
             except Exception as problem:
-                raise ClusterUnavailable(f"it cannot be sent anything: {one_line(problem)}") from None
+                raise ClusterUnavailable(f"nothing can be sent to it: {one_line(problem)}") from None
             pending[future] = training.series.link_id
         if not pending:
             return

@@ -15,7 +15,7 @@ class Decision(NamedTuple):
     profile_won: bool = False
 
 
-NOTHING_ACTIVATED = Decision(False, "the run activates nothing: its field activate is never")
+NOTHING_ACTIVATED = Decision(False, "the run activates no candidate, because its field activate is never")
 
 
 def decide(
@@ -30,10 +30,10 @@ def decide(
     if mode == "never":
         return NOTHING_ACTIVATED
     if mode == "always":
-        return Decision(True, "the run activates whatever it trained: its field activate is always")
+        return Decision(True, "the run activates every candidate, because its field activate is always")
     candidate = _error(held_out, "candidate")
     if candidate is None and young and "active" not in held_out:
-        return Decision(True, "too young to be measured; what its network has in common is better than no model")
+        return Decision(True, "too few counts to measure it; activated because the link has no model")
     if candidate is None:
         return Decision(False, "there was no held-out slot to measure the candidate on")
     references = {"the active model": _error(held_out, "active"), "the profile": _error(held_out, "profile")}

@@ -29,7 +29,7 @@ def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> di
     """Return the parameters that a run is stored with; those of other algorithms are refused by name."""
     if refresh and algorithm != "NETWORK":
         raise Invalid.field(
-            "refresh", "true", "needs the algorithm NETWORK: others have nothing that could be refreshed"
+            "refresh", "true", "needs the algorithm NETWORK: models of other algorithms cannot be refreshed"
         )
     for name, value in given.items():
         if refresh and name != "days":
@@ -37,7 +37,7 @@ def parameters_of(algorithm: str, given: dict[str, Any], *, refresh: bool) -> di
         if algorithm == "NETWORK" and name in OF_ONE_LINK:
             raise Invalid.field(f"parameters.{name}", value, "must be left out: NETWORK has no such parameter")
         if algorithm not in ("NETWORK", "best") and name in OF_NETWORKS:
-            raise Invalid.field(f"parameters.{name}", value, "must be left out: it concerns NETWORK and best alone")
+            raise Invalid.field(f"parameters.{name}", value, "must be left out: only NETWORK and best have it")
     return given | ({REFRESH: True} if refresh else {})
 
 
@@ -57,13 +57,15 @@ def request_run(
     free = [link for link in links if link.link_key not in busy]
     elsewhere = {link.link_id: busy[link.link_key] for link in links if link.link_key in busy}
     if not links:
-        raise Conflict(ProblemType.NO_LINKS, "there are no links to retrain")
+        raise Conflict(
+            ProblemType.NO_LINKS, "there are no links to retrain: none is named, none exists, or none has counts"
+        )
     if not free:
         runs = ", ".join(str(run) for run in sorted(set(elsewhere.values())))
         reasons = {link_id: f"must not be in a run; it is in run {run}" for link_id, run in elsewhere.items()}
         raise Conflict(
             ProblemType.RUN_IN_PROGRESS,
-            f"none of the {len(links)} links can be retrained now; they are in run {runs} already",
+            f"all links of the request are in retrain runs already: run {runs}",
             [FieldError("links", link_id, reason) for link_id, reason in reasons.items()],
         )
     run = RetrainRun(
@@ -119,7 +121,9 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
             f"{len(others)} of the links cannot be refreshed; the first is {others[0].link_id!r}",
             [
                 FieldError(
-                    "links", link.link_id, f"must be served by NETWORK; its active model is {active[link.link_key]}"
+                    "links",
+                    link.link_id,
+                    f"must have an active NETWORK model, not {active[link.link_key]}",
                 )
                 for link in others[:100]
             ],

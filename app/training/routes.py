@@ -49,7 +49,7 @@ def show_run(session: Session, run_id: int) -> RunDetail:
 router = APIRouter(prefix="/v1/admin", tags=["retraining"])
 
 Cursor = Annotated[str | None, cursor_query(r"^[0-9]{1,9}$")]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Entries in a page, at most")]
 
 
 @router.post(
@@ -64,7 +64,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 def create_retrain_run(
     body: NewRun, request: Request, response: Response, caller: AdminKey, session: WriteSession
 ) -> AcceptedRun:
-    """Queue a run; the worker takes it from there. Links already in a run are reported, never raced."""
+    """Queue a run, which a worker then executes. Links that are in another run are reported and left out."""
     links = all_links(session) if body.links == "all" else _named(session, body.links)
     given = body.parameters.model_dump(exclude_none=True) if body.parameters else {}
     parameters = parameters_of(body.algorithm, given, refresh=body.refresh)
@@ -77,7 +77,7 @@ def create_retrain_run(
     return AcceptedRun(**dict(show_run(session, run.id)), already_running=elsewhere)
 
 
-@router.get("/retrain", summary="All runs")
+@router.get("/retrain", summary="All retrain runs")
 def list_retrain_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None) -> RunPage:
     """List runs, the newest first."""
     found = runs_before(session, int(cursor) if cursor else None, limit + 1)
@@ -88,7 +88,7 @@ def list_retrain_runs(caller: AdminKey, session: ReadSession, limit: Limit = 100
 
 @router.get(
     "/retrain/{run_id}",
-    summary="One run",
+    summary="One retrain run",
     response_model=RunDetail,
     responses={200: {"content": event_content("run", example_of(RunDetail))}},
 )
@@ -120,7 +120,7 @@ async def get_retrain_run(
 
 @router.delete(
     "/retrain/{run_id}",
-    summary="Cancel a run",
+    summary="Cancel a retrain run",
     responses=problem_responses(ProblemType.RUN_FINISHED),
 )
 def cancel_retrain_run(run_id: RunPath, caller: AdminKey, session: WriteSession) -> RunDetail:
@@ -170,7 +170,7 @@ def deactivate_model(
     return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
 
 
-@router.get("/links/{link_id}/activations", summary="A link's history")
+@router.get("/links/{link_id}/activations", summary="Activations of a link")
 def list_link_activations(
     link_id: LinkPath, caller: AdminKey, session: ReadSession, limit: Limit = 100, cursor: Cursor = None
 ) -> ActivationPage:

@@ -110,7 +110,9 @@ class RunContext:
             except RunLost:
                 self._lost = True
             except SQLAlchemyError as problem:  # the database may be reachable again before the lease ends
-                log.warning("no heartbeat", extra={"run": self.run.id, "reason": type(problem).__name__})
+                log.warning(
+                    "the heartbeat was not stored", extra={"run": self.run.id, "reason": type(problem).__name__}
+                )
 
     def _send_heartbeat(self) -> None:
         with self.lease(derived=True, served=False) as (session, _):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.core.errors import worded
+from app.core.errors import NO_NUL_RULE, worded
 from app.http.examples import example_of, with_example
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
@@ -64,7 +64,7 @@ class Parameters(BaseModel):
         None, min_length=1, max_length=10, description="Candidates for the weight of the trace"
     )
     level: float | None = Field(
-        None, gt=0.0, lt=1.0, strict=True, description="Share of counts the interval is meant to hold (0.9)"
+        None, gt=0.0, lt=1.0, strict=True, description="Share of counts that the interval should contain (0.9)"
     )
     days: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
         None, description="Last days to learn from, and that network models remember (56)"
@@ -117,8 +117,8 @@ class NewRun(BaseModel):
     refresh: bool = Field(
         False,
         strict=True,
-        description="With NETWORK: let new counts join profiles and memories of active network models, and take links "
-        "without a model in, and learn nothing anew; what comes of it is active at once, unless `activate` is `never`",
+        description="With NETWORK: add new counts to the profiles and memories of active network models, include links "
+        "without a model, and learn nothing anew; the new versions are active at once, unless `activate` is `never`",
     )
     activate: Activate = Field("if_better", description="When a candidate becomes the active model")
 
@@ -129,7 +129,7 @@ class RunLink(BaseModel):
     link_id: str = Field(examples=["Ba"])
     state: RunLinkState = Field(examples=["training"])
     outcome: Outcome | None = Field(
-        description="What became of the candidate; `profile`: it was refused because the link's profile won on the "
+        description="Result of the link; `profile`: the candidate was refused because the link's profile won on the "
         "held-out days, which a run of `best` records as the choice where no model is active"
     )
     reason: str | None = Field(description="Why")
@@ -165,7 +165,7 @@ class Stage(BaseModel):
     name: Literal["network", "links"] = Field(examples=["links"])
     share: float = Field(ge=0, le=1, description="Share of the stage that is done", examples=[0.35])
     estimated_seconds_left: int | None = Field(
-        description="Of the stage, by what it took so far; null before anything is done", examples=[80]
+        description="Estimated from the time that the stage took so far; null before anything is done", examples=[80]
     )
 
     @classmethod
@@ -200,7 +200,9 @@ class RunOut(BaseModel):
     started_at: datetime | None = Field(examples=[STARTED])
     finished_at: datetime | None
     cancel_requested: bool
-    detail: str | None = Field(description="Why it failed as a whole, or why it waits or is trained elsewhere than set")
+    detail: str | None = Field(
+        description="Why the run failed as a whole, waits, or is trained locally instead of on the cluster"
+    )
 
     @classmethod
     def facts(cls, run: RetrainRun, states: dict[str, int]) -> dict[str, Any]:
@@ -219,7 +221,7 @@ class RunDetail(RunOut):
 
 @with_example
 class AcceptedRun(RunDetail):
-    """A run that was queued, and what was left out of it."""
+    """A queued run, and the links left out of it."""
 
     already_running: dict[str, int] = Field(description="Links left out because they are in another run, and in which")
 
@@ -237,7 +239,9 @@ class ActivationOut(BaseModel):
     """The activation of a version, or the withdrawal of the active one."""
 
     link_id: str = Field(examples=["Ba"])
-    version: int | None = Field(description="null where the active model was withdrawn", examples=[1])
+    version: int | None = Field(
+        description="Version that was activated; null where the active model was withdrawn", examples=[1]
+    )
     previous_version: int | None = Field(examples=[2])
     activated_at: datetime
     activated_by: str = Field(examples=["3f9c0a1b2d4e"])
@@ -264,6 +268,4 @@ class ActivationReason(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "roll back"}]})
 
-    reason: (
-        Annotated[str, Field(max_length=500, pattern=worded(r"^[^\x00]*$", "must not hold the character NUL"))] | None
-    ) = None
+    reason: Annotated[str, Field(max_length=500, pattern=worded(r"^[^\x00]*$", NO_NUL_RULE))] | None = None

@@ -135,7 +135,7 @@ class Triggers:
         except Conflict as busy:
             log.debug("nothing to retrain", extra={"occasion": occasion, "reason": busy.detail})
             return None
-        log.info("run queued by itself", extra={"run": run.id})
+        log.info("run queued by schedule or trigger", extra={"run": run.id})
         return run.id
 
 

@@ -197,8 +197,8 @@ class TestDaskScheduler:
         settings_from_environment.cache_clear()
         [line] = capsys.readouterr().err.splitlines()
         assert line == (
-            "flowcast worker: FLOWCAST_DASK_SCHEDULER is refused; it must be written as tcp://HOST:PORT or "
-            f"tls://HOST:PORT; '{address}' is not"
+            f"flowcast worker: FLOWCAST_DASK_SCHEDULER='{address}' is refused; it must be written as "
+            "tcp://HOST:PORT or tls://HOST:PORT"
         )
 
     def test_without_dask_it_is_refused_with_what_to_install(self, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_head_that_stops_half_way_is_answered_and_closed(service):
     for client in clients:
         body = problem_in(rest(client))
         assert (body["status"], body["type"]) == (408, "/problems/too-slow")
-        assert body["detail"] == f"no whole request came within {HEAD_SECONDS} s"
+        assert body["detail"] == f"no complete request arrived within {HEAD_SECONDS} s"
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(service):

@@ -140,7 +140,7 @@ def _count(reader: CountReader, link_id: str, slot_start: str, count: object, qu
     except _OffGrid:
         raise CountFileError(
             f"{reader.source}, line {reader.line}: slot_start={slot_start!r} is off the grid, so nothing of the "
-            "file is taken; slots start on whole minutes: correct the file or remove the row"
+            "file is used; slots start on whole minutes: correct the file or remove the row"
         ) from None
     vehicles = _vehicles(count)
     try:

@@ -102,9 +102,11 @@ class CountReader:
         columns: Columns = OWN_NAMES,
     ) -> None:
         if layout != AUTO and layout not in layouts():
-            raise CountFileError(f"layout={layout!r} is refused; it must be auto or one of {', '.join(layouts())}")
+            raise CountFileError(f"format={layout!r} is refused; it must be auto or one of {', '.join(layouts())}")
         if columns and layout not in (AUTO, *OWN):
-            raise CountFileError(f"layout={layout!r} has columns of its own; map and link concern {', '.join(OWN)}")
+            raise CountFileError(
+                f"format={layout!r} is refused with map or link, which only {', '.join(OWN)} have; leave them out"
+            )
         self.zone = zone_named(zone) if isinstance(zone, str) else zone
         self.grid, self.columns = grid, columns
         self.links: dict[str, ImportedLink] = {}
@@ -145,7 +147,7 @@ class CountReader:
     def add_link(self, link: ImportedLink) -> None:
         """Add a link; raise ``CountFileError`` for too many, because all are held in memory."""
         if len(self.links) >= MOST_LINKS and link.link_id not in self.links:
-            raise CountFileError(f"the file names more than {MOST_LINKS:,} links, the most that are taken at once")
+            raise CountFileError(f"the file names more than {MOST_LINKS:,} links; split it")
         self.links[link.link_id] = link
 
     def refuse(self, name: str, value: object, reason: str, values: int = 1) -> None:

@@ -23,8 +23,8 @@ LINK_ID = re.compile(LINK_ID_PATTERN)
 LINK_ID_RULE = RULES[LINK_ID_PATTERN]
 COUNT_RULE = f"must be a whole number from 0 to {LARGEST_COUNT}, in digits"
 QUALITY_RULE = f"must be one of {', '.join(Quality)}"
-SLOT_RULE = "must be a time as RFC 3339 writes it, such as 2006-10-02T10:15:00+10:00"
-OFFSET_RULE = "must carry an offset, such as Z or +10:00"
+SLOT_RULE = "must be an RFC 3339 time, such as 2006-10-02T10:15:00+10:00"
+OFFSET_RULE = "must have an offset, such as Z or +10:00"
 YEAR_RULE = f"must lie in the years {YEARS[0]} to {YEARS[-1]}, in UTC"
 
 
@@ -74,7 +74,8 @@ class Refusal(NamedTuple):
     values: int = 1
 
     def __str__(self) -> str:
-        return f"{self.source}, line {self.line}: {self.field}={self.value!r} is refused; it {self.reason}"
+        place = f"{self.source}, line {self.line}" if self.line else self.source
+        return f"{place}: {self.field}={self.value!r} is refused; it {self.reason}"
 
 
 @dataclass

@@ -116,20 +116,20 @@ def check_length(rows: FileRows, part: str, link_id: str, row_minutes: int, slot
     if row_minutes > slot_minutes:
         raise CountFileError(
             f"{part} has slots of {row_minutes} minutes, and link {link_id} has slots of {slot_minutes}: counts cannot "
-            f"be split, so nothing of the file is taken. Import it into links whose slot_minutes is {row_minutes}, "
+            f"be split, so nothing of the file is used. Import it into links whose slot_minutes is {row_minutes}, "
             "which the option slot-minutes gives to new ones. If its counts are shorter and only far apart, add a row "
             "with an empty count for a slot between two of them"
         )
     if slot_minutes % row_minutes:
         raise CountFileError(
             f"{part} has slots of {row_minutes} minutes, which do not add up to the {slot_minutes} minutes of link "
-            f"{link_id}'s slots, so nothing of the file is taken; a slot must be a whole number of the file's"
+            f"{link_id}'s slots, so nothing of the file is used; a slot must be a whole number of the file's"
         )
     off = rows["start"][rows["start"] % (60 * row_minutes) != 0]
     if len(off):
         start = instant_of(int(off[0]))
         raise CountFileError(
             f"{part} is off the grid of {row_minutes}-minute slots: one of link {link_id} starts at "
-            f"{start:%Y-%m-%dT%H:%MZ}, so nothing of the file is taken. Slots are named by their start and begin at "
+            f"{start:%Y-%m-%dT%H:%MZ}, so nothing of the file is used. Slots are named by their start and begin at "
             "midnight UTC; correct the times or the zone, or remove such rows"
         )

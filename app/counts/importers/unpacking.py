@@ -103,7 +103,7 @@ def members_of(name: str, archive: zipfile.ZipFile) -> list[tuple[str, zipfile.Z
 
 
 def _too_many_members(name: str) -> CountFileError:
-    return CountFileError(f"{name} has more than {MOST_MEMBERS} members, the most that are taken")
+    return CountFileError(f"{name} has more than {MOST_MEMBERS} members; split it")
 
 
 def printable(name: str) -> str:

@@ -111,7 +111,7 @@ function showLive() {
   if (isStale && staleBar.hidden) {
     const since = clockTime(live.lastAnswer, ownZone());
     staleBar.textContent =
-      `The service has not answered since ${since}. ` + "What is shown may be old; this page goes on trying.";
+      `The service has not answered since ${since}. ` + "What is shown may be old; the page tries again by itself.";
   }
   staleBar.hidden = !isStale;
   document.body.classList.toggle("is-stale", isStale);

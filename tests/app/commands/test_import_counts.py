@@ -138,9 +138,9 @@ class TestOptions:
         ("options", "message"),
         [
             (["--zone", "Mars/Olympus"], "'Mars/Olympus' is refused"),
-            (["--slot-minutes", "7"], "slot_minutes=7 is refused"),
-            (["--format", "papyrus"], "layout='papyrus' is refused"),
-            (["--refusals", "-1"], "refusals=-1 is refused"),
+            (["--slot-minutes", "7"], "slot-minutes=7 is refused"),
+            (["--format", "papyrus"], "format='papyrus' is refused"),
+            (["--refusals", "-1"], "Invalid value for '--refusals'"),
         ],
     )
     def test_a_wrong_option_is_refused_and_nothing_is_read(self, own, options, message):
@@ -172,7 +172,7 @@ class TestWhatPeopleHave:
             (["--map", "vehicles=Vol"], "must give a column to link_id"),
             (["--link", "A 7"], "must be 1 to 64 letters"),
             (["--map", "link_id=Vol", "--link", "A7"], "must be left out where the map"),
-            (["--link", "A7", "--format", "scats-survey"], "map and link concern flowcast-csv"),
+            (["--link", "A7", "--format", "scats-survey"], "is refused with map or link, which only flowcast-csv"),
             (["--link", "A7"], "has no column 'slot_start' among 'Time', 'Vol'; the option map names another"),
             ([], "Known layouts need these columns: flowcast-csv: link_id, slot_start, count"),
             (["--link", "A7", "--map", "slot_start=Time,count=Vol", "--zone", "UTC", "--slot-minutes", 12], "add up"),
@@ -222,7 +222,7 @@ class TestStoring:
         self.upgrade()
         refused = run("--create-links", own)
         assert refused.exit_code == 2
-        assert "the file names no zone; give --zone" in refused.stderr
+        assert "because the file names none: give --zone" in refused.stderr
         monkeypatch.setenv("FLOWCAST_DEFAULT_ZONE", "Australia/Melbourne")
         settings_from_environment.cache_clear()
         assert "1 links created" in run("--create-links", own).stdout
@@ -254,7 +254,7 @@ class TestEnds:
         done = run("--dry-run", own)
         assert done.exit_code == 1
         assert "+ 1 gaps + 2 refused" in done.stdout
-        assert "more values were refused than taken" in done.stderr
+        assert "more values were refused than accepted" in done.stderr
 
     def test_an_unreadable_file_does_not_stop_the_others(self, own, tmp_path):
         cut = tmp_path / "cut.csv.gz"

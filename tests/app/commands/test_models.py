@@ -201,8 +201,8 @@ class TestTrainRegister:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (("--output", "o"), "name count files, or give --from-database"),
-            (("x.csv", "--from-database", "--register"), "one of the two"),
+            (("--output", "o"), "give count files or --from-database"),
+            (("x.csv", "--from-database", "--register"), "and not both"),
             (("x.csv",), "--output is needed"),
             (("x.csv", "--output", "o", "--activate"), "--activate needs --register"),
             (("x.csv", "--output", "o", "--days", "3"), "--links and --days need --from-database"),

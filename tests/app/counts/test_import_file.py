@@ -241,7 +241,7 @@ class TestPostImport:
         assert answer.status_code == 422
         (error,) = answer.json()["errors"]
         assert (error["field"], error["value"]) == ("zone", "")
-        assert "to create link 'New': the file names no zone; give --zone" in error["reason"]
+        assert "to create link 'New', because the file names none: give --zone" in error["reason"]
         assert "FLOWCAST_DEFAULT_ZONE" in error["reason"]
         assert client.get("/v1/links").json()["links"] == []
 
@@ -351,7 +351,7 @@ class TestPostedFiles:
             ({"link": "A 7"}, "link"),
             ({"link": "A7", "map": "link_id=Detector"}, "must be left out where the map names a column"),
             ({"link": "A7"}, "so the option link must be left out"),
-            ({"map": "count=Vol", "format": "pems-5min"}, "map and link concern flowcast-csv"),
+            ({"map": "count=Vol", "format": "pems-5min"}, "is refused with map or link, which only flowcast-csv"),
         ],
     )
     def test_columns_that_are_not_there_are_refused(self, client, query, message):

@@ -143,7 +143,7 @@ class TestFeed:
 
     def test_gives_up_when_the_service_takes_nothing_for_long(self, address):
         FixedStatuses.statuses[:] = [503, 503]
-        with pytest.raises(TimeoutError, match=r"has taken no counts for 0\.2 s: status 503"):
+        with pytest.raises(TimeoutError, match=r"has accepted no counts for 0\.2 s: status 503"):
             FeedClient(address, "key", patience=0.2).post_counts([])
 
     def test_gives_up_when_the_service_is_gone(self):

@@ -91,19 +91,19 @@ def test_a_run_that_evaluates_nothing_fails_and_writes_nothing(city_file, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--train-days", 0], "train_days=0 is refused"),
-        (["--test-days", 0], "test_days=0 is refused"),
+        (["--train-days", 0], "evaluate: --train-days=0 is refused"),
+        (["--test-days", 0], "evaluate: --test-days=0 is refused"),
         (["--links", "Xx"], "no link Xx in the files; there are Ba, Cf"),
         (["--links", "Ba", "--sample", 1], "exclude each other"),
         (["--sample", 0], "sample=0 is refused"),
         (["--sample", 1, "--seed", -1], "seed=-1 is refused"),
         (["--from", "yesterday"], "from='yesterday' is refused; it must be a day such as 2006-10-01"),
         (["--protocol", "mine"], "protocol='mine' is refused"),
-        (["--neighbors", 0], "neighbors=0 is refused"),
+        (["--neighbors", 0], "evaluate: --neighbors=0 is refused"),
         (["--lags", 0], "lags=0 is refused"),
-        (["--slot-minutes", 7], "slot_minutes=7 is refused"),
+        (["--slot-minutes", 7], "--slot-minutes=7 is refused"),
         (["--zone", "Mars/Olympus"], "Mars/Olympus"),
-        (["--format", "xls"], "layout='xls' is refused"),
+        (["--format", "xls"], "--format='xls' is refused"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(city_file, tmp_path, options, message):

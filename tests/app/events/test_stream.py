@@ -135,7 +135,7 @@ class TestResume:
     def test_an_id_that_no_event_has(self, client, value):
         answer = client.get("/v1/events", headers={"Last-Event-ID": value})
         assert answer.status_code == 422
-        assert answer.json()["errors"][0]["field"] == "last-event-id"
+        assert answer.json()["errors"][0]["field"] == "Last-Event-ID"
 
 
 class TestOtherProcesses:

@@ -150,24 +150,60 @@ def line(*coordinates: object) -> dict:
          {"links.0.link_id": LINK_RULE, "links.0.capacity": "must be greater than 0"}),
         ("POST", "/v1/links", {"type": "FeatureCollection", "features": [{"type": "Feature"}]},
          {"features.0.properties": "is required"}),
+        ("POST", "/v1/links", {"links": [{"link_id": "A", "zone": "UTC"}, {"link_id": "B"}]},
+         {"links.1.zone": "is required for the new link 'B': an IANA name such as Europe/Berlin, unless "
+          "FLOWCAST_DEFAULT_ZONE is set"}),
+        ("POST", "/v1/counts", {}, {"counts": "is required"}),
+        ("POST", "/v1/counts", {"counts": {}}, {"counts": "must be a list"}),
+        ("POST", "/v1/counts", {"counts": [], "more": 1}, {"more": "is not known here; known is counts"}),
+        ("POST", "/v1/counts", [5], {"body": 'must be an object: {"counts": [ … ]}'}),
         ("POST", "/v1/counts", {"counts": [5]},
          {"counts.0": "must be an object of link_id, slot_start, count and perhaps quality"}),
         ("POST", "/v1/counts?partial=perhaps", {"counts": []}, {"partial": "must be true or false"}),
-        ("POST", "/v1/admin/retrain", {"links": "some"}, {"links": "must be a list, or must be 'all'"}),
+        ("POST", "/v1/admin/retrain", {"links": "some"}, {"links": "must be a list, or 'all'"}),
         ("POST", "/v1/admin/retrain", {"links": ["a b"]}, {"links.0": LINK_RULE}),
         ("POST", "/v1/admin/retrain", {"links": {"a": 1}},
-         {"links": "must be a list, or must be 'all'"}),
+         {"links": "must be a list, or 'all'"}),
         ("POST", "/v1/admin/retrain", {"links": "all", "parameters": {"lags": "4", "mu": [-1]}},
          {"parameters.lags": "must be a whole number", "parameters.mu.0": "must be greater than or equal to 0"}),
         ("POST", "/v1/admin/keys", {"name": "\0", "scopes": []},
-         {"name": "must not hold the character NUL", "scopes": "must have at least 1 item"}),
+         {"name": "must not contain the character NUL", "scopes": "must have at least 1 item"}),
         ("GET", "/v1/links?limit=x&cursor=a%20b", None, {"limit": "must be a whole number", "cursor": LINK_RULE}),
-        ("GET", "/v1/admin/audit?cursor=x", None, {"cursor": "must be next_cursor of the page before, as it came"}),
+        ("GET", "/v1/admin/audit?cursor=x", None, {"cursor": "must be next_cursor of the page before, unchanged"}),
     ],
 )  # fmt: skip
 def test_fields_are_named_as_the_client_wrote_them(shared_client, method, path, body, expected):
     body = problem(shared_client.request(method, path, json=body), 422)
     assert {error["field"]: error["reason"] for error in body["errors"]} == expected
+
+
+@pytest.mark.parametrize("path", ["/v1/links", "/v1/admin/keys", "/v1/counts", "/v1/admin/retrain"])
+def test_a_body_of_another_media_type_is_refused_by_the_header(shared_client, path):
+    # curl sends this one unless it is given another.
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = problem(shared_client.post(path, content=b'{"links": "all"}', headers=headers), 415)
+    assert (body["errors"][0]["field"], body["errors"][0]["value"]) == ("Content-Type", headers["Content-Type"])
+    assert "application/json" in body["errors"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("links", "field"),
+    [
+        ([{"link_id": "A", "zone": "UTC", "upstream": ["B"]}], "links.0.upstream"),
+        ([{"link_id": "A", "zone": "UTC"}, {"link_id": "A", "zone": "UTC"}], "links.1.link_id"),
+        ([{"link_id": "B", "zone": "UTC"}, {"link_id": "A", "zone": "UTC", "upstream": ["A"]}], "links.1.upstream"),
+    ],
+)
+def test_a_link_of_a_batch_is_named_by_its_place(shared_client, links, field):
+    (error,) = problem(shared_client.post("/v1/links", json={"links": links}), 409)["errors"]
+    assert error["field"] == field
+
+
+def test_a_line_that_is_no_json_is_named_by_its_number(shared_client):
+    lines, headers = b'{"link_id": "A"}\n\nnone\n', {"Content-Type": "application/x-ndjson"}
+    assert (
+        "at line 3 column" in problem(shared_client.post("/v1/counts", content=lines, headers=headers), 422)["detail"]
+    )
 
 
 def test_the_kind_of_a_geometry_is_refused_by_its_type(shared_client):

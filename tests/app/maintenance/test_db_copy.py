@@ -100,7 +100,7 @@ class TestRefusals:
         before = contents(target)
         refused = copy(source, target)
         assert refused.exit_code == 2
-        assert "the target holds rows already: " in refused.stderr
+        assert "the target has rows already: " in refused.stderr
         assert "in table " in refused.stderr
         assert contents(target) == before
 

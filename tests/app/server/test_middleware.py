@@ -234,7 +234,7 @@ class TestBodies:
     def test_a_larger_one_is_refused_by_its_announced_length(self, probe):
         answer = probe.post("/v1/probe/size", content=bytes(MEGABYTE + 1))
         assert answer.status_code == 413
-        assert answer.json()["detail"] == "the body is larger than 1 MB, the most this call takes"
+        assert answer.json()["detail"] == "the body is larger than 1 MB, the most that this call accepts"
 
     def test_a_larger_one_is_refused_while_it_comes(self, probe):
         parts = (bytes(MEGABYTE // 2) for _ in range(3))
@@ -341,7 +341,7 @@ class TestBodies:
         with TestClient(create_app(settings), headers=KEY) as client:
             answer = client.post("/v1/admin/keys", content=bytes(MEGABYTE + 1))
             assert answer.status_code == 413
-            assert answer.json()["detail"] == "the body is larger than 1 MB, the most this call takes"
+            assert answer.json()["detail"] == "the body is larger than 1 MB, the most that this call accepts"
             counts = b"link_id,slot_start,count\n" + b"\n" * MEGABYTE
             assert client.post("/v1/counts", content=counts, headers={"Content-Type": "text/csv"}).status_code == 200
 

@@ -240,7 +240,7 @@ class TestCommand:
             (["--algorithm", "best", "--context", ","], "context=[] is refused; it must be some of lags, yesterday"),
             (
                 ["--algorithm", "KR", "--context", "lags"],
-                "context='lags' is refused; it concerns the algorithms NETWORK and best alone",
+                "context='lags' is refused; only the algorithms NETWORK and best have it",
             ),
         ],
     )

@@ -123,7 +123,7 @@ class TestNetworkRequests:
             ({"algorithm": "NETWORK", "parameters": {"bandwidth": 2.0}}, "parameters.bandwidth='2.0' is refused"),
             (
                 {"algorithm": "KR", "parameters": {"context": ["lags"]}},
-                "it must be left out: it concerns NETWORK and best alone",
+                "it must be left out: only NETWORK and best have it",
             ),
             ({"algorithm": "best", "parameters": {"context": ["rain"]}}, "parameters.context.0='rain' is refused"),
             ({"algorithm": "best", "parameters": {"context": []}}, "parameters.context='[]' is refused"),

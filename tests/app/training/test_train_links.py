@@ -130,12 +130,12 @@ class TestTrainCommand:
             (["nowhere.csv"], "nowhere.csv"),
             (["{counts}", "--algorithm", "LSTM"], "algorithm='LSTM' is refused"),
             (["{counts}", "--zone", "Mars/Olympus"], "'Mars/Olympus' is refused"),
-            (["{counts}", "--slot-minutes", "7"], "slot_minutes=7 is refused"),
-            (["{counts}", "--neighbors", "0"], "n_neighbors=0 is refused"),
+            (["{counts}", "--slot-minutes", "7"], "--slot-minutes=7 is refused"),
+            (["{counts}", "--neighbors", "0"], "train: --neighbors=0 is refused"),
             (["{counts}", "--lags", "0"], "lags=0 is refused"),
             (["{counts}", "--jobs", "0"], "jobs=0 is refused"),
             (["{counts}", "--slot-minutes", "5"], "counts cannot be split"),
-            (["{counts}", "--format", "papyrus"], "layout='papyrus' is refused"),
+            (["{counts}", "--format", "papyrus"], "--format='papyrus' is refused"),
         ],
     )
     def test_prints_in_one_line_what_is_wrong(self, counts, tmp_path, arguments, message):
@@ -179,7 +179,7 @@ class TestTrainCommand:
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
             _, printed = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 130
-        assert "--resume goes on from here" in printed
+        assert "--resume continues" in printed
         done = [folder.name for folder in models.glob("[A-Z]*")]
         assert 0 < len(done) < 6
         for name in done:

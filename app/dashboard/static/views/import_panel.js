@@ -53,7 +53,7 @@ export function importPanel(page, onImported) {
     el(
       "p",
       { class: "note" },
-      "CSV, JSON, SCATS, PeMS or WebTRIS, also .gz and .zip. It is read and reported on first; nothing is stored before you confirm.",
+      "CSV, JSON, SCATS, PeMS or WebTRIS, also .gz and .zip. A dry run reports what it contains; nothing is stored before you confirm.",
     ),
   );
   const layout = el(

@@ -54,7 +54,7 @@ export class LinkReasons {
       return;
     }
     if (!this.neighbours.length) {
-      put(this.place, empty("No neighbours", "The model knows no similar moment."));
+      put(this.place, empty("No neighbours", "The model has no similar moment."));
       return;
     }
     put(this.list, this.#table(link));

@@ -216,7 +216,7 @@ export function networkView(page, place) {
         body,
         empty(
           "There are no links yet",
-          "Links come in over REST, or with a file of counts.",
+          "Send links over REST, or import a file of counts.",
           page.session.may("ingest") && el("a", { href: addressOf(["data"]), class: "button" }, "Import a file"),
         ),
       );

@@ -161,7 +161,7 @@ export function runView(page, id) {
     try {
       show(await api.send("DELETE", path));
     } catch (problem) {
-      notify(`The run goes on: ${problem.message}`, "bad");
+      notify(`The run continues: ${problem.message}`, "bad");
     }
   };
 

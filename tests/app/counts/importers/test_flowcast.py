@@ -47,7 +47,7 @@ def test_an_empty_count_is_a_declared_gap():
 @pytest.mark.parametrize(
     ("row", "field", "rule"),
     [
-        ("Ba,2006-10-02T10:15:00,12", "slot_start", "must carry an offset"),
+        ("Ba,2006-10-02T10:15:00,12", "slot_start", "must have an offset"),
         ("Ba,2/10/2006 10:15,12", "slot_start", "RFC 3339"),
         ("Ba,20061002,12", "slot_start", "or seconds since 1970"),
         ("Ba,200610021015,12", "slot_start", "or seconds since 1970"),
@@ -195,7 +195,7 @@ class TestColumns:
             Columns.parse(text, link)
 
     def test_layouts_with_columns_of_their_own_are_not_mapped(self):
-        with pytest.raises(CountFileError, match="map and link concern flowcast-csv"):
+        with pytest.raises(CountFileError, match="is refused with map or link, which only flowcast-csv"):
             read_all(HEADER, layout="pems-5min", columns=Columns.parse("count=Vol"))
 
 

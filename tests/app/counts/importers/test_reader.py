@@ -85,7 +85,7 @@ class TestLayouts:
         assert "The option map reads any CSV, as in link_id=Detector,slot_start=Time,count=Vol" in message
 
     def test_an_unknown_name_of_a_layout_is_refused(self):
-        with pytest.raises(CountFileError, match="layout='pems' is refused; it must be auto or one of flowcast-csv"):
+        with pytest.raises(CountFileError, match="format='pems' is refused; it must be auto or one of flowcast-csv"):
             CountReader(io.BytesIO(HEADER), layout="pems")
 
 

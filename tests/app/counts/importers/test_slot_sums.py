@@ -120,4 +120,4 @@ class TestRefusedWhole:
     def test_with_what_was_found_and_what_to_do(self, given, message):
         with pytest.raises(CountFileError, match=message) as refused:
             read_all(HEADER, *given)
-        assert "nothing of the file is taken" in str(refused.value)
+        assert "nothing of the file is used" in str(refused.value)
