@@ -225,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--links", type=int, default=1000, help="links with a trained model each (1000)")
     parser.add_argument("--feeds", type=int, default=20, help="batches per slot of all links (20)")
-    parser.add_argument("--slot-seconds", type=float, default=90.0, help="length of a slot in the benchmark (90)")
+    parser.add_argument("--slot-seconds", type=float, default=90.0, help="length of a slot (90), at most --seconds")
     parser.add_argument("--forecasts", type=float, default=500.0, help="GET …/forecast a second (500)")
     parser.add_argument("--accuracy", type=float, default=3.0, help="GET …/accuracy a second (3)")
     parser.add_argument("--network-reads", type=float, default=1.0, help="GET /v1/forecasts of all links a second (1)")
@@ -237,8 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--steady={options.steady} must be one of --workers={','.join(map(str, options.workers))}")
     if not 1 <= options.feeds <= options.links:
         parser.error(f"--feeds={options.feeds} must be from 1 to --links={options.links}")
-    if options.seconds < options.slot_seconds:
-        parser.error(f"--seconds={options.seconds:g} must be at least --slot-seconds={options.slot_seconds:g}")
+    options.slot_seconds = min(options.slot_seconds, options.seconds)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that processes are stopped and folders removed
     summary = measure(options)
     verdicts = check_limits(summary)
