@@ -26,11 +26,9 @@ from app.http.problems import add_problem_handlers
 from app.http.shedding import Shedding
 from app.http.sse import streams_end_on_signals
 from app.keys import routes as keys_routes
-from app.keys.authentication import AuthenticationMiddleware
 from app.links import routes as links_routes
 from app.registry import routes as registry_routes
 from app.server import routes as operations
-from app.server.bodies import BodyLimitMiddleware
 from app.server.database_metrics import DatabaseMetrics
 from app.server.documentation import DESCRIPTION, TAGS, document
 from app.server.logs import close_request_log
@@ -102,10 +100,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.shedding = shedding
     document(app)
     add_problem_handlers(app)
-    # From the innermost to the outermost: a body is read by the routes, after the key was checked.
+    # From the innermost to the outermost.
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_GZIP_BYTES, compresslevel=GZIP_LEVEL)
-    app.add_middleware(AuthenticationMiddleware)
-    app.add_middleware(BodyLimitMiddleware, settings=settings, shedding=shedding)
     app.add_middleware(RequestMiddleware, settings=settings, shedding=shedding)
     if settings.allowed_origins:
         app.add_middleware(

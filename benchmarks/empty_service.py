@@ -7,12 +7,26 @@ import os
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.keys.authentication import AuthenticationMiddleware, ReadKey
+from app.keys.authentication import ReadKey, authenticate
 from app.server.resources import open_resources
 from app.settings import Settings
 
 BODY_BYTES = "EMPTY_BODY_BYTES"
+
+
+class KeyCheck:
+    """Middleware that checks the key of a request as the service does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the key of one request and pass it on."""
+        if scope["type"] == "http":
+            await authenticate(scope, scope["path"])
+        await self._app(scope, receive, send)
 
 
 def create_empty_app() -> FastAPI:
@@ -27,7 +41,7 @@ def create_empty_app() -> FastAPI:
         resources.close()
 
     app = FastAPI(lifespan=lifespan)
-    app.add_middleware(AuthenticationMiddleware)
+    app.add_middleware(KeyCheck)
 
     @app.get("/v1/empty")
     async def empty(caller: ReadKey) -> Response:

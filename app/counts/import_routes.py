@@ -154,7 +154,7 @@ async def _received(request: Request) -> AsyncIterator[tuple[IO[bytes], str]]:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != MULTIPART:
         with tempfile.TemporaryFile() as file:
-            async for part in request.stream():  # BodyLimitMiddleware bounds its size
+            async for part in request.stream():  # app.server.bodies bounds its size
                 await run_in_threadpool(file.write, part)
             yield file, "body"
         return

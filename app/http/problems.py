@@ -159,7 +159,7 @@ async def _on_http_exception(request: Request, raised: Exception) -> Response:
     assert isinstance(raised, HTTPException)
     scope, status, headers = request.scope, raised.status_code, dict(raised.headers or {})
     problem = Problem.with_status(status, str(raised.detail), headers)
-    if isinstance(raised.__cause__, Problem):  # raised by BodyLimitMiddleware while FastAPI was reading the body
+    if isinstance(raised.__cause__, Problem):  # raised by app.server.bodies while FastAPI was reading the body
         problem = raised.__cause__
     elif status == 400:  # FastAPI cannot read the body
         problem = Invalid.field("body", "", "must match its Content-Type, in UTF-8")

@@ -10,11 +10,10 @@ from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from app.http.dependencies import from_state
-from app.http.requests import refuse_unacceptable, refuse_unknown_parameters, route_path
+from app.http.requests import refuse_unacceptable, refuse_unknown_parameters
 from app.keys.cache import ApiKeyCache, Caller
 from app.keys.tables import Scope
 
@@ -32,7 +31,7 @@ ApiKeysDep = Annotated[ApiKeyCache, Depends(from_state("api_keys"))]
 class RequireKey(SecurityBase):
     """Declares that a route needs a key with a scope (or any key), and provides the caller.
 
-    ``AuthenticationMiddleware`` reads the declaration and checks the key, because FastAPI would parse the body before
+    ``authenticate`` reads the declaration and checks the key, because FastAPI would parse the body before
     it calls a dependency.
     """
 
@@ -46,7 +45,7 @@ class RequireKey(SecurityBase):
     async def __call__(self, request: Request) -> Caller:
         """Return the caller; refuse unknown query parameters, and reads whose answer the caller would not accept."""
         if request.scope.get(CHECKED_KEY) is not self:
-            raise RuntimeError("the key of this request was not checked by AuthenticationMiddleware")
+            raise RuntimeError("the key of this request was not checked by authenticate")
         refuse_unknown_parameters(request)
         refuse_unacceptable(request)
         return cast(Caller, request.scope[CALLER])
@@ -58,21 +57,13 @@ IngestKey = Annotated[Caller, Security(RequireKey(Scope.INGEST))]
 AdminKey = Annotated[Caller, Security(RequireKey(Scope.ADMIN))]
 
 
-class AuthenticationMiddleware:
-    """Refuses calls of the API without a key or without its scope; outside the API nothing needs a key."""
+async def authenticate(scope: ASGIScope, path: str) -> None:
+    """Identify the caller, mark admin calls for the audit, and raise a problem if the key has not the call's scope.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """Authenticate a request and pass it on."""
-        if scope["type"] == "http" and (path := route_path(scope)).startswith(API_PATH):
-            await _authenticate(scope, path)
-        await self._app(scope, receive, send)
-
-
-async def _authenticate(scope: ASGIScope, path: str) -> None:
-    """Identify the caller, mark admin calls for the audit, and raise a problem if the key has not the call's scope."""
+    Outside the API nothing needs a key. The path is that of the routes, without the root path.
+    """
+    if not path.startswith(API_PATH):
+        return
     app = scope["app"]
     route = next((route for route in app.routes if route.matches(scope)[0] is Match.FULL), None)
     required = _required_key(route)

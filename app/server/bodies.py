@@ -9,10 +9,9 @@ from time import monotonic
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from app.core.errors import Invalid, Problem, ProblemType, TooLarge, UnsupportedMediaType
-from app.http.requests import route_path
 from app.http.shedding import Shedding
 from app.settings import Settings
 
@@ -114,11 +113,11 @@ class Body:
         return body
 
 
-class BodyLimitMiddleware:
-    """Bounds the bodies of requests in size and time, and unpacks those that come with gzip."""
+class BodyLimits:
+    """The largest body of each call, and what bounds all bodies together."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
-        self._app, self._shedding, self._seconds = app, shedding, settings.body_seconds
+    def __init__(self, settings: Settings, shedding: Shedding) -> None:
+        self._shedding, self._seconds = shedding, settings.body_seconds
         largest = settings.max_body_megabytes << 20
         self._limits = {
             IMPORT_PATH: settings.max_import_megabytes << 20,
@@ -127,14 +126,12 @@ class BodyLimitMiddleware:
         }
         self._unpacking = CapacityLimiter(1)  # bodies at a time, part by part
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with a bounded body; refuse one whose headers announce a body past its limit."""
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+    def bounded(self, scope: Scope, path: str, receive: Receive) -> Body | None:
+        """Return the bounded body of a request, None without one; refuse one that is announced to be past its limit."""
+        headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
-            await self._app(scope, receive, send)
-            return
-        path = route_path(scope)
+            return None
         limit = self._limits.get(path, SMALL_BODY)
         if length.isdigit() and len(length) < MOST_DIGITS and int(length) > limit:
             raise _too_large(limit)
@@ -148,11 +145,7 @@ class BodyLimitMiddleware:
             packed = (b"content-encoding", b"content-length")
             scope["headers"] = [header for header in scope["headers"] if header[0] not in packed]
         shedding = None if path == IMPORT_PATH else self._shedding  # an import's parts go to disk
-        body = Body(receive, limit, seconds=self._seconds, unpacking=unpacking, shedding=shedding)
-        try:
-            await self._app(scope, body.receive, send)
-        finally:
-            body.release()
+        return Body(receive, limit, seconds=self._seconds, unpacking=unpacking, shedding=shedding)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -1,4 +1,4 @@
-"""The outermost middleware: request ids, load shedding, headers of every answer, problems, audit, log and metrics."""
+"""What every request passes: id, load shedding, limits of its body, key, headers of its answer, audit, log, metrics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from app.core.errors import Invalid, Problem, Unavailable
 from app.http.problems import PASSING, REQUEST_ID, problem_response
 from app.http.requests import route_path
 from app.http.shedding import Shedding
-from app.keys.authentication import ADMIN_CALL, CALLER
+from app.keys.authentication import ADMIN_CALL, CALLER, authenticate
 from app.keys.cache import Caller, RateLimiter
 from app.keys.queries import record_call
 from app.keys.tables import Scope as KeyScope
+from app.server.bodies import BodyLimits
 from app.server.logs import request_log
 from app.settings import Settings
 
@@ -95,10 +96,10 @@ class RequestContext:
 
 
 class RequestMiddleware:
-    """Gives every request an id, sheds load, and completes, counts and logs every answer."""
+    """Gives every request an id, sheds load, bounds its body, checks its key, and completes and logs its answer."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings, shedding: Shedding) -> None:
-        self._app, self._shedding = app, shedding
+        self._app, self._shedding, self._limits = app, shedding, BodyLimits(settings, shedding)
         self._root_path = settings.root_path.rstrip("/")
         self._id_prefix, self._ids = secrets.token_hex(6), count(1)
         self._refused = RateLimiter(REFUSED_A_MINUTE)  # calls of keys without the scope admin
@@ -111,12 +112,14 @@ class RequestMiddleware:
         began = perf_counter()
         if self._root_path:  # set here as well as by the server, so that it holds however the app is run
             scope["root_path"] = self._root_path
-        context = RequestContext(scope, send, f"{self._id_prefix}{next(self._ids):06x}", self._audit)
+        context, body = RequestContext(scope, send, f"{self._id_prefix}{next(self._ids):06x}", self._audit), None
         try:
             self._shedding.check(context.method, context.path, scope["query_string"])
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise Invalid("the address contains the character NUL, which is refused")
-            await self._app(context.scope, receive, context.send)
+            body = self._limits.bounded(context.scope, context.path, receive)
+            await authenticate(context.scope, context.path)
+            await self._app(context.scope, receive if body is None else body.receive, context.send)
         except ClientDisconnect:
             pass
         except Exception as problem:
@@ -124,6 +127,8 @@ class RequestMiddleware:
                 raise
             await problem_response(context.scope, _problem_of(problem, context))(scope, receive, context.send)
         finally:
+            if body is not None:
+                body.release()
             _record(context, perf_counter() - began)
 
     async def _audit(self, context: RequestContext) -> None:

@@ -96,7 +96,7 @@ def test_a_route_refuses_a_caller_that_the_middleware_has_not_checked():
     @app.get("/v1/probe")
     async def probe(caller: ReadKey) -> None: ...
 
-    with TestClient(app) as client, pytest.raises(RuntimeError, match="was not checked by AuthenticationMiddleware"):
+    with TestClient(app) as client, pytest.raises(RuntimeError, match="was not checked by authenticate"):
         client.get("/v1/probe")
 
 
