@@ -139,9 +139,6 @@ class PatientProtocol(HttpToolsProtocol):
         self._ending_since = self.loop.time()
         super().shutdown()
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing, because any client could fill the log; such requests are answered without an upgrade."""
-
     def look(self, now: float) -> None:
         """End the connection if its client keeps it without using it."""
         if self._ending_since is not None and self._body_open and now - self._ending_since > END_SECONDS:

@@ -36,6 +36,14 @@ class JsonFormatter(logging.Formatter):
         return _KEY.sub(r"fc_\1_\\u2026", _ENCODER.encode(line))
 
 
+class UpgradeFilter(logging.Filter):
+    """Drops uvicorn's warnings on requests for an upgrade, because any client could fill the log with them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is something else."""
+        return not record.getMessage().startswith(("Unsupported upgrade", "No supported WebSocket"))
+
+
 def logging_config(level: str) -> dict[str, Any]:
     """Return the configuration of Python's logging, uvicorn's loggers included."""
     stdout = {"formatter": "json", "stream": "ext://sys.stdout"}
@@ -43,12 +51,14 @@ def logging_config(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"json": {"()": "app.server.logs.JsonFormatter"}},
+        "filters": {"upgrades": {"()": "app.server.logs.UpgradeFilter"}},
         "handlers": {
             "stdout": {"class": "logging.StreamHandler", **stdout},
             "requests": {"class": "app.server.logs.RequestLogHandler", **stdout},
         },
         "loggers": {
             "uvicorn": {"level": level.upper()},
+            "uvicorn.error": {"filters": ["upgrades"]},
             "flowcast": {"level": level.upper()},
             request_log.name: {"handlers": ["requests"], "propagate": False},
         },
