@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from app.demo.city import City
 from tests.support.city import SLOTS, TRAINED_DAYS, post, rows, slot_start
 from tests.support.databases import on_sqlite
+from tests.support.statements import observed_statements
 
 WHOLE_TABLE = re.compile(r"SCAN (counts|forecasts)\b")
 WHOLE_LINK = re.compile(r"SEARCH (counts|forecasts) USING \S+(?: \S+)?(?: \S+)? \(link_key=\?\)")
@@ -24,12 +25,8 @@ def statements() -> Iterator[dict[str, Any]]:
     """Record the statements that are executed, each with some parameters."""
     found: dict[str, Any] = {}
 
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
-        found[statement] = parameters[0] if many else parameters
-
-    event.listen(Engine, "before_cursor_execute", note)
-    yield found
-    event.remove(Engine, "before_cursor_execute", note)
+    with observed_statements(lambda _connection, statement, parameters: found.update({statement: parameters})):
+        yield found
 
 
 def plan(engine: Engine, statement: str, parameters: Any) -> str:

@@ -215,7 +215,7 @@ class TestMessages:
         deliver(1)
         with writing(runtime.engine) as session:
             row = session.get(Webhook, hook)
-            assert list(messages.Cursor.of(row).marks) == [link_or_404(session, "B").link_key]
+            assert list(messages.DeliveryCursor.of(row).marks) == [link_or_404(session, "B").link_key]
 
 
 class TestSignature:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sqlalchemy import event
 from starlette.testclient import TestClient
 
 from app.core.database import reading
@@ -14,6 +13,7 @@ from app.links.queries import all_links
 from app.main import create_app
 from app.registry.queries import active_models
 from tests.support.databases import on_sqlite
+from tests.support.statements import observed_statements
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 from tests.support.waiting import wait_until
 
@@ -76,12 +76,17 @@ def test_as_of_uses_no_count_after_it_whatever_was_read_before(client):
 class Reads:
     """The number of times that counts were read from a database."""
 
-    def __init__(self, engine) -> None:
-        self.n = 0
-        event.listen(engine, "before_cursor_execute", self._note)
+    n = 0
 
-    def _note(self, connection, cursor, statement, *_) -> None:
+    def observe(self, _connection, statement, _parameters) -> None:
         self.n += "counts.quality" in statement
+
+
+@pytest.fixture
+def reads():
+    counted = Reads()
+    with observed_statements(counted.observe):
+        yield counted
 
 
 def post_slot(client, slot: int, link_ids: str) -> int:
@@ -102,17 +107,17 @@ class TestManyLinks:
         return client.app.state.engine
 
     @on_sqlite
-    def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine):
+    def test_what_was_learnt_ahead_is_not_learnt_for_the_first_counts(self, engine, reads):
         profiles = ProfileFallback()
         profiles.learn_ahead(engine, lambda: False)
-        reads = Reads(engine)
+        before = reads.n
         with reading(engine) as session:
             assert len(profiles) == len(all_links(session)) == 5
             for link in all_links(session):
                 assert isinstance(
                     profiles.of(session, ForecastRequest(link, MONDAY + (14 * DAY - 1) * SLOT)), LinkProfile
                 )
-        assert reads.n == 0
+        assert reads.n == before
 
     @on_sqlite
     def test_a_process_learns_them_when_it_starts(self, engine, settings):
@@ -128,8 +133,8 @@ class TestManyLinks:
         assert len(profiles) == 2
 
     @on_sqlite
-    def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine):
-        profiles, reads, renewed = ProfileFallback(), Reads(engine), []
+    def test_links_renew_their_profiles_at_different_times_of_the_day(self, engine, reads):
+        profiles, renewed = ProfileFallback(), []
         with reading(engine) as session:
             links = all_links(session)
             assert not active_models(session)
@@ -141,9 +146,9 @@ class TestManyLinks:
         assert renewed[0] == 5
         assert sorted(renewed[1:])[-6:] == [0, 1, 1, 1, 1, 1]
 
-    def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine):
+    def test_many_links_without_models_need_as_many_queries_as_one(self, client, engine, reads):
         profiles = client.app.state.forecast_cache.forecaster.profiles
-        reads, queries = Reads(engine), []
+        queries = []
         for i, link_ids in enumerate(("A", "ABCDE")):
             profiles.__init__()  # as in a process that was just started
             before = reads.n
@@ -153,11 +158,11 @@ class TestManyLinks:
         assert queries[0] == queries[1]
 
     @on_sqlite
-    def test_links_with_too_few_counts_need_as_many_queries_as_one(self, client, put_link):
+    def test_links_with_too_few_counts_need_as_many_queries_as_one(self, client, put_link, reads):
         for link_id in "BCDE":
             put_link(link_id, zone="UTC")
         put_counts(client, "A", counts(0, 4))
-        reads, queries = Reads(client.app.state.engine), []
+        queries = []
         for i, link_ids in enumerate(("A", "ABCDE")):
             before = reads.n
             assert post_slot(client, MONDAY + (4 + i) * SLOT, link_ids) == len(link_ids)

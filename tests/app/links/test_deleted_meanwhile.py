@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, delete, event, select
+from sqlalchemy import Connection, Engine, delete, select
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
@@ -16,6 +16,7 @@ from app.forecasts.tables import Forecast
 from app.links.store_links import delete_link
 from app.links.tables import Link
 from tests.support.city import SLOTS, TRAINED_DAYS, post, slot_start
+from tests.support.statements import observed_statements
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.journey
@@ -54,9 +55,8 @@ def interruption(client: TestClient) -> Iterator[Interruption]:
     # The statements of a process that has just started would be counted, too.
     wait_until(lambda: all(thread.name != "ahead" for thread in threading.enumerate()))
     made = Interruption()
-    event.listen(Engine, "before_cursor_execute", made.before_statement)
-    yield made
-    event.remove(Engine, "before_cursor_execute", made.before_statement)
+    with observed_statements(made.before_statement):
+        yield made
 
 
 @pytest.fixture

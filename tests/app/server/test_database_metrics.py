@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from app.core.database import writing
 from app.core.schema import NEWEST_STEP
@@ -16,6 +16,7 @@ from app.registry.tables import ModelVersion
 from app.training.tables import RetrainRun
 from app.worker.worker import Worker
 from tests.support.databases import on_postgresql, on_sqlite
+from tests.support.statements import observed_statements
 from tests.support.stored import MONDAY, SLOT, put_counts, utc
 from tests.support.waiting import wait_until
 
@@ -131,15 +132,15 @@ def test_webhooks_refusals_and_what_runs(client, figures, engine):
 
 
 @on_sqlite
-def test_many_who_ask_cost_one_look(client, engine):
+def test_many_who_ask_cost_one_look(client):
     looks = []
 
-    def note(connection, cursor, statement, *rest):
+    def note(_connection, statement, _parameters):
         if "FROM retrain_runs" in statement and "GROUP BY" in statement:
             looks.append(statement)
 
-    event.listen(engine, "before_cursor_execute", note)
-    assert {client.get("/metrics").status_code for _ in range(8)} == {200}
+    with observed_statements(note):
+        assert {client.get("/metrics").status_code for _ in range(8)} == {200}
     assert len(looks) == 2  # runs by state, and the links of recent ones
 
 
