@@ -240,17 +240,20 @@ class TestBackups:
         fill(url)
         artifact, before = put_artifact(tmp_path), contents(url)
         earlier = f"({at('08:00')}flowcast() {{ :; }}\n{back_up})"  # whose folder is what matters
-        code = f"{earlier}\n{at('20:00')}{back_up}\nhere=own && mkdir -p own\n{own[1]}"
+        by_itself = re.sub(r"^flowcast db copy .*$", lambda _: own[1], back_up, flags=re.MULTILINE)
+        assert by_itself != back_up
+        code = f"{earlier}\n{at('20:00')}{back_up}\n{at('22:00')}{by_itself}"
         run_operations(code, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
-        assert len(list((tmp_path / "backup").iterdir())) == 2
-        shutil.rmtree(tmp_path / "models")
-        (tmp_path / "flowcast.db").write_bytes(b"spoilt")
-        shown = run_operations(NEWEST + restore, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
-        assert "as it should be" in shown
-        assert contents(url) == before
-        assert artifact.read_text() == "{}"
-        # SQLite's own backup is restored by the same commands, which copy whatever file is there.
-        assert contents(f"sqlite:///{tmp_path}/own/flowcast.db") == before
+        backups = sorted((tmp_path / "backup").iterdir())
+        assert len(backups) == 3
+        for newest in backups[:0:-1]:  # the first has no database
+            shutil.rmtree(tmp_path / "models")
+            (tmp_path / "flowcast.db").write_bytes(b"spoilt")
+            shown = run_operations(NEWEST + restore, tmp_path, str(TOOLS), FLOWCAST_DATABASE_URL=url)
+            assert "as it should be" in shown
+            assert contents(url) == before
+            assert artifact.read_text() == "{}"
+            shutil.rmtree(newest)
 
     def test_postgresql_dumped_and_restored(self, tmp_path, new_database):
         tools = programs()

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 
 from app.core.database import open_database, reading, writing
 from app.demo.city import sample_city
-from app.links.queries import links_by_id
-from app.registry.queries import find_version
+from app.links.queries import link_keys, links_by_id
+from app.registry.queries import find_version, newest_version
 from app.registry.store import ModelStore
 from app.settings import Settings
 from app.training.cluster import Cluster, ClusterUnavailable, code_facts
@@ -88,6 +88,11 @@ class Runs:
     def logged(self, message: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [line for line in lines if line["message"] == message]
+
+    def newest_versions(self) -> dict[str, int]:
+        with reading(self.engine) as session:
+            keys = link_keys(session, self.link_ids)
+            return {link_id: newest_version(session, key) for link_id, key in keys.items()}
 
     def arrays(self, link_id: str, version: int) -> dict[str, str]:
         """Return the fingerprints of a version's arrays; its own depends on the time of writing."""
@@ -170,7 +175,7 @@ def working(runs: Runs, **settings: Any) -> Iterator[None]:
 def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs, monkeypatch):
     """Use one cluster for several runs, because each of its processes takes seconds to start."""
     # A scheduler that is away is waited for.
-    run_id = runs.request("KR_SML", MINUTES)
+    run_id = runs.request("KR_SML", SLOW)
     with flowcast_worker(runs, FLOWCAST_DASK_SCHEDULER=cluster.address, FLOWCAST_DASK_AWAY="wait"):
         waits = runs.when(run_id, lambda run: run.detail is not None)
         assert waits.state == "running"
@@ -179,8 +184,10 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
         assert runs.logged("the cluster is unreachable")[0]["reason"] == "Connection refused"
         cluster.start_scheduler()
         cluster.start_workers(1)
-        goes_on = runs.when(run_id, lambda run: run.progress.training > 0)
-        assert goes_on.detail is None
+        ended = runs.ended(run_id)
+        assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
+        run_id = runs.request("KR_SML", MINUTES)
+        runs.when(run_id, lambda run: run.progress.training > 0)
     left = runs.shown(run_id)  # its worker was stopped and has put it down
     assert (left.state, left.detail) == ("queued", None)
     runs.cancel(run_id)
@@ -194,31 +201,48 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
     train_the_same_on_the_cluster_as_here(runs, cluster)
     refuse_a_cluster_with_another_flowcast(cluster, monkeypatch)
 
-    # A scheduler that is lost in the middle is done without.
     with working(runs, dask_scheduler=cluster.address):
-        run_id = runs.request("KR_SML", SLOW)
-        runs.when(run_id, lambda run: run.progress.training > 0)
+        do_without_a_scheduler_that_dies(runs, cluster)
+
+
+def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:
+    """Kill one of two Dask workers while each trains a link: the other one trains both."""
+    cluster.start_workers(1)
+    wait_until(lambda: inside.workers() == 2)
+    before, run_ids, executing = runs.newest_versions(), list[int](), dict[str, int]()
+
+    def seen() -> tuple[dict[str, int]] | None:
+        found = inside.executing()
+        return (found,) if len(found) == LINKS or runs.is_over(run_ids[-1]) else None
+
+    while len(executing) < LINKS:  # on a busy machine a run may be over before both were seen
+        run_ids.append(runs.request("KR_SML", SLOW))
+        [executing] = wait_until(seen, seconds=TRAINING_SECONDS)
+    os.kill(next(iter(executing.values())), signal.SIGKILL)
+    ended = runs.ended(run_ids[-1])
+    assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, LINKS)
+    assert runs.newest_versions() == {link_id: version + len(run_ids) for link_id, version in before.items()}
+    wait_until(lambda: inside.workers() == 1)
+
+
+def do_without_a_scheduler_that_dies(runs: Runs, cluster: DaskCluster) -> None:
+    """Kill the scheduler when one link is done: that link stays as it is, and the other is trained here."""
+    ended = None
+    while ended is None or ended.detail is None:  # all links may have been done before the kill
+        if ended is not None:
+            cluster.start_scheduler()
+            cluster.start_workers(1)
+        before, run_id = runs.newest_versions(), runs.request("KR_SML", SLOW)
+        half = runs.when(run_id, lambda run: run.progress.done > 0)
         cluster.scheduler.kill()
+        cluster.scheduler.wait()
         ended = runs.ended(run_id)
     assert (ended.state, ended.progress.done) == ("succeeded", LINKS)
     want = f"trained in local processes, without the Dask scheduler {cluster.address}: Connection refused"
     assert ended.detail == want
-
-
-def go_on_after_the_death_of_a_dask_worker(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:
-    """Kill the only Dask worker while it trains a link: another one trains it."""
-    executing: dict[str, int] = {}
-    while not executing:  # on a busy machine a run may be over before anything was seen of it
-        run_id = runs.request("KR_SML", SLOW, links=1)
-        wait_until(
-            lambda run_id=run_id: executing.update(inside.executing()) or executing or runs.is_over(run_id),
-            seconds=TRAINING_SECONDS,
-        )
-    os.kill(next(iter(executing.values())), signal.SIGKILL)
-    cluster.start_workers(1)
-    ended = runs.ended(run_id)
-    assert (ended.state, ended.detail, ended.progress.done) == ("succeeded", None, 1)
-    wait_until(lambda: inside.workers() == 1)
+    done = {link.link_id: link.finished_at for link in half.links if link.state == "done"}
+    assert {link.link_id: link.finished_at for link in ended.links if link.link_id in done} == done
+    assert runs.newest_versions() == {link_id: version + 1 for link_id, version in before.items()}
 
 
 def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:

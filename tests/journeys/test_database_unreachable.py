@@ -10,6 +10,7 @@ from tests.support.postgresql import PostgreSQL, own_postgresql
 from tests.support.services import ADMIN_KEY, Service, running_service, slot_start
 from tests.support.waiting import wait_until
 
+A_AND_B = "/v1/forecasts?links=A,B"
 OUTAGE_SECONDS = 30
 FULL = """
     CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS
@@ -64,7 +65,9 @@ def test_forecasts_are_stale_while_counts_are_refused_and_none_is_lost(database:
         idle = service.request("POST", "/v1/admin/keys", {"name": "idle", "scopes": ["read"]})[1]["key"]
         status, before, headers = service.request_as(key, "GET", "/v1/links/A/forecast?horizon=4")
         assert (status, before["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
-        tag = service.request_as(key, "GET", "/v1/forecasts?links=A,B")[2]["ETag"]
+        status, body, headers = service.request_as(key, "GET", A_AND_B)
+        assert (status, body["stale"], headers["X-Flowcast-Stale"]) == (200, False, None)
+        tag = headers["ETag"]
 
         with CountSender(service, "C") as feed:
             wait_until(lambda: has_in_memory(service, 3))
@@ -79,7 +82,16 @@ def test_forecasts_are_stale_while_counts_are_refused_and_none_is_lost(database:
                 feed.over.wait(1.0)
             status, body, headers = service.request_as(key, "GET", "/v1/forecasts")
             assert (status, body["stale"], [one["link_id"] for one in body["links"]]) == (200, True, ["A", "B", "C"])
-            assert headers["ETag"] != tag
+            assert headers["X-Flowcast-Stale"] == "true"
+            stale_tag = service.request_as(key, "GET", A_AND_B)[2]["ETag"]
+            for also, expected in (
+                ({"If-None-Match": tag}, 200),  # of the same forecasts when they were not stale
+                ({"If-None-Match": stale_tag}, 304),
+                ({"Accept": "text/csv"}, 200),
+            ):
+                status, _, headers = service.request_as(key, "GET", A_AND_B, **also)
+                assert (status, headers["X-Flowcast-Stale"]) == (expected, "true"), also
+            assert headers.get_content_type() == "text/csv"
             for path in ("/v1/links", "/v1/links/A/counts", "/v1/links/nobody/forecast?explain=true"):
                 status, problem, headers = service.request_as(key, "GET", path)
                 assert (status, problem["type"]) == (503, "/problems/unavailable")

@@ -58,14 +58,16 @@ class Service:
         status, response, _ = self.request_as(ADMIN_KEY, method, path, body)
         return status, response
 
-    def request_as(self, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
-        """Send a request with a key; return the status, the body and the headers."""
+    def request_as(self, key: str, method: str, path: str, body: Any = None, **also: str) -> tuple[int, Any, Any]:
+        """Send a request with a key and other headers; return the status, the body and the headers."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"X-API-Key": key, "Content-Type": "application/json"}
+        headers = {"X-API-Key": key, "Content-Type": "application/json", **also}
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
-                return response.status, json.loads(response.read() or b"null"), response.headers
+                text = response.read().decode()
+                is_csv = response.headers.get_content_type() == "text/csv"
+                return response.status, text if is_csv else json.loads(text or "null"), response.headers
         except urllib.error.HTTPError as problem:
             return problem.code, json.loads(problem.read() or b"null"), problem.headers
 

@@ -175,3 +175,17 @@ def test_a_real_link_is_forecast_better_by_kr_sml_than_by_its_siblings(real_file
     assert ours < min(siblings)
     assert link["methods"][3]["test"]["n_used"] == 4 * 96 - 4  # the day the clocks went forward has 92 slots
     assert link["methods"][3]["test"]["coverage"] > 0.8
+
+
+@pytest.mark.journey
+def test_another_is_under_the_default_plan(real_file, tmp_path):
+    done = evaluate(real_file, "--links", "4043-5", "--output", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["options"]["lags"] == list(range(1, 46))
+    [link] = report["links"]
+    assert (link["train_from"], link["test_to"]) == ("2006-10-01", "2006-10-25")
+    *siblings, ours = [method["test"]["rmse"] for method in link["methods"][:4]]
+    assert ours < min(siblings)
+    assert link["methods"][3]["test"]["n_used"] == 3 * 96
+    assert link["methods"][3]["test"]["coverage"] > 0.8

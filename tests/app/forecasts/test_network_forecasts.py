@@ -385,7 +385,6 @@ class TestStore:
         assert "is missing; version 1 is used" in one["degraded_reason"]
         assert again[:12] in json.dumps(client.get("/readyz").json(), ensure_ascii=False)
 
-    @on_sqlite
     def test_sweeping_keeps_networks_in_use(self, client, city, result, trained, settings, tmp_path):
         runtime, store = client.app.state, ModelStore(settings.model_store)
         unused = _save(*result, tmp_path / "unused", note="nobody's")
@@ -394,6 +393,9 @@ class TestStore:
         for path in (settings.model_store / ".networks").rglob("*"):
             os.utime(path, (0, 0))
         assert sweep_store(runtime.engine, store) == [f".networks/{unused}"]
+        for place in store.places():
+            store.remove(place)
+        assert sweep_store(runtime.engine, store) == []  # rows refer to it, even where no artifact does
         assert store.networks() == [f".networks/{trained.network}"]
 
     @on_sqlite

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.journey
 
 SPARE = "spare"
 ISSUING = ["/v1/forecasts", f"/v1/links/{SPARE}/forecast"]  # which compute a forecast that is not there
-PATHS = [(path, True) for path in [*ISSUING, "/v1/accuracy", "/v1/health", "/readyz"]]
-PATHS += [(path, False) for path in ISSUING]
+PATHS = [(path, forecast) for forecast in (True, False) for path in [*ISSUING, "/v1/accuracy", "/v1/health", "/readyz"]]
 
 
 class Interruption:

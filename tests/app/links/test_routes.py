@@ -6,10 +6,40 @@ import pytest
 from app.core.database import reading
 from app.demo.city import links_geojson, sample_city
 from app.links.queries import link_boxes, link_keys, upstream_of
+from tests.support.databases import on_sqlite
 from tests.support.stored import MONDAY, SLOT, put_counts
 
 GEOJSON = "application/geo+json"
 LINE = {"type": "LineString", "coordinates": [[7.0, 54.5], [7.01, 54.52, 3.0]]}
+TRIANGLE = [[0, 0], [0, 1], [1, 1], [0, 0]]
+FARTHEST = [[180.0, 90.0, 100_000.0], [-180.0, -90.0, -12_000.0]]
+AT_THE_LIMITS = [
+    {"type": "Point", "coordinates": FARTHEST[0]},
+    {"type": "MultiPoint", "coordinates": FARTHEST[1:]},
+    {"type": "LineString", "coordinates": FARTHEST},
+    {"type": "MultiLineString", "coordinates": [FARTHEST]},
+    {"type": "Polygon", "coordinates": [TRIANGLE]},
+    {"type": "MultiPolygon", "coordinates": [[TRIANGLE]]},
+]
+BEYOND_THE_LIMITS = {
+    "Point": [[180.1, 0], [0, -90.1], [0, 0, 100_001], [0, 0, -12_001]],
+    "MultiPoint": [[], [[-180.1, 0]], [[0]]],
+    "LineString": [[], [[0, 0]], [[0, 0], [0, 90.1]]],
+    "MultiLineString": [[], [[[0, 0]]], [[[0, 0], [180.1, 0]]]],
+    "Polygon": [[], [[]], [TRIANGLE[1:]], [[*TRIANGLE[:2], TRIANGLE[0]]], [[*TRIANGLE[:2], [181, 0], TRIANGLE[0]]]],
+    "MultiPolygon": [[], [[]], [[TRIANGLE[1:]]], [[[*TRIANGLE[:2], TRIANGLE[0]]]]],
+}
+
+
+def storing_calls(geometry):
+    """Return the calls that store a geometry of link A, and the field that has it."""
+    feature = {"type": "Feature", "geometry": geometry, "properties": {"link_id": "A", "zone": "UTC"}}
+    return [
+        ("PUT", "/v1/links/A", {"zone": "UTC", "geometry": geometry}, "geometry"),
+        ("PATCH", "/v1/links/A", {"geometry": geometry}, "geometry"),
+        ("POST", "/v1/links", {"links": [{"link_id": "A", "geometry": geometry}]}, "links.0.geometry"),
+        ("POST", "/v1/links", {"type": "FeatureCollection", "features": [feature]}, "features.0.geometry"),
+    ]
 
 
 def ids(answer):
@@ -157,6 +187,27 @@ class TestPutLink:
             {"type": "MultiPolygon", "coordinates": [[ring]]},
         ):
             assert put_link("A", geometry={**geometry, "bbox": [0, 0, 1, 1]})["geometry"] == geometry
+
+
+class TestGeometry:
+    @on_sqlite
+    def test_every_kind_is_stored_at_its_limits_by_every_call(self, client):
+        client.put("/v1/links/A", json={"zone": "UTC"})
+        for geometry in AT_THE_LIMITS:
+            for method, path, body, _ in storing_calls(geometry):
+                client.patch("/v1/links/A", json={"geometry": None})
+                answer = client.request(method, path, json=body)
+                assert answer.status_code == 200, (method, body, answer.text)
+                assert client.get("/v1/links/A").json()["geometry"] == geometry, (method, body)
+
+    def test_no_kind_is_stored_beyond_its_limits_by_any_call(self, shared_client):
+        for kind, beyond in BEYOND_THE_LIMITS.items():
+            for coordinates in beyond:
+                for method, path, body, field in storing_calls({"type": kind, "coordinates": coordinates}):
+                    answer = shared_client.request(method, path, json=body)
+                    assert answer.status_code == 422, (method, body)
+                    [error] = answer.json()["errors"]
+                    assert error["field"].startswith(f"{field}.coordinates"), (method, body, error)
 
 
 class TestDeleteLink:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
@@ -44,9 +45,11 @@ def empty_link() -> LinkSeries:
 
 @pytest.fixture(scope="module")
 def trained_together(tmp_path_factory) -> tuple[Path, dict[str, LinkOutcome]]:
-    """Store two links and one without counts; the command that is interrupted trains in several processes."""
+    """Train two links and one without counts in two processes."""
     folder = tmp_path_factory.mktemp("together")
-    outcomes = train_links([empty_link(), *city_links()], folder, QUICK, jobs=1)
+    outcomes = list(train_links([empty_link(), *city_links()], folder, QUICK, jobs=2))
+    get_reusable_executor().shutdown(wait=True)
+    assert len(outcomes) == 3
     return folder, {outcome.link_id: outcome for outcome in outcomes}
 
 
