@@ -24,6 +24,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals whose factors are follo
 BAND_LEVEL = 0.9  # of the bands that are multiplied
 STEP = 0.05  # relative change of a factor when a count lies outside
 LEAST_OFFSET = 0.5  # vehicles; a band without width could not be widened by a factor
+LEAST_FACTOR = 0.05  # after weeks of a dead detector, whose zeros are forecast exactly, intervals must widen in a day
 
 
 def normal_factor(level: ArrayLike) -> Array:
@@ -77,7 +78,7 @@ class IntervalFactors:
         distances = np.stack([-errors, errors], axis=-1)[..., None]  # below the forecast, and above it
         missed = distances > _offsets(below, above)[..., None] * self.factors
         tails = (1.0 - np.array(LEVELS)) / 2.0
-        changed = self.factors * np.exp(STEP * (missed - tails))
+        changed = np.maximum(self.factors * np.exp(STEP * (missed - tails)), LEAST_FACTOR)
         return IntervalFactors(np.where(np.isnan(distances), self.factors, changed))
 
 
