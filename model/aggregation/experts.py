@@ -49,7 +49,9 @@ def scaled_profile(profile: ArrayLike, recent: ArrayLike, recent_profile: ArrayL
 
 
 def faded(expected: ArrayLike, profile: ArrayLike, n_slots: int, slot_minutes: float) -> Array:
-    """Return forecasts beyond the last horizon: its deviation from the profile fades, and halves in 90 minutes.
+    """Return forecasts beyond the last horizon: the deviation from the profile fades, and halves in 90 minutes.
+
+    It is the mean deviation of all horizons, because much of that of a single slot does not last.
 
     Parameters
     ----------
@@ -68,6 +70,6 @@ def faded(expected: ArrayLike, profile: ArrayLike, n_slots: int, slot_minutes: f
     last = near.shape[-1]
     beyond = np.arange(1, n_slots - last + 1)
     shares = 0.5 ** (beyond * slot_minutes / HALF_LIFE)
-    deviation = near[..., -1] - usual[..., last - 1]
+    deviation = np.mean(near - usual[..., :last], axis=-1)
     far = np.maximum(usual[..., last:n_slots] + deviation[..., None] * shares, 0.0)
     return np.concatenate([near, far], axis=-1)

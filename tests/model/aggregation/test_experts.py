@@ -65,7 +65,7 @@ class TestFaded:
         profile = np.full(96, 50.0)
         forecasts = faded([80.0, 75.0, 72.0, 70.0], profile, 96, 15.0)
         np.testing.assert_array_equal(forecasts[:4], [80.0, 75.0, 72.0, 70.0])
-        assert (np.diff(forecasts[3:]) < 0.0).all()
+        assert (np.diff(forecasts[4:]) < 0.0).all()
         assert forecasts[-1] == pytest.approx(50.0, abs=0.01)
 
     @pytest.mark.parametrize(("slot_minutes", "slots"), [(15.0, 6), (5.0, 18)])
@@ -73,6 +73,10 @@ class TestFaded:
         forecasts = faded([70.0], np.full(288, 50.0), 288, slot_minutes)
         assert forecasts[slots] == pytest.approx(60.0)
         assert forecasts[2 * slots] == pytest.approx(55.0)
+
+    def test_takes_the_mean_deviation_of_the_horizons(self):
+        forecasts = faded([58.0, 54.0, 62.0, 42.0], [50.0, 50.0, 60.0, 40.0, 30.0], 5, 90.0)
+        assert forecasts[4] == 30.0 + (8.0 + 4.0 + 2.0 + 2.0) / 4 / 2
 
     def test_follows_the_profile_of_each_slot(self, rng):
         profile = rng.uniform(50, 99, 12)
