@@ -41,13 +41,13 @@ class Limit(NamedTuple):
 
     name: str
     value: float
-    least: float = -np.inf
-    most: float = np.inf
+    least: float | None = None
+    most: float | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the figure is in the range."""
-        return self.least <= self.value <= self.most
+        return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
 
 def measure(
@@ -223,9 +223,8 @@ def print_ensemble(console: Console, report: dict[str, Any], title: str) -> None
 def print_limits(console: Console, checked: Sequence[Limit]) -> None:
     """Print each limit and whether it holds."""
     for limit in checked:
-        least = f"at least {limit.least:g}" if np.isfinite(limit.least) else ""
-        most = f"at most {limit.most:g}" if np.isfinite(limit.most) else ""
-        rule = " and ".join(part for part in (least, most) if part)
+        ends = (("at least", limit.least), ("at most", limit.most))
+        rule = " and ".join(f"{words} {end:g}" for words, end in ends if end is not None)
         console.print(
             f"{'holds' if limit.holds else 'FAILS'}: {limit.name} {limit.value:.4f}; must be {rule}", highlight=False
         )
