@@ -7,6 +7,10 @@ same protocol, KR_SML and "MLKR, stopped" are trained as in production. Links ne
 and a mean above 30. LightGBM has the same 45 lags and one model per link; its grid (15 or 31 leaves,
 at least 10 or 40 rows a leaf; learning rate 0.05, rounds by early stopping, at most 600) is tuned on
 the same held-out days.
+
+--network adds the network model, its baselines and ENSEMBLE, the aggregate of experts. --disturb compares
+ENSEMBLE with its experts alone, where detectors die and levels shift. --pems-lane is a published
+comparison. With these three, the exit code is 1 if ENSEMBLE, or KR_SML on the lane, misses a limit.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from app.counts.importers.record import CountFileError
 from app.counts.series import LinkSeries, series_of_files
 from app.evaluation.days import DaySplit
 from app.evaluation.protocol import PaperModel
-from benchmarks import network_accuracy
+from benchmarks import ensemble_report, network_accuracy, pems_lane
 from model.error_measures import coverage, geh_pass_share, mare, rmse, wape
 from model.link_model.training import train
 from model.link_model.training_plan import TrainingPlan
@@ -162,19 +166,40 @@ def print_tables(console: Console, links: list[dict[str, Any]], summary: dict[st
     console.print(detail)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, help="count file (default: the SCATS file in FLOWCAST_TEST_DATA)")
     parser.add_argument("--train-days", type=int, default=22, help="days to learn from (22); the rest are for testing")
     parser.add_argument("--links", help="comma-separated ids (default: whole links with a mean above 30)")
     parser.add_argument("--sample", type=int, help="number of links to sample, evenly spread (default: all)")
-    parser.add_argument("--network", action="store_true", help="also measure the network model and its baselines")
+    parser.add_argument("--network", action="store_true", help="also measure the network, its baselines and ENSEMBLE")
     parser.add_argument("--ablation", action="store_true", help="with --network: leave out each part of its context")
+    parser.add_argument(
+        "--disturb",
+        type=int,
+        nargs="+",
+        metavar="SEED",
+        help="with --network: disturb every third link in the test days, and measure only ENSEMBLE and its experts",
+    )
+    parser.add_argument(
+        "--pems-lane", action="store_true", help="measure KR_SML on a freeway lane, beside the published"
+    )
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     options = parser.parse_args(arguments)
+    if options.disturb and not options.network:
+        parser.error("--disturb is for --network")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
     notes = Console(stderr=True, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 150)
     try:
+        if options.pems_lane:
+            lane = pems_lane.measure(options.data or data_directory("traffic") / pems_lane.FILE)
+            return _finish(options, lane, [lane], lambda: pems_lane.print_lane(console, lane))
         file = options.data or data_directory("traffic") / "scats_2006-10.csv.gz"
         with CountReader(file) as reader:
             everyone = series_of_files(reader)
@@ -184,6 +209,42 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if options.sample:
         links = [links[i] for i in np.linspace(0, len(links) - 1, min(options.sample, len(links))).astype(int)]
+    names = [link.link_id for link in links]
+    if options.disturb:
+        by_seed = ensemble_report.measure_disturbed(
+            everyone, names, options.train_days, options.disturb, options.jobs, notes.print
+        )
+
+        def print_all() -> None:
+            for seed, of_seed in by_seed.items():
+                ensemble_report.print_ensemble(console, of_seed, f"disturbed with seed {seed}")
+
+        return _finish(options, {"disturbed": by_seed}, list(by_seed.values()), print_all)
+    results = evaluate_all(links, options, notes)
+    report: dict[str, Any] = {"summary": summarise(results), "links": results}
+    if options.network:
+        report["network"] = network_accuracy.measure(
+            everyone,
+            names,
+            options.train_days,
+            results,
+            pinned=PINNED,
+            jobs=options.jobs,
+            with_ablation=options.ablation,
+            report_progress=notes.print,
+        )
+
+    def print_report() -> None:
+        print_tables(console, results, report["summary"])
+        if options.network:
+            network_accuracy.print_report(console, report["network"], PINNED)
+
+    limited = [report["network"]["ensemble"]] if options.network else []
+    return _finish(options, report, limited, print_report)
+
+
+def evaluate_all(links: list[LinkSeries], options: argparse.Namespace, notes: Console) -> list[dict[str, Any]]:
+    """Measure all methods on lags, several links at once."""
     results: list[dict[str, Any]] = []
     with (
         joblib.parallel_config(backend="loky", inner_max_num_threads=1),
@@ -196,21 +257,21 @@ def main(arguments: list[str] | None = None) -> int:
             bar.update(task, advance=1)
             if not notes.is_terminal and (len(results) % 10 == 0 or len(results) == len(links)):
                 notes.print(f"{len(results)} of {len(links)} links done")
-    summary = summarise(results)
-    report: dict[str, Any] = {"summary": summary, "links": results}
-    if options.network:
-        names = [link.link_id for link in links]
-        report["network"] = network_accuracy.measure(
-            everyone, names, options.train_days, results, with_ablation=options.ablation, report_progress=notes.print
-        )
+    return results
+
+
+def _finish(
+    options: argparse.Namespace,
+    report: dict[str, Any],
+    limited: list[dict[str, Any]],
+    print_report: Callable[[], object],
+) -> int:
+    """Print a report, and return 1 if a limit of one of its parts does not hold, else 0."""
     if options.json:
         print(json.dumps(report, indent=2))
-        return 0
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    print_tables(console, results, summary)
-    if options.network:
-        network_accuracy.print_report(console, report["network"], PINNED)
-    return 0
+    else:
+        print_report()
+    return 0 if all(limit.holds for part in limited for limit in part["limits"]) else 1
 
 
 if __name__ == "__main__":

@@ -48,13 +48,18 @@ class ReferenceModel(NamedTuple):
 
 
 class TrainingResult(NamedTuple):
-    """A model, what training chose, and its accuracy and that of others on the same held-out slots."""
+    """A model, what training chose, and its accuracy and that of others on the same held-out slots.
+
+    ``held_out_expected`` has the forecasts of the slots of the held-out days by a model of the days before,
+    (n_slots, n_horizons), NaN where there is none.
+    """
 
     model: TrainedModel
     health: Health
     held_out: dict[str, dict[str, Measure]]  # by method, then by measure, one slot ahead
     mu: float | None
     n_iter: int | None
+    held_out_expected: Array
 
 
 def train(
@@ -103,7 +108,10 @@ def train(
     held_out["candidate"]["coverage"] = cross_coverage(
         expected, observed, rows.positions[n_training:], series, plan.level
     )
-    return TrainingResult(model, health, held_out, getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None))
+    held_out_expected = np.full((len(series) - held_out_start, plan.horizons), np.nan)
+    held_out_expected[rows.positions[n_training:] - held_out_start] = expected
+    chosen = getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None)
+    return TrainingResult(model, health, held_out, *chosen, held_out_expected)
 
 
 def compare(

@@ -6,19 +6,9 @@ import pytest
 from app.counts.importers.reader import CountReader
 from app.counts.series import series_of_files
 from benchmarks.accuracy import select_links
-from benchmarks.network_accuracy import (
-    BASE_ONLY,
-    SETTINGS,
-    Trial,
-    align_counts,
-    evaluation_rows,
-    forecast_test_slots,
-    groups_of,
-    refreshed_nightly,
-    ridge_per_link,
-    training_rows,
-    young_links,
-)
+from benchmarks.network_accuracy import BASE_ONLY, young_links
+from benchmarks.network_baselines import SETTINGS, evaluation_rows, ridge_per_link, training_rows
+from benchmarks.network_trial import Trial, align_counts, forecast_test_slots, groups_of, refreshed_nightly
 from model.link_model.profile import Profile
 from model.network_model.plan import NetworkPlan
 from model.network_model.training import train_network
@@ -66,7 +56,7 @@ def test_real_links_are_ahead_of_their_profiles_and_of_ridge(trial, result):
 
 def test_fresh_profiles_help(trial, result):
     frozen = errors(trial, forecast_test_slots(trial, result, corrected=False)[:, :, 0])
-    fresh = errors(trial, refreshed_nightly(trial, result))
+    fresh = errors(trial, refreshed_nightly(trial, result)[:, :, 0])
     assert np.exp(np.mean(np.log(fresh / frozen))) < 1.0
 
 

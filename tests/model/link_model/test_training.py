@@ -53,6 +53,21 @@ class TestTrain:
         assert result.held_out["candidate"]["rmse"].value <= result.held_out["KR"]["rmse"].value
         assert 0.8 < result.held_out["candidate"]["coverage"].value <= 1.0
 
+    def test_held_out_forecasts_are_those_that_were_measured(self, trained):
+        series, result = trained
+        counts = series.counts[11 * SLOTS : 15 * SLOTS]
+        errors = counts - result.held_out_expected[:, 0]
+        assert result.held_out_expected.shape == (4 * SLOTS, 4)
+        assert np.sqrt(np.mean(errors**2)) == pytest.approx(result.held_out["candidate"]["rmse"].value)
+
+    def test_a_held_out_slot_without_a_window_has_no_forecast(self):
+        series = link(15)
+        series.counts[13 * SLOTS] = np.nan
+        expected = train(series, TrainingPlan(**QUICK | {"algorithm": "KR"})).held_out_expected
+        gap = 2 * SLOTS  # of the held-out slots
+        assert np.isnan(expected[gap : gap + 13]).all()
+        assert np.isfinite(np.delete(expected, np.arange(gap, gap + 13), axis=0)).all()
+
     def test_other_forecasts_are_measured_on_slots_that_all_methods_have(self):
         series, plan = link(15), TrainingPlan(**QUICK | {"algorithm": "KR"})
         exact = series.counts.copy()
