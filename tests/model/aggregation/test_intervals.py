@@ -56,7 +56,7 @@ def test_misses_become_usual_again_within_a_day_of_restless_counts(rng):
     assert at_90[1596:2500].mean() == pytest.approx(0.1, abs=0.04)
 
 
-def test_starts_with_the_bands_themselves_and_normal_errors_for_other_levels():
+def test_starts_with_the_bands_and_normal_errors_for_other_levels():
     start = IntervalFactors.start(3, 2)
     assert start.factors.shape == (3, 2, 2, len(LEVELS))
     lower, upper = start.around(np.full((3, 2), 50.0), np.full((3, 2), 10.0), np.full((3, 2), 20.0))
