@@ -10,6 +10,7 @@ ORDER = [
     "model.estimators",
     "model.link_model",
     "model.network_model",
+    "model.aggregation",
     "model.artifacts",
     "app.core",
     "app.settings",

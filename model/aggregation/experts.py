@@ -1,0 +1,73 @@
+"""Experts that need no training, and forecasts beyond the horizons of trained models, all from a link's profile."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+RECENT = 4  # latest slots whose counts scale the profile
+MOST_SCALED = 3.0  # times the profile; more is a fault of the detector or a very small profile
+LEAST_EXPECTED = 1.0  # vehicles of the profile in the recent slots, below which their ratio is noise
+HALF_LIFE = 90.0  # minutes in which an expected deviation from the profile halves beyond the last horizon
+
+
+def last_count(profile: ArrayLike, latest: ArrayLike, latest_profile: ArrayLike) -> Array:
+    """Return the latest count one slot ahead, and beyond that the profile shifted by the latest deviation from it.
+
+    Parameters
+    ----------
+    profile : (..., n_horizons) array-like
+        Profile of the slots that are forecast, the nearest first.
+    latest, latest_profile : (...) array-like
+        Count and profile of the latest slot; NaN where there is no count.
+    """
+    to_come, count = np.asarray(profile, dtype=np.float64), np.asarray(latest, dtype=np.float64)
+    shifted = to_come + (count - np.asarray(latest_profile))[..., None]
+    shifted[..., 0] = count
+    return np.asarray(np.maximum(shifted, 0.0))
+
+
+def scaled_profile(profile: ArrayLike, recent: ArrayLike, recent_profile: ArrayLike) -> Array:
+    """Return the profile scaled by the ratio of recent counts to the profile of their slots.
+
+    The ratio is at most 3. It is 1 where the profile expects less than one vehicle in the slots that have a count.
+
+    Parameters
+    ----------
+    profile : (..., n_horizons) array-like
+    recent, recent_profile : (..., n_recent) array-like
+        Counts of the latest slots, NaN where there is none, and the profile of these slots.
+    """
+    counts, expected = np.asarray(recent, dtype=np.float64), np.asarray(recent_profile, dtype=np.float64)
+    known = ~np.isnan(counts)
+    passed, usual = np.sum(counts, axis=-1, where=known), np.sum(expected, axis=-1, where=known)
+    enough = usual >= LEAST_EXPECTED
+    ratio = np.where(enough, np.clip(passed / np.where(enough, usual, 1.0), 0.0, MOST_SCALED), 1.0)
+    return np.asarray(np.asarray(profile) * ratio[..., None])
+
+
+def faded(expected: ArrayLike, profile: ArrayLike, n_slots: int, slot_minutes: float) -> Array:
+    """Return forecasts beyond the last horizon: its deviation from the profile fades, and halves in 90 minutes.
+
+    Parameters
+    ----------
+    expected : (..., n_horizons) array-like
+        Forecasts of the nearest slots, which are returned as they are.
+    profile : (..., n_slots) array-like
+        Profile of all slots, the nearest first.
+    n_slots : int
+    slot_minutes : float
+
+    Returns
+    -------
+    (..., n_slots) array
+    """
+    near, usual = np.asarray(expected, dtype=np.float64)[..., :n_slots], np.asarray(profile, dtype=np.float64)
+    last = near.shape[-1]
+    beyond = np.arange(1, n_slots - last + 1)
+    shares = 0.5 ** (beyond * slot_minutes / HALF_LIFE)
+    deviation = near[..., -1] - usual[..., last - 1]
+    far = np.maximum(usual[..., last:n_slots] + deviation[..., None] * shares, 0.0)
+    return np.concatenate([near, far], axis=-1)
