@@ -29,6 +29,13 @@ EXAMPLE: dict[str, Any] = {
     "model_version": 1,
 }
 LINK_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "stale": False, "forecasts": [EXAMPLE]}
+INTERVALS_EXAMPLE = [
+    {"level": 0.5, "lower": 379.671, "upper": 418.906},
+    {"level": 0.95, "lower": 342.985, "upper": 457.003},
+]
+LEVELS_EXAMPLE: dict[str, Any] = LINK_EXAMPLE | {
+    "forecasts": [EXAMPLE | INTERVALS_EXAMPLE[0] | {"intervals": INTERVALS_EXAMPLE}]
+}
 STATUS_EXAMPLE: dict[str, Any] = {"link_id": "Ba", "status": "ok", "forecasts": [EXAMPLE]}
 EXPLANATION_EXAMPLE: dict[str, Any] = {
     "neighbours": [
@@ -69,6 +76,14 @@ PAST_EXAMPLE: dict[str, Any] = {
 }
 
 
+class LevelInterval(BaseModel):
+    """An interval of one level."""
+
+    level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.5])
+    lower: float | None = Field(description="Lower end, or null where there is no interval")
+    upper: float | None = Field(description="Upper end")
+
+
 class ForecastOut(BaseModel):
     """The forecast of one slot."""
 
@@ -80,7 +95,9 @@ class ForecastOut(BaseModel):
     expected_count: float = Field(description="Vehicles expected in the slot", examples=[87.4])
     lower: float | None = Field(description="Lower end of the interval, or null", examples=[71.0])
     upper: float | None = Field(description="Upper end of the interval", examples=[104.2])
-    level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.9])
+    level: float = Field(
+        description="Share of counts the interval is meant to hold; the first of several levels", examples=[0.9]
+    )
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
     as_of_slot: datetime = Field(description="The newest slot whose count was known; all that were used precede it")
     issued_at: datetime = Field(description="When it was issued")
@@ -94,6 +111,10 @@ class ForecastOut(BaseModel):
     )
     data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
     model_version: int | None = Field(description="Version of the trained model; null without one", examples=[3])
+    intervals: list[LevelInterval] = Field(
+        default_factory=list,
+        description="The intervals of all levels, in the order of `level=`; only there where that names several",
+    )
 
 
 class Neighbour(BaseModel):
@@ -155,7 +176,7 @@ STALE = "Whether the database is unreachable, so that this was issued before and
 class LinkForecast(BaseModel):
     """A link's forecasts, nearest first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [LINK_EXAMPLE, LEVELS_EXAMPLE]})
 
     link_id: str = Field(examples=["Ba"])
     stale: bool = Field(description=STALE, examples=[False])
@@ -223,6 +244,7 @@ class PastForecasts(BaseModel):
 
 
 # Of answers as CSV.
-LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
-NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]
+FORECAST_COLUMNS = [name for name in ForecastOut.model_fields if name != "intervals"]
+LINK_COLUMNS = ["link_id", *FORECAST_COLUMNS]
+NETWORK_COLUMNS = ["link_id", "status", *FORECAST_COLUMNS]
 PAST_COLUMNS = ["link_id", *PastForecastOut.model_fields]

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.http.shedding import MOST_IMPORTS
+from app.http.shedding import MOST_IMPORTS, Overloaded, Shedding
 from app.settings import Settings
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
@@ -154,3 +154,14 @@ class TestPlaces:
             assert post(client).status_code == 200
         answer = client.post("/v1/import", content=HALF)
         assert answer.status_code == 200, answer.text
+
+
+def test_where_too_much_waits_only_forecasts_in_memory_pass(settings, monkeypatch):
+    shedding = Shedding(settings)
+    monkeypatch.setattr(Shedding, "_waiting", lambda self: 1)
+    path = "/v1/links/A/forecast"
+    for query in (b"", b"horizon=1", b"horizon=4"):
+        shedding.check("GET", path, query)
+    for query in (b"horizon=5", b"horizon=40", b"horizon=4&explain=true", b"level=0.5"):
+        with pytest.raises(Overloaded):
+            shedding.check("GET", path, query)
