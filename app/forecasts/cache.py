@@ -26,7 +26,7 @@ from app.core import metrics
 from app.core.change_feed import ChangeFeed, Notice
 from app.core.clock import Clock
 from app.core.database import UNREACHABLE, Change, reading, record_change, writing
-from app.core.errors import Conflict, Problem, ProblemType, Unavailable, no_link
+from app.core.errors import Conflict, Problem, ProblemType, Unavailable
 from app.counts.queries import newest_slots
 from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import Degradation, Document, IssuedForecast, link_document
@@ -135,21 +135,12 @@ class ForecastCache:
     def document(self, link_id: str, horizons: int) -> Document | None:
         """Return the document of a link's forecast if that is current; otherwise it must be looked up."""
         now = self.now()
-        entry = self.get(link_id, now)
-        return None if entry is None else self._document(entry, horizons, now)
-
-    def latest_document(self, link_id: str, horizons: int) -> Document:
-        """Return the document of a link's latest forecast, current or stale, or raise why there is none."""
-        entries, stale = self.latest([link_id])
-        if link_id not in entries:
-            raise no_link(link_id)
-        return self._document(entries[link_id], horizons, self.now(), stale=stale)
-
-    def _document(self, entry: CacheEntry, horizons: int, now: int, *, stale: bool = False) -> Document:
+        if (entry := self.get(link_id, now)) is None:
+            return None
         forecast, age = self.current(entry, now)
         if forecast is None:
-            raise entry.missing(stale=stale)
-        return link_document(forecast, horizons, age, stale=stale)
+            raise entry.missing()
+        return link_document(forecast, horizons, age)
 
     def look_up(self, link_ids: Collection[str] | None = None) -> dict[str, CacheEntry]:
         """Return the entries of links, or of all; links that do not exist are left out."""

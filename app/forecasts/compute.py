@@ -20,7 +20,7 @@ from app.forecasts.issued_forecast import (
 )
 from app.forecasts.lag_models import forecast_from_lags
 from app.forecasts.network_forecaster import NetworkForecaster
-from app.forecasts.profile_fallback import LateFallback, LinkProfile, ProfileFallback, last_count
+from app.forecasts.profile_fallback import LateFallback, ProfileFallback, last_count, model_profile
 from app.links.queries import LinkInfo
 from app.registry.loaded_models import LoadedModels
 from app.registry.queries import ArtifactRef, active_models, once_active
@@ -102,7 +102,7 @@ class Forecaster:
         link, version = issued.link, issued.model_version
         profile = self.profiles.in_memory(link, issued.as_of, version)
         if profile is None and (loaded := self.models.in_memory(link.link_key, version)) is not None:
-            profile = LinkProfile(loaded.model.profile, None)
+            profile = model_profile(loaded.model)
         if profile is not None:
             return LateFallback(version, profile)
         return LateFallback(0, None, issued.expected[0]) if issued.method == LAST_COUNT else None

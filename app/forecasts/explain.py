@@ -16,9 +16,11 @@ from app.core.times import instant_of, rfc_3339, unix_seconds
 from app.counts.tables import Count
 from app.forecasts.cache import CacheEntry, ForecastCache
 from app.forecasts.compute import Forecaster
-from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, IssuedForecast, link_document
+from app.forecasts.day_ahead import read_profiles
+from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, IssuedForecast
 from app.forecasts.lag_models import lag_window
 from app.forecasts.network_forecaster import NetworkRows, too_many_gaps
+from app.forecasts.options import ForecastOptions
 from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
 from app.links.queries import LinkInfo, link_keys, link_or_404
 from app.registry.show import lag_weights
@@ -34,12 +36,14 @@ MOST_LAGS = 12
 
 
 def explained_forecast(
-    cache: ForecastCache, link_id: str, horizons: int, as_of: datetime | None, with_reasons: bool
+    cache: ForecastCache, link_id: str, options: ForecastOptions, as_of: datetime | None, with_reasons: bool
 ) -> Document:
     """Return one link's forecast with its reasons, or as of a past slot, which is computed and not stored."""
     entry = cache.look_up([link_id]).get(link_id)
     if entry is None:
         raise no_link(link_id)
+    options.check([entry.key.link])
+    explanation = None
     with reading(cache.engine) as session:
         if as_of is None:
             forecast, age = cache.current(entry)
@@ -50,11 +54,13 @@ def explained_forecast(
             age = max(0, cache.now() - slot - link.slot_seconds)
         if forecast is None:
             raise entry.missing()
-        document = link_document(forecast, horizons, age)
         if with_reasons:
             explanation = explain(session, cache.forecaster, forecast)
-            document["explanation"] = None if explanation is None else explanation.model_dump(mode="json")
-        return document
+    profile = read_profiles(cache, [(entry, forecast)]).of(forecast.link) if options.needs_profile else None
+    document = options.link_document(forecast, profile, age)
+    if with_reasons:
+        document["explanation"] = None if explanation is None else explanation.model_dump(mode="json")
+    return document
 
 
 def _past_slot(entry: CacheEntry, as_of: datetime) -> int:

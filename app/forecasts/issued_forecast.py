@@ -176,7 +176,7 @@ def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
     ]
 
 
-@lru_cache(maxsize=256)  # all links of a batch share their slots and the time of issue
+@lru_cache(maxsize=2048)  # all links of a batch share their slots, of a day at most, and the time of issue
 def _rfc_3339(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
 from sqlalchemy import Engine
 
 from app.core.database import reading
 from app.core.errors import Invalid
 from app.forecasts.cache import STALE_HEADER, CacheEntry, ForecastCache
-from app.forecasts.issued_forecast import Document, encode, listed_document
-from app.forecasts.schemas import EXAMPLE, NETWORK_COLUMNS, STATUS_EXAMPLE, ForecastOut
-from app.http.csv import CSV, CsvResponse, csv_content
-from app.http.requests import JSON, is_unchanged
+from app.forecasts.day_ahead import read_profiles
+from app.forecasts.issued_forecast import Document, IssuedForecast, encode
+from app.forecasts.levels import as_row, level_columns
+from app.forecasts.options import ForecastOptions
+from app.forecasts.profile_fallback import LinkProfile
+from app.forecasts.schemas import EXAMPLE, FORECAST_COLUMNS, NETWORK_COLUMNS, STATUS_EXAMPLE
+from app.http.csv import CSV, csv_content, csv_lines
+from app.http.requests import is_unchanged
+from app.http.shedding import Shedding
 from app.links.geometry import Box
 from app.links.queries import all_links, link_boxes, stored_links, upstream_of
 from app.links.schemas import GEOJSON
 
+ITEMS_A_PART = 1000  # forecasts of slots that are written at once: some 400 kB of JSON, and 10 ms
 BOX_RULE = "must be west,south,east,north in degrees, with south below north"
 FEATURE_COLLECTION = {
     "type": "object",
@@ -63,44 +69,75 @@ NETWORK_CONTENT = csv_content(NETWORK_COLUMNS, STATUS_EXAMPLE | EXAMPLE) | {GEOJ
 
 
 def network_response(
-    cache: ForecastCache, wanted: Collection[str] | None, horizons: int, media_type: str, request: Request
+    cache: ForecastCache,
+    wanted: Collection[str] | None,
+    options: ForecastOptions,
+    media_type: str,
+    request: Request,
 ) -> Response:
     """Return the forecasts of the wanted links, or of all, in a media type; 304 where the caller has them already."""
     entries, stale = cache.latest(wanted)
-    listed = ForecastList(cache, entries, horizons, stale=stale)
+    options.check(entry.key.link for entry in entries.values())
+    listed = ForecastList(cache, entries, options, stale=stale)
     geometries = _read_geometries(cache.engine, entries) if media_type == GEOJSON else {}
     tag = listed.tag(media_type, sorted(geometries.items()))
-    headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"} | (STALE_HEADER if stale else {})
+    headers = {"ETag": tag, "Cache-Control": "no-cache, private", "Vary": "Accept"}
+    headers |= STALE_HEADER if listed.stale else {}
     if is_unchanged(request, tag):
         return Response(status_code=304, headers=headers)
-    document = listed.document()
     if media_type == CSV:
-        return CsvResponse(NETWORK_COLUMNS, _rows(document), headers)
-    if media_type == GEOJSON:
-        return Response(_feature_collection(document, geometries), headers=headers, media_type=GEOJSON)
-    return Response(encode(document), headers=headers, media_type=JSON)
+        parts = _csv(listed)
+    elif media_type == GEOJSON:
+        parts = _feature_collection(listed, geometries)
+    else:
+        parts = _json(listed)
+    if options.needs_profile:  # a thousand links a day ahead take 40 MB
+        shedding: Shedding = request.app.state.shedding
+        return StreamingResponse(_computed_in_lane(shedding, parts), headers=headers, media_type=media_type)
+    return Response(b"".join(parts), headers=headers, media_type=media_type)
+
+
+async def _computed_in_lane(shedding: Shedding, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield parts that are computed one by one, so that other requests can use the lane in between."""
+    while part := await shedding.run_in_lane("forecasts", next, parts, b""):
+        yield part
 
 
 class ForecastList:
     """The forecasts of many links, in the order of their ids."""
 
-    def __init__(self, cache: ForecastCache, entries: Mapping[str, CacheEntry], horizons: int, *, stale: bool) -> None:
-        now, self._stale, self._horizons = cache.now(), stale, horizons
+    def __init__(
+        self, cache: ForecastCache, entries: Mapping[str, CacheEntry], options: ForecastOptions, *, stale: bool
+    ) -> None:
+        now = cache.now()
+        self.options, self.stale = options, stale
         self._forecasts = [(entry, *cache.current(entry, now)) for _, entry in sorted(entries.items())]
+        self._profiles: dict[int, LinkProfile | None] = {}
+        if options.needs_profile:
+            known = [(entry, forecast) for entry, forecast, _ in self._forecasts if forecast is not None]
+            profiles = read_profiles(cache, known, stale=stale)
+            self._profiles, self.stale = profiles.by_key, stale or profiles.unreachable
+            self._forecasts = [
+                (entry, forecast if entry.key.link.link_key in self._profiles else None, age)
+                for entry, forecast, age in self._forecasts
+            ]
 
     def tag(self, *also: object) -> str:
         """Return a weak entity tag that changes with a forecast or with what else is given, but not with their age."""
         parts = [_without_forecast(entry) if one is None else one.identity() for entry, one, _ in self._forecasts]
-        text = repr((self._horizons, self._stale, also, parts))
+        text = repr((self.options, self.stale, also, parts))
         return f'W/"{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()}"'
 
-    def document(self) -> Document:
-        """Return the document of all links."""
-        links = [
-            _without_forecast(entry) if one is None else listed_document(one, self._horizons, age)
-            for entry, one, age in self._forecasts
-        ]
-        return {"stale": self._stale, "links": links}
+    def parts(self) -> Iterator[list[Document]]:
+        """Yield the documents of the links, some at a time."""
+        n = max(1, ITEMS_A_PART // self.options.horizons)
+        for begin in range(0, len(self._forecasts), n):
+            yield [self._document(*one) for one in self._forecasts[begin : begin + n]]
+
+    def _document(self, entry: CacheEntry, forecast: IssuedForecast | None, age: int) -> Document:
+        if forecast is None:
+            return _without_forecast(entry)
+        return self.options.listed_document(forecast, self._profiles.get(entry.key.link.link_key), age)
 
 
 def _without_forecast(entry: CacheEntry) -> Document:
@@ -108,32 +145,55 @@ def _without_forecast(entry: CacheEntry) -> Document:
     return {"link_id": entry.key.link.link_id, "status": status, "forecasts": []}
 
 
-def _rows(document: Document) -> Iterator[Document]:
+def _json(listed: ForecastList) -> Iterator[bytes]:
+    return _object({"stale": listed.stale}, "links", listed.parts())
+
+
+def _csv(listed: ForecastList) -> Iterator[bytes]:
     """Yield a row for each link and horizon; a link without a forecast has a row with its status alone."""
-    for link in document["links"]:
-        for forecast in link["forecasts"] or [{}]:
-            yield {"link_id": link["link_id"], "status": link["status"], **forecast}
+    columns = [*NETWORK_COLUMNS, *level_columns(listed.options.levels)]
+    yield csv_lines(columns, [dict(zip(columns, columns, strict=True))]).encode()
+    for links in listed.parts():
+        rows = (
+            {"link_id": link["link_id"], "status": link["status"], **as_row(item)}
+            for link in links
+            for item in link["forecasts"] or [{}]
+        )
+        yield csv_lines(columns, rows).encode()
+
+
+def _feature_collection(listed: ForecastList, geometries: Mapping[str, dict[str, Any] | None]) -> Iterator[bytes]:
+    """Return a GeoJSON FeatureCollection (RFC 7946), a feature for each link."""
+    nothing = dict.fromkeys(FORECAST_COLUMNS)
+    features = (
+        [
+            {
+                "type": "Feature",
+                "id": link["link_id"],
+                "geometry": geometries.get(link["link_id"]),
+                # Mapping tools style features by plain properties: those of the nearest forecast are repeated as such.
+                "properties": {**(link["forecasts"][0] if link["forecasts"] else nothing), **link},
+            }
+            for link in links
+        ]
+        for links in listed.parts()
+    )
+    return _object({"type": "FeatureCollection", "stale": listed.stale}, "features", features)
+
+
+def _object(head: Document, name: str, parts: Iterable[list[Document]]) -> Iterator[bytes]:
+    """Yield a JSON object in parts: its first fields, and a list under a last name."""
+    yield encode(head | {name: []})[:-2]
+    separator = b""
+    for items in parts:
+        yield separator + b",".join(map(encode, items))
+        separator = b","
+    yield b"]}"
 
 
 def _read_geometries(engine: Engine, link_ids: Collection[str]) -> dict[str, dict[str, Any] | None]:
     with reading(engine) as session:
         return {link_id: link.geometry for link_id, link in stored_links(session, link_ids).items()}
-
-
-def _feature_collection(document: Document, geometries: Mapping[str, dict[str, Any] | None]) -> str:
-    """Return a GeoJSON FeatureCollection (RFC 7946), a feature for each link."""
-    nothing = dict.fromkeys(ForecastOut.model_fields)
-    features = [
-        {
-            "type": "Feature",
-            "id": link["link_id"],
-            "geometry": geometries.get(link["link_id"]),
-            # Mapping tools style features by plain properties: those of the nearest forecast are repeated as such.
-            "properties": {**(link["forecasts"][0] if link["forecasts"] else nothing), **link},
-        }
-        for link in document["links"]
-    ]
-    return json.dumps({"type": "FeatureCollection", "stale": document["stale"], "features": features})
 
 
 def wanted_links(engine: Engine, links: str | None, bbox: str | None, upstream: str | None) -> set[str] | None:

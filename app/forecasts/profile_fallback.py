@@ -20,7 +20,7 @@ from app.core.errors import Conflict, ProblemType
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import SECONDS_A_DAY, instant_of, rfc_3339
 from app.counts.queries import CountRows, counts_by_link, newest_slots
-from app.counts.series import LinkSeries, series_of, slots_between
+from app.counts.series import LinkSeries, network_calendar, series_of, slots_between
 from app.forecasts.issued_forecast import (
     HORIZONS,
     LAST_COUNT,
@@ -36,8 +36,10 @@ from app.forecasts.issued_forecast import (
 )
 from app.links.queries import LinkInfo, all_links
 from app.registry.queries import active_models
+from model.artifacts.link_models import LinkModel
 from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
+from model.network_model.network import NetworkModel
 
 DAYS = 28  # of counts that a profile is learnt from when no model brings one
 LEAST_DAYS = 2  # of counts, below which a mean of the past is worse than the last count
@@ -45,7 +47,7 @@ LEVEL = 0.9
 MOST_KEPT = 5000
 LINKS_AT_ONCE = 50  # links whose counts are read in one query: megabytes, and a tenth of a second
 RENEWAL_STEP = 900  # seconds between the renewals of two links with consecutive keys
-CALENDARS = 16  # that are kept: links of one zone whose newest slot is the same share two
+CALENDARS = 64  # that are kept: links of one zone whose newest slot is the same share two, and one a day ahead
 
 log = logging.getLogger("flowcast.forecasts")
 
@@ -55,11 +57,16 @@ class LinkProfile(NamedTuple):
 
     profile: Profile
     bands: Bands | None
+    holidays: str = ""  # of the region whose public holidays count as Sundays, as in the network it was learnt in
+
+    def at(self, link: LinkInfo, first: int, n: int) -> Array:
+        """Return the expected counts of n slots from ``first`` on, in Unix seconds."""
+        calendar = _calendar(link.grid, link.zone, first // link.slot_seconds, n, self.holidays)
+        return self.profile.at(calendar.weekday, calendar.slot_of_day)
 
     def forecast(self, link: LinkInfo, first: int, version: int, reason: Reason | None) -> ModelForecast:
         """Return the profile of the slots from ``first`` on, in Unix seconds, with its interval."""
-        calendar = link_calendar(link, first, HORIZONS)
-        expected = self.profile.at(calendar.weekday, calendar.slot_of_day)
+        expected = self.at(link, first, HORIZONS)
         lower, upper = _interval(self.bands, expected[:, None])  # one band for all slots
         return ModelForecast(PROFILE, version, LEVEL, expected, lower, upper, expected, reason=reason)
 
@@ -120,7 +127,7 @@ class ProfileFallback:
             return known
         link, as_of = request.link, request.as_of
         series = series_of(link, known, slots_between(link, as_of - DAYS * SECONDS_A_DAY, as_of))
-        profile = learn_profile(series, request.loaded.model.profile if request.loaded else None)
+        profile = learn_profile(series, model_profile(request.loaded.model) if request.loaded else None)
         if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
         with self._lock:
@@ -204,17 +211,24 @@ def last_count(series: LinkSeries, as_of: int, reason: Reason | None = None) -> 
     return ModelForecast(LAST_COUNT, 0, LEVEL, expected, lower, upper, None, reason=reason)
 
 
-def learn_profile(series: LinkSeries, profile: Profile | None) -> LinkProfile | None:
+def model_profile(model: LinkModel) -> LinkProfile:
+    """Return the profile that a model brings, without bands."""
+    holidays = model.network.holidays if isinstance(model, NetworkModel) else ""
+    return LinkProfile(model.profile, None, holidays)
+
+
+def learn_profile(series: LinkSeries, own: LinkProfile | None) -> LinkProfile | None:
     """Return a link's profile with its bands; None where it has too few counts and no profile of a model."""
     sound = np.where(series.suspect, np.nan, series.counts)
     enough = np.count_nonzero(~np.isnan(sound)) >= LEAST_DAYS * series.grid.slots_per_day
     if not enough:
-        return None if profile is None else LinkProfile(profile, None)
-    calendar = _calendar(series.grid, series.zone, series.first, len(series))
-    if profile is None:
-        profile = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
-    expected = profile.at(calendar.weekday, calendar.slot_of_day)
-    return LinkProfile(profile, _learn_bands(expected[:, None], sound[:, None]))
+        return own
+    calendar = _calendar(series.grid, series.zone, series.first, len(series), "" if own is None else own.holidays)
+    if own is None:
+        learnt = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
+        own = LinkProfile(learnt, None)
+    expected = own.profile.at(calendar.weekday, calendar.slot_of_day)
+    return own._replace(bands=_learn_bands(expected[:, None], sound[:, None]))
 
 
 def link_calendar(link: LinkInfo, first: int, n: int) -> Calendar:
@@ -223,8 +237,11 @@ def link_calendar(link: LinkInfo, first: int, n: int) -> Calendar:
 
 
 @lru_cache(maxsize=CALENDARS)
-def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int) -> Calendar:
-    return grid.calendar(first, n, zone)
+def _calendar(grid: SlotGrid, zone: ZoneInfo, first: int, n: int, holidays: str = "") -> Calendar:
+    if not holidays:
+        return grid.calendar(first, n, zone)
+    calendar = network_calendar(grid, zone, first, n, holidays)
+    return Calendar(calendar.weekday, calendar.slot_of_day, calendar.day)
 
 
 def _learn_bands(expected: Array, came: Array) -> Bands | None:

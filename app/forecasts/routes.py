@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.core.errors import ProblemType, worded
+from app.core.slots import MINUTES_A_DAY
 from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
 from app.forecasts.history import CURSOR, read_history
-from app.forecasts.issued_forecast import HORIZONS, Document, encode
+from app.forecasts.issued_forecast import HORIZONS, encode
+from app.forecasts.levels import LEVELS, as_row, level_columns, parse_levels
 from app.forecasts.listing import NETWORK_CONTENT, network_response, wanted_links
+from app.forecasts.options import ForecastOptions, latest_forecast
 from app.forecasts.schemas import (
     EXAMPLE,
     LINK_COLUMNS,
@@ -35,7 +38,27 @@ from app.links.schemas import GEOJSON, LINK_ID_PATTERN, LinkPath
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 
 LINK_CSV = csv_content(LINK_COLUMNS, LINK_EXAMPLE | EXAMPLE)
-Horizons = Annotated[int, Query(ge=1, le=HORIZONS, description="How many slots ahead: horizons 1 to this")]
+Horizons = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=MINUTES_A_DAY,
+        description="How many slots ahead: horizons 1 to this, at most the slots of 24 hours (96 of 15 minutes). "
+        f"Those beyond {HORIZONS} are computed on reading and fade to the profile of the link",
+        examples=[1, HORIZONS, 96],
+    ),
+]
+Levels = Annotated[
+    str,
+    Query(
+        pattern=LEVELS,
+        description="Levels of the intervals, comma-separated; without it, that of the issued forecast, mostly 0.9",
+        examples=["0.5,0.8,0.95"],
+    ),
+]
+# The default of parameters that a query may leave out. Their types have no None, because a query cannot hold a null,
+# and because FastAPI takes 3 µs a request to look into a union.
+LEFT_OUT: Any = None
 STALE = {
     "X-Flowcast-Stale": {
         "description": "Only where `stale` is true",
@@ -65,30 +88,35 @@ async def get_link_forecast(
     link_id: LinkPath,
     caller: ReadKey,
     horizon: Horizons = 1,
+    level: Levels = LEFT_OUT,
     explain: Annotated[bool, Query(description="Add the neighbours and the lags that matter")] = False,
-    as_of: Annotated[
-        Instant | None, Query(description="A past slot: the forecast as of then; nothing is stored")
-    ] = None,
+    as_of: Annotated[Instant, Query(description="A past slot: the forecast as of then; nothing is stored")] = LEFT_OUT,
 ) -> Response:
     """Return what is expected of the slots after the link's newest count, or from now on once that count is too old.
 
-    `Accept: text/csv` returns a row for each horizon; an explanation exists as JSON only.
+    `Accept: text/csv` returns a row for each horizon; several levels add columns such as `lower_0.5` and `upper_0.5`
+    at its end. An explanation exists as JSON only.
     """
     # Not dependencies, because FastAPI takes 50 µs for each, and this call is made most often.
     forecasts: ForecastCache = request.app.state.forecast_cache
-    shedding: Shedding = request.app.state.shedding
     media_type = chosen_type(request, JSON) if explain else chosen_type(request, JSON, CSV)
-    document: Document | None
-    if explain or as_of is not None:
-        document = await shedding.run_in_lane(
-            "forecasts", explained_forecast, forecasts, link_id, horizon, as_of, explain
-        )
-    elif (document := forecasts.document(link_id, horizon)) is None:
-        document = await shedding.run_in_lane("look_up", forecasts.latest_document, link_id, horizon)
+    levels = parse_levels(level) if level else ()
+    document = None
+    if horizon <= HORIZONS and not levels and not explain and as_of is None:
+        document = forecasts.document(link_id, horizon)
+    if document is None:
+        shedding: Shedding = request.app.state.shedding
+        options = ForecastOptions(horizon, levels)
+        if explain or as_of is not None:
+            document = await shedding.run_in_lane(
+                "forecasts", explained_forecast, forecasts, link_id, options, as_of, explain
+            )
+        else:
+            document = await shedding.run_in_lane("look_up", latest_forecast, forecasts, link_id, options)
     headers = STALE_HEADER if document["stale"] else None
     if media_type == CSV:
-        rows = ({"link_id": link_id, **forecast} for forecast in document["forecasts"])
-        return CsvResponse(LINK_COLUMNS, rows, headers)
+        rows = ({"link_id": link_id, **as_row(forecast)} for forecast in document["forecasts"])
+        return CsvResponse([*LINK_COLUMNS, *level_columns(levels)], rows, headers)
     return Response(encode(document), headers=headers, media_type=JSON)
 
 
@@ -106,6 +134,7 @@ async def list_forecasts(
     forecasts: ForecastCacheDep,
     caller: ReadKey,
     horizon: Horizons = 1,
+    level: Levels = LEFT_OUT,
     links: Annotated[
         str | None,
         Query(
@@ -129,13 +158,15 @@ async def list_forecasts(
 ) -> Response:
     """Return the forecasts of all links in one call; a link without a forecast is listed with its status.
 
+    `horizon` is at most 24 hours of the link with the shortest slots; links with longer ones have fewer horizons.
     `Accept: text/csv` returns a row for each link and horizon, `Accept: application/geo+json` a feature for each link.
     """
     media_type = chosen_type(request, JSON, CSV, GEOJSON)
+    options = ForecastOptions(horizon, parse_levels(level))
 
     def answer() -> Response:
         wanted = wanted_links(forecasts.engine, links, bbox, upstream_of)
-        return network_response(forecasts, wanted, horizon, media_type, request)
+        return network_response(forecasts, wanted, options, media_type, request)
 
     shedding: Shedding = request.app.state.shedding
     return await shedding.run_in_lane("forecasts", answer)

@@ -14,6 +14,14 @@ Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_c
 AS_OF = "2025-09-26T06:30:00Z"  # in examples
 
 
+class LevelInterval(BaseModel):
+    """An interval of one level."""
+
+    level: float = Field(description="Share of counts the interval is meant to hold", examples=[0.5])
+    lower: float | None = Field(description="Lower end, or null where there is no interval")
+    upper: float | None = Field(description="Upper end")
+
+
 class ForecastOut(BaseModel):
     """The forecast of one slot."""
 
@@ -25,7 +33,9 @@ class ForecastOut(BaseModel):
     expected_count: float = Field(description="Vehicles expected in the slot", examples=[87.4])
     lower: float | None = Field(description="Lower end of the interval, or null", examples=[71.0])
     upper: float | None = Field(description="Upper end of the interval", examples=[104.2])
-    level: float = Field(description="Share of counts that the interval should contain", examples=[0.9])
+    level: float = Field(
+        description="Share of counts that the interval should contain; the first of several levels", examples=[0.9]
+    )
     flow: float = Field(description="The expected count as vehicles per hour", examples=[349.6])
     as_of_slot: datetime = Field(
         description="The newest slot whose count was known; all that were used precede it", examples=[AS_OF]
@@ -43,6 +53,11 @@ class ForecastOut(BaseModel):
     )
     data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
     model_version: int | None = Field(description="Version of the trained model; null without one", examples=[3])
+    intervals: list[LevelInterval] = Field(
+        default_factory=list,
+        description="The intervals of all levels, in the order of `level=`; only there where that names several",
+        examples=[[{"level": 0.9, "lower": 71.0, "upper": 104.2}, {"level": 0.5, "lower": 80.7, "upper": 94.3}]],
+    )
 
 
 class Neighbour(BaseModel):
@@ -178,6 +193,7 @@ class PastForecasts(BaseModel):
 EXAMPLE, PAST_EXAMPLE = example_of(ForecastOut), example_of(PastForecastOut)
 LINK_EXAMPLE, STATUS_EXAMPLE = example_of(LinkForecast), example_of(LinkStatus)
 # Of answers as CSV.
-LINK_COLUMNS = ["link_id", *ForecastOut.model_fields]
-NETWORK_COLUMNS = ["link_id", "status", *ForecastOut.model_fields]
+FORECAST_COLUMNS = [name for name in ForecastOut.model_fields if name != "intervals"]
+LINK_COLUMNS = ["link_id", *FORECAST_COLUMNS]
+NETWORK_COLUMNS = ["link_id", "status", *FORECAST_COLUMNS]
 PAST_COLUMNS = ["link_id", *PastForecastOut.model_fields]

@@ -39,6 +39,14 @@ class CsvResponse(Response):
         super().__init__(_as_text(columns, rows), headers=headers)
 
 
+def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows of a CSV without the line of its columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
 def csv_content(columns: Sequence[str], example: Mapping[str, object]) -> dict[str, Any]:
     """Document an answer as CSV with a row of it, for ``responses=`` of a route."""
     schema = {"type": "string", "description": f"Columns: {', '.join(columns)}"}
@@ -46,11 +54,7 @@ def csv_content(columns: Sequence[str], example: Mapping[str, object]) -> dict[s
 
 
 def _as_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
-    return text.getvalue()
+    return ",".join(columns) + "\n" + csv_lines(columns, rows)
 
 
 def _cell(value: object) -> object:

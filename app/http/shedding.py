@@ -37,6 +37,7 @@ LATE_LOOKS = 4  # in a row, before everything is refused: one may be due to a bu
 WAITS = (1, 2, 3)  # seconds after which to try again, in turn, so that not all come back at once
 GUARDED = "/v1/"
 READS = ("GET", "HEAD")
+FROM_MEMORY = (b"", *(f"horizon={n}".encode() for n in range(1, 5)))  # queries of forecasts that need no thread
 
 Answer = TypeVar("Answer")
 
@@ -70,7 +71,7 @@ class Shedding:
             return
         read = method in READS
         if self._late < LATE_LOOKS:
-            if read and path.endswith("/forecast") and (not query or query.startswith(b"horizon=")):
+            if read and path.endswith("/forecast") and query in FROM_MEMORY:
                 return
             if self._waiting() < self._most[read]:
                 return

@@ -13,12 +13,13 @@ A. Angelopoulos, E. Candès, R. Tibshirani (2023), "Conformal PID control for ti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 Array = NDArray[np.float64]
+_quantile = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])  # not SciPy's, which a service does not load
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals whose factors are followed
 BAND_LEVEL = 0.9  # of the bands that are multiplied
@@ -29,7 +30,7 @@ LEAST_FACTOR = 0.05  # after weeks of a dead detector, whose zeros are forecast 
 
 def normal_factor(level: ArrayLike) -> Array:
     """Return how far the interval of a level reaches, relative to that of the bands, for normal errors."""
-    return np.asarray(ndtri(0.5 + np.asarray(level) / 2.0) / ndtri(0.5 + BAND_LEVEL / 2.0))
+    return np.asarray(_quantile(0.5 + np.asarray(level) / 2.0) / _quantile(0.5 + BAND_LEVEL / 2.0))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from app.accuracy.measure import LONGEST_RULE
 from app.counts.importers.record import YEAR_RULE
 from app.counts.ingest import ONCE_RULE, UNKNOWN_LINK
 from app.demo.city import City
+from app.forecasts.levels import LEVEL_ONCE_RULE
+from app.forecasts.options import HORIZON_RULE
 from app.health.examine import DAYS_RULE
 from app.server.documentation import RESPONSE_LINKS
 from app.settings import Settings
@@ -62,7 +64,9 @@ BEYOND_SCHEMAS = {
     "POST /v1/counts": f"{UNKNOWN_LINK}|{ONCE_RULE}|{YEAR_RULE}|must lie on the link's grid",
     # A file may have another layout than ``format``.
     "POST /v1/import": "must be a file of counts: |must be a form with the file|must be left out where the map",
-    "GET /v1/links/{link_id}/forecast": "must lie on the link's grid",
+    # A link's slots determine how many there are in a day.
+    "GET /v1/links/{link_id}/forecast": f"must lie on the link's grid|{HORIZON_RULE}|{LEVEL_ONCE_RULE}",
+    "GET /v1/forecasts": f"{HORIZON_RULE}|{LEVEL_ONCE_RULE}",
     "GET /v1/links/{link_id}/forecasts": SPAN,
     "GET /v1/links/{link_id}/counts": SPAN,
     "DELETE /v1/links/{link_id}/counts": SPAN,

@@ -116,7 +116,7 @@ class TestForecast:
         ("query", "status"),
         [
             ({"horizon": 0}, 422),
-            ({"horizon": 5}, 422),
+            ({"horizon": 97}, 422),
             ({"as_of": "2025-09-01T00:01:00Z"}, 422),
             ({"as_of": "noon"}, 422),
             ({"as_of": "2035-09-01T00:00:00Z"}, 409),

@@ -230,6 +230,27 @@ class TestForecasts:
         assert_served(served, computed_in_training(trained, link_id, NOW, counts))
 
     @on_sqlite
+    def test_a_day_ahead_it_fades_to_the_profile_of_the_network(self, client, city, trained):
+        cache = client.app.state.forecast_cache
+        listed = client.get("/v1/forecasts?horizon=96").json()["links"]
+        for link_id, link in zip(sorted(city.counts), listed, strict=True):
+            whole = forecast(client, link_id, horizon=96)["forecasts"]
+            assert whole == link["forecasts"]
+            assert whole[:4] == forecast(client, link_id)["forecasts"]
+            assert {(one["method"], one["model_version"]) for one in whole} == {("NETWORK", 1)}
+            issued = cache.look_up([link_id])[link_id].issued
+            profile = cache.forecaster.profiles.in_memory(issued.link, issued.as_of, 1)
+            assert profile.holidays == "DE"
+            model, _ = load_model(trained.folder / folder_name(link_id))
+            calendar = city.grid.calendar(city.first_slot + NOW, 96, zone_named(city.zone))
+            usual = model.profile.at(calendar.weekday, calendar.slot_of_day)
+            deviation = np.mean([whole[h]["expected_count"] - usual[h] for h in range(4)])
+            for h in (4, 9, 30, 95):
+                faded = max(0.0, usual[h] + deviation * 0.5 ** ((h - 3) / 6))
+                assert whole[h]["expected_count"] == pytest.approx(faded, abs=2e-3)
+                assert whole[h]["lower"] <= whole[h]["expected_count"] <= whole[h]["upper"]
+
+    @on_sqlite
     def test_many_gaps_are_the_profiles(self, client, city, trained):
         link_id = list(city.counts)[2]
         post(client, rows(city, NOW + 10, NOW + 11, [link_id]))

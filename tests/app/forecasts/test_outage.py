@@ -11,6 +11,7 @@ from app.core.change_feed import ConnectionGuard
 from app.core.clock import FeedClock
 from app.core.errors import Unavailable
 from app.forecasts.listing import ForecastList
+from app.forecasts.options import ForecastOptions, latest_forecast
 from app.forecasts.profile_fallback import LateFallback, ProfileFallback
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
@@ -33,26 +34,26 @@ def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
     with pytest.raises(OperationalError):
         cache.latest(ids)
     assert cache.latest(ids[:1])[1]
-    assert cache.latest_document(ids[0], 1)["stale"] is True
+    assert latest_forecast(cache, ids[0], ForecastOptions())["stale"] is True
 
     now: Callable[[FeedClock], datetime] = FeedClock.now
     monkeypatch.setattr(FeedClock, "now", lambda clock: now(clock) + timedelta(minutes=91))
     entries, stale = cache.latest(ids[:1])
-    listed = ForecastList(cache, entries, 1, stale=stale)
-    (one,) = listed.document()["links"][0]["forecasts"]
+    listed = ForecastList(cache, entries, ForecastOptions(), stale=stale)
+    (one,) = next(listed.parts())[0]["forecasts"]
     assert (one["method"], one["degraded_reason"]) == ("profile", "no count has come for more than 90 minutes")
     begin = datetime.fromtimestamp(issued.as_of, UTC) + timedelta(minutes=15 + 90)  # of the slot that contains now
     assert datetime.fromisoformat(one["slot_start"]) == begin
     profile = cache.forecaster.profiles.in_memory(issued.link, issued.as_of, 0)
     expected = profile.forecast(issued.link, int(begin.timestamp()), 0, None)
     assert one["expected_count"] == round(expected.expected[0], 3)
-    assert listed.tag() != ForecastList(cache, entries, 1, stale=False).tag()
+    assert listed.tag() != ForecastList(cache, entries, ForecastOptions(), stale=False).tag()
 
     monkeypatch.setattr(cache.forecaster, "profiles", ProfileFallback())  # nothing is in memory
     entries, stale = cache.latest(ids[:1])
-    assert ForecastList(cache, entries, 1, stale=stale).document()["links"][0]["status"] == "failed"
+    assert next(ForecastList(cache, entries, ForecastOptions(), stale=stale).parts())[0]["status"] == "failed"
     with pytest.raises(Unavailable, match="its profile is not in memory"):
-        cache.latest_document(ids[0], 1)
+        latest_forecast(cache, ids[0], ForecastOptions())
 
 
 def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, city):

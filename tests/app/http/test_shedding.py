@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.http.shedding import MOST_IMPORTS
+from app.http.shedding import FROM_MEMORY, MOST_IMPORTS
 from app.settings import Settings
 from tests.support.databases import on_sqlite
 from tests.support.services import ADMIN_KEY
@@ -154,3 +154,8 @@ class TestPlaces:
             assert post(client).status_code == 200
         answer = client.post("/v1/import", content=HALF)
         assert answer.status_code == 200, answer.text
+
+
+def test_only_forecasts_that_are_in_memory_pass_while_too_much_waits():
+    assert {b"", b"horizon=1", b"horizon=4"} <= set(FROM_MEMORY)
+    assert not set(FROM_MEMORY) & {b"horizon=5", b"horizon=40", b"horizon=4&explain=true", b"level=0.5"}
