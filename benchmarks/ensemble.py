@@ -47,7 +47,7 @@ class Experts(NamedTuple):
         The link's own profile of the next 24 hours.
     actual : (n_links, n_slots) array
     seconds_a_slot : float
-        CPU time of all experts for a slot of all links.
+        CPU time of all experts for a slot of all links, many slots at once. Slot by slot they would cost more.
     """
 
     first: int
