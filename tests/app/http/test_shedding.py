@@ -156,6 +156,7 @@ class TestPlaces:
         assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.usefixtures("database_url")
 def test_only_forecasts_that_are_in_memory_pass_while_too_much_waits():
     assert {b"", b"horizon=1", b"horizon=4"} <= set(FROM_MEMORY)
     assert not set(FROM_MEMORY) & {b"horizon=5", b"horizon=40", b"horizon=4&explain=true", b"level=0.5"}
