@@ -72,6 +72,18 @@ class FaultCity:
             os.killpg(self._processes[name].pid, signal.SIGKILL)
         self._processes[name].wait()
 
+    @contextlib.contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Stop the service or the worker with all its processes during a block, so that their work stays under way."""
+        group = self._processes[name].pid
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGSTOP)
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
+
     def serving(self) -> list[int]:
         """Return the ids of the serving processes, without their supervisor."""
         with contextlib.suppress(psutil.Error):

@@ -42,6 +42,7 @@ PLANNED: list[tuple[str, str]] = [
 ]  # fmt: skip
 MAX_REQUEST_DELAY, MAX_RUN_DELAY = 0.015, 0.5  # seconds from a beginning to a kill, at most
 LAND_SECONDS = 60.0
+READ_SECONDS = 0.05  # in which a client reads an answer that was sent already
 FINISH_SECONDS = 240.0
 TRAINING = """
     SELECT run_id, link_key FROM retrain_links JOIN retrain_runs ON id = run_id
@@ -87,9 +88,12 @@ class Killer:
                 continue
             attempt = client.in_flight
             time.sleep(self.rng.uniform(0, MAX_REQUEST_DELAY))
-            if attempt is None or client.in_flight is not attempt or (victim is not None and attempt.port != port):
-                continue
-            killed = self._kill_process(target, victim, backends)
+            with self.city.paused("service"):
+                if attempt is None or client.in_flight is not attempt or (victim is not None and attempt.port != port):
+                    continue
+                if attempt.over.wait(READ_SECONDS):  # it was answered already
+                    continue
+                killed = self._kill_process(target, victim, backends)
             attempt.over.wait(LAND_SECONDS)
             self._restart(target)
             return killed and attempt.status != 200
@@ -105,9 +109,10 @@ class Killer:
                 time.sleep(0.02)
                 continue
             time.sleep(self.rng.uniform(0, MAX_RUN_DELAY))
-            if self.city.rows(TRAINING, mine) != under_way:
-                continue
-            killed = self._kill_process(target, None, self._backends() if target == BACKEND else [])
+            with self.city.paused(WORKER):
+                if self.city.rows(TRAINING, mine) != under_way:
+                    continue
+                killed = self._kill_process(target, None, self._backends() if target == BACKEND else [])
             self._restart(target)
             return killed and bool(self.city.rows(OPEN, *under_way[0]))
         raise TimeoutError

@@ -193,7 +193,7 @@ def test_a_cluster_from_its_absence_through_its_deaths_to_its_loss(cluster, runs
     runs.cancel(run_id)
 
     with ClusterState(cluster.address) as inside:
-        wait_until(lambda: not inside.executing())  # the link that was put down
+        wait_until(lambda: not inside.executing(), seconds=TRAINING_SECONDS)  # the link that was put down
         with working(runs, dask_scheduler=cluster.address):
             go_on_after_the_death_of_a_dask_worker(runs, cluster, inside)
             fail_a_link_that_ends_dask_workers(runs, cluster, inside)
@@ -250,7 +250,7 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
     run_id = runs.request("KR_SML", MINUTES, links=1)
     keys = set()
     for _ in range(FAILURES + 1):
-        [(key, process)] = wait_until(inside.executing).items()
+        [(key, process)] = wait_until(inside.executing, seconds=TRAINING_SECONDS).items()
         keys.add(key)
         os.kill(process, signal.SIGKILL)
         wait_until(lambda: not inside.workers())
@@ -264,10 +264,11 @@ def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside:
 def cancel_what_a_dask_worker_computes(runs: Runs, inside: ClusterState) -> None:
     """Cancel a run and assert that the Dask worker is idle and running."""
     run_id = runs.request("KR_SML", MINUTES, links=1)
-    wait_until(inside.executing)
+    wait_until(inside.executing, seconds=TRAINING_SECONDS)
     runs.cancel(run_id)
     assert runs.ended(run_id).state == "cancelled"
-    wait_until(lambda: not inside.executing())  # what was under way would have taken minutes
+    # To its end it would take longer than this.
+    wait_until(lambda: not inside.executing(), seconds=TRAINING_SECONDS)
     assert inside.workers() == 1
 
 

@@ -17,8 +17,14 @@ from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
 
+@pytest.fixture
+def without_refresh(monkeypatch):
+    """Keep the service from reading all links' forecasts once a second."""
+    monkeypatch.setattr("app.forecasts.cache.ForecastCache.refresh", lambda _cache: None)
+
+
 @on_postgresql
-def test_past_the_limit_the_profile_in_memory_is_returned(client, monkeypatch):
+def test_past_the_limit_the_profile_in_memory_is_returned(without_refresh, client, monkeypatch):
     city = small_city()
     put_city(client, city)
     ids = sorted(city.counts)
