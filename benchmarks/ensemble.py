@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from app.counts.series import LinkSeries
 from app.evaluation.days import DaySplit
 from benchmarks.network_trial import Trial, refreshed_nightly
-from model.aggregation.experts import RECENT, faded, last_count, scaled_profile
-from model.aggregation.intervals import LEVELS, IntervalFactors
-from model.aggregation.online import Regrets
-from model.link_model.intervals import Bands, intervals_of
+from model.aggregation.experts import RECENT, ExpertInputs, faded
+from model.aggregation.experts import forecast_experts as forecasts_of_experts
+from model.aggregation.intervals import LEVELS
+from model.aggregation.state import replay
+from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
 from model.link_model.training import TrainingResult, train
 from model.link_model.training_plan import TrainingPlan
@@ -31,7 +32,6 @@ from model.network_model.training import NetworkResult
 Array = NDArray[np.float64]
 
 LAGS = 45
-EXPERTS = ("NETWORK", "KR_SML", "profile", "last count", "scaled profile")
 
 
 class Experts(NamedTuple):
@@ -84,27 +84,24 @@ def forecast_experts(
     first, end, horizons = network.held_out.first, len(trial.whole.calendar), network.network.horizons
     scored, n_held_out = list(trial.scored), trial.test_start - network.held_out.first
     counts = trial.whole.counts[scored]
-    expected = np.full((len(scored), end - first, horizons, len(EXPERTS)), np.nan)
-    expected[:, :n_held_out, :, 0] = network.held_out.network[scored]
+    models = {name: np.full((len(scored), end - first, horizons), np.nan) for name in ("NETWORK", "KR_SML")}
+    models["NETWORK"][:, :n_held_out] = network.held_out.network[scored]
     for row, trained in enumerate(on_lags):
         held_out = trained.held_out_expected[-n_held_out:]
-        expected[row, n_held_out - len(held_out) : n_held_out, :, 1] = held_out
+        models["KR_SML"][row, n_held_out - len(held_out) : n_held_out] = held_out
     started = time.process_time()
-    expected[:, n_held_out:, :, 0] = refreshed_nightly(trial, network)[scored]
+    models["NETWORK"][:, n_held_out:] = refreshed_nightly(trial, network)[scored]
     for row, (link, trained) in enumerate(zip(scored, on_lags, strict=True)):
         series = links[trial.whole.link_ids[link]]
         offset = series.first - trial.whole.first
         span = DaySplit(series, trial.test_start - offset, LAGS)
         forecasts = trained.model.expected_counts(span.windows(span.test_slots))
-        expected[row, span.test_slots + offset - first, :, 1] = forecasts
+        models["KR_SML"][row, span.test_slots + offset - first] = forecasts
     seconds_of_test = time.process_time() - started
     started = time.process_time()
     profile, recent_profile = nightly_profiles(trial, first)
     recent = counts[:, np.arange(first, end)[:, None] + np.arange(-RECENT, 0)]
-    near = profile[:, :, :horizons]
-    expected[..., 2] = near
-    expected[..., 3] = last_count(near, recent[..., -1], recent_profile[..., -1])
-    expected[..., 4] = scaled_profile(near, recent, recent_profile)
+    expected = forecasts_of_experts(ExpertInputs(profile[:, :, :horizons], recent, recent_profile, models))
     seconds_of_all = time.process_time() - started
     seconds = seconds_of_test / (end - trial.test_start) + seconds_of_all / (end - first)
     return Experts(first, trial.test_start, expected, profile, counts[:, first:], seconds)
@@ -147,28 +144,12 @@ class Aggregated(NamedTuple):
 
 def aggregate(expected: Array, actual: Array, bands: Sequence[Bands | None]) -> Aggregated:
     """Aggregate the experts' forecasts slot by slot, each from the counts before it."""
-    n_links, n_slots, horizons, n_experts = expected.shape
-    shape = n_links, n_slots, horizons
-    out = np.full(shape, np.nan)
-    below, above, weights = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(expected.shape)
-    lower, upper = np.full((len(LEVELS), *shape), np.nan), np.full((len(LEVELS), *shape), np.nan)
-    regrets, factors = Regrets.none(n_links, horizons, n_experts), IntervalFactors.start(n_links, horizons)
-    ahead = np.arange(horizons)
     started = time.process_time()
-    for slot in range(n_slots):
-        if slot:
-            made = slot - 1 - ahead  # when the count that is now known was forecast, at each horizon
-            counts = np.where(made >= 0, actual[:, slot - 1, None], np.nan)
-            forecast = out[:, made, ahead], below[:, made, ahead], above[:, made, ahead]
-            factors = factors.after(*forecast, counts)
-            regrets = regrets.after(expected[:, made, ahead], counts)
-        out[:, slot], weights[:, slot] = regrets.aggregate(expected[:, slot])
-        ends = intervals_of(bands, out[:, slot])
-        below[:, slot], above[:, slot] = out[:, slot] - ends[0], ends[1] - out[:, slot]
-        for index, level in enumerate(LEVELS):
-            around = factors.around(out[:, slot], below[:, slot], above[:, slot], level)
-            lower[index, :, slot], upper[index, :, slot] = around
-    return Aggregated(out, lower, upper, weights, (time.process_time() - started) / n_slots)
+    done = replay(expected, actual, bands)
+    ends = [done.factors.around(done.expected, done.below, done.above, level) for level in LEVELS]
+    seconds = (time.process_time() - started) / expected.shape[1]
+    lower, upper = np.moveaxis(np.array(ends), 1, 0)
+    return Aggregated(done.expected, lower, upper, done.weights, seconds)
 
 
 def to_profile(experts: Experts, aggregated: Aggregated, slot_minutes: float) -> Array:

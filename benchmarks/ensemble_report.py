@@ -13,7 +13,6 @@ from rich.table import Table
 from app.counts.series import LinkSeries
 from benchmarks.disturbances import KINDS, Disturbance, disturb
 from benchmarks.ensemble import (
-    EXPERTS,
     aggregate,
     forecast_experts,
     geometric_mean,
@@ -23,6 +22,7 @@ from benchmarks.ensemble import (
 )
 from benchmarks.network_baselines import ReportProgress
 from benchmarks.network_trial import Trial, align_counts, groups_of
+from model.aggregation.experts import EXPERT_NAMES
 from model.aggregation.intervals import LEVELS
 from model.link_model.training import TrainingResult
 from model.network_model.plan import NetworkPlan
@@ -63,7 +63,7 @@ def measure(
     aggregated = aggregate(experts.expected, experts.actual, [model.bands if model else None for model in models])
     test = slice(experts.n_held_out, None)
     actual = experts.actual[:, test]
-    forecasts = dict(zip(EXPERTS, np.moveaxis(experts.expected[:, test, 0], -1, 0), strict=True))
+    forecasts = dict(zip(EXPERT_NAMES, np.moveaxis(experts.expected[:, test, 0], -1, 0), strict=True))
     forecasts = {ENSEMBLE: aggregated.expected[:, test, 0]} | forecasts
     ids = [trial.whole.link_ids[link] for link in trial.scored]
     disturbed = np.zeros(actual.shape, dtype=np.bool_)
@@ -81,7 +81,7 @@ def measure(
         "links": ids,
         "rmse": {name: root_mean_square(expected - actual).tolist() for name, expected in forecasts.items()},
         "forecasts": forecasts,
-        "weights": dict(zip(EXPERTS, aggregated.weights[:, test, 0].mean(axis=(0, 1)).tolist(), strict=True)),
+        "weights": dict(zip(EXPERT_NAMES, aggregated.weights[:, test, 0].mean(axis=(0, 1)).tolist(), strict=True)),
         "groups": {name: np.flatnonzero(mask).tolist() for name, mask in groups.items()},
         "coverage": dict(zip(LEVELS, np.nanmean(inside_first, axis=2).tolist(), strict=True)),
         "coverage_by_regime": {
@@ -151,7 +151,7 @@ def disturbed_limits(report: dict[str, Any]) -> list[Limit]:
     """Return what the aggregate must reach where every third link is disturbed."""
     here, others = report["groups"][DISTURBED], report["groups"][OTHERS]
     errors = mean_errors(report, here)
-    best = min(errors[name] for name in EXPERTS)
+    best = min(errors[name] for name in EXPERT_NAMES)
     calm = mean_errors(report, others)
     coverage = np.array(report["coverage"][0.9])[here]
     return [
@@ -185,7 +185,7 @@ def print_ensemble(console: Console, report: dict[str, Any], title: str) -> None
     for name, members in (groups | report["groups"]).items():
         if members:
             errors = mean_errors(report, members)
-            best = min(errors[expert] for expert in EXPERTS)
+            best = min(errors[expert] for expert in EXPERT_NAMES)
             ratios = [f"{error / errors['NETWORK']:.4f}" for error in errors.values()]
             table.add_row(name, str(len(members)), *ratios, f"{errors[ENSEMBLE] / best:.4f}")
     console.print(table)

@@ -103,8 +103,8 @@ FAR = Bands(0.9, np.empty((2, 0)), np.full((2, 1), -9.0), np.full((2, 1), 9.0))
 
 def figures(**errors):
     """Return the report of six links, of which two are disturbed, with the same RMSE for each."""
-    names = ("ENSEMBLE", "NETWORK", "KR_SML", "profile", "last count", "scaled profile")
-    rmse = {name: [errors.get(name.replace(" ", "_"), 20.0)] * 6 for name in names}
+    names = ("ENSEMBLE", "NETWORK", "KR_SML", "profile", "last_count", "scaled_profile")
+    rmse = {name: [errors.get(name, 20.0)] * 6 for name in names}
     return {
         "rmse": rmse,
         "groups": {DISTURBED: [0, 3], "other": [1, 2, 4, 5]},
