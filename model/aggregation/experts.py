@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 RECENT = 4  # latest slots whose counts scale the profile
 MOST_SCALED = 3.0  # times the profile; more is a fault of the detector or a very small profile
 LEAST_EXPECTED = 1.0  # vehicles of the profile in the recent slots, below which their ratio is noise
-HALF_LIFE = 90.0  # minutes in which an expected deviation from the profile halves beyond the last horizon
+HALF_LIFE = 60.0  # minutes in which an expected deviation from the profile halves beyond the last horizon
 
 
 def last_count(profile: ArrayLike, latest: ArrayLike, latest_profile: ArrayLike) -> Array:
@@ -149,7 +149,7 @@ def forecast_experts(inputs: ExpertInputs) -> Array:
 
 
 def faded(expected: ArrayLike, profile: ArrayLike, n_slots: int, slot_minutes: float) -> Array:
-    """Return forecasts beyond the last horizon: the deviation from the profile fades, and halves in 90 minutes.
+    """Return forecasts beyond the last horizon: the deviation from the profile fades, and halves in an hour.
 
     It is the mean deviation of all horizons, because much of that of a single slot does not last.
 

@@ -95,7 +95,7 @@ def test_horizons_to_a_day_are_compared_with_the_profile(rng):
     ratios = to_profile(experts, aggregate(np.nan_to_num(near), actual, [FAR, FAR]), 120.0)
     np.testing.assert_allclose(ratios[:, :2], 0.0, atol=1e-9)
     # The profile is 10 too high, and so is less and less of what fades to it.
-    np.testing.assert_allclose(ratios[:, 2:], [1 - 0.5 ** (np.arange(1, 11) * 120 / 90)] * 2)
+    np.testing.assert_allclose(ratios[:, 2:], [1 - 0.5 ** (np.arange(1, 11) * 120 / 60)] * 2)
 
 
 FAR = Bands(0.9, np.empty((2, 0)), np.full((2, 1), -9.0), np.full((2, 1), 9.0))

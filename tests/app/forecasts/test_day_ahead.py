@@ -91,7 +91,7 @@ class TestExtended:
         whole = extended(issued_forecast(link, [100.0, 100.0, 100.0, 180.0]), profile, n)
         assert len(whole.expected) == len(whole.slots()) == n
         for h, expected in enumerate(whole.expected[4:], start=1):
-            assert expected == pytest.approx(100.0 + 20.0 * 0.5 ** (h * minutes / 90), abs=6e-4)
+            assert expected == pytest.approx(100.0 + 20.0 * 0.5 ** (h * minutes / 60), abs=6e-4)
 
     def test_a_public_holiday_is_a_sunday_where_the_network_knows_it(self):
         before = int(datetime(2025, 10, 2, tzinfo=UTC).timestamp())  # Thursday; the third is a holiday in Germany
@@ -194,7 +194,7 @@ class TestLink:
         usual = LinkProfile(loaded.model.profile, None).at(entry.key.link, entry.issued.slots()[0], 96)
         deviation = np.mean([whole[h]["expected_count"] - usual[h] for h in range(4)])
         for h in (4, 9, 95):
-            faded = deviation * 0.5 ** ((h - 3) * 15 / 90)
+            faded = deviation * 0.5 ** ((h - 3) * 15 / 60)
             assert whole[h]["expected_count"] == pytest.approx(max(0.0, usual[h] + faded), abs=2e-3)
         assert forecaster.profiles.in_memory(entry.key.link, entry.issued.as_of, 1).bands is not None
 
@@ -388,10 +388,10 @@ class TestNetwork:
         bad, *others = sorted(city.counts)
         self.listed(client, horizon=4)
 
-        def learn(series, own):
+        def learn(series, own, holidays):
             if series.link_id == bad:
                 raise ZeroDivisionError
-            return learnt(series, own)
+            return learnt(series, own, holidays)
 
         learnt = profile_fallback.learn_profile
         monkeypatch.setattr(profile_fallback, "learn_profile", learn)

@@ -68,20 +68,20 @@ class TestFaded:
         assert (np.diff(forecasts[4:]) < 0.0).all()
         assert forecasts[-1] == pytest.approx(50.0, abs=0.01)
 
-    @pytest.mark.parametrize(("slot_minutes", "slots"), [(15.0, 6), (5.0, 18)])
-    def test_a_deviation_halves_in_ninety_minutes(self, slot_minutes, slots):
+    @pytest.mark.parametrize(("slot_minutes", "slots"), [(15.0, 4), (5.0, 12)])
+    def test_a_deviation_halves_in_an_hour(self, slot_minutes, slots):
         forecasts = faded([70.0], np.full(288, 50.0), 288, slot_minutes)
         assert forecasts[slots] == pytest.approx(60.0)
         assert forecasts[2 * slots] == pytest.approx(55.0)
 
     def test_takes_the_mean_deviation_of_the_horizons(self):
-        forecasts = faded([58.0, 54.0, 62.0, 42.0], [50.0, 50.0, 60.0, 40.0, 30.0], 5, 90.0)
+        forecasts = faded([58.0, 54.0, 62.0, 42.0], [50.0, 50.0, 60.0, 40.0, 30.0], 5, 60.0)
         assert forecasts[4] == 30.0 + (8.0 + 4.0 + 2.0 + 2.0) / 4 / 2
 
     def test_follows_the_profile_of_each_slot(self, rng):
         profile = rng.uniform(50, 99, 12)
         forecasts = faded(profile[:4] + 8.0, profile, 12, 15.0)
-        np.testing.assert_allclose(forecasts[4:], profile[4:] + 8.0 * 0.5 ** (np.arange(1, 9) / 6))
+        np.testing.assert_allclose(forecasts[4:], profile[4:] + 8.0 * 0.5 ** (np.arange(1, 9) / 4))
 
     def test_is_never_below_zero(self):
         assert (faded([0.0], [90.0, *[10.0] * 9], 10, 15.0) >= 0.0).all()
