@@ -176,8 +176,8 @@ class Replay(NamedTuple):
     factors: IntervalFactors
 
 
-def replay(experts: Array, counts: Array, bands: Sequence[Bands | None]) -> Replay:
-    """Aggregate experts' forecasts slot by slot, each from the counts before it, from the start on.
+def replay(experts: Array, counts: Array, bands: Sequence[Bands | None], start: Aggregation | None = None) -> Replay:
+    """Aggregate experts' forecasts slot by slot, each from the counts before it.
 
     Parameters
     ----------
@@ -187,11 +187,13 @@ def replay(experts: Array, counts: Array, bands: Sequence[Bands | None]) -> Repl
         NaN where there is no count.
     bands : sequence of Bands
         Of each link.
+    start : Aggregation, (n_links, ...), optional
+        The state before the first slot; by default that before the first forecast.
     """
     n_links, n_slots, n_horizons, n_experts = experts.shape
     expected, below, above = (np.empty((n_links, n_slots, n_horizons)) for _ in range(3))
     weights, factors = np.empty(experts.shape), np.empty((n_links, n_slots, n_horizons, 2, len(LEVELS)))
-    state = Aggregation.start(n_links, n_horizons=n_horizons, n_experts=n_experts)
+    state = start or Aggregation.start(n_links, n_horizons=n_horizons, n_experts=n_experts)
     for slot in range(n_slots):
         factors[:, slot] = state.factors.factors
         state, aggregate, offsets = state.forecast(experts[:, slot], bands)
@@ -258,8 +260,9 @@ def _offsets(expected: Array, bands: Sequence[Bands | None]) -> Offsets:
 
 def _older(forecasts: Array, axis: int) -> Array:
     """Return forecasts by age, each a slot older; there is none from the latest slot."""
-    older = np.roll(forecasts, 1, axis)
-    np.moveaxis(older, axis, 0)[0] = np.nan
+    older = np.empty_like(forecasts)
+    by_age, before = np.swapaxes(older, 0, axis), np.swapaxes(forecasts, 0, axis)
+    by_age[0], by_age[1:] = np.nan, before[:-1]
     return older
 
 

@@ -51,7 +51,8 @@ class TrainingResult(NamedTuple):
     """A model, what training chose, and its accuracy and that of others on the same held-out slots.
 
     ``held_out_expected`` has the forecasts of the slots of the held-out days by a model of the days before,
-    (n_slots, n_horizons), NaN where there is none.
+    (n_slots, n_horizons), NaN where there is none. ``forecasts`` has what was measured: the forecasts of the same
+    slots by method, one slot ahead.
     """
 
     model: TrainedModel
@@ -60,6 +61,7 @@ class TrainingResult(NamedTuple):
     mu: float | None
     n_iter: int | None
     held_out_expected: Array
+    forecasts: dict[str, Array]
 
 
 def train(
@@ -67,7 +69,6 @@ def train(
     plan: TrainingPlan | None = None,
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
-    references: Mapping[str, ReferenceModel] | None = None,
     others: Mapping[str, Array] | None = None,
     on_evaluation: OnEvaluation | None = None,
 ) -> TrainingResult:
@@ -85,8 +86,6 @@ def train(
         Vehicles per slot that the link is designed for, for detector health.
     suspect : (n,) array of bool, optional
         Counts known to be suspect; detector health finds others.
-    references : mapping of str to ReferenceModel, optional
-        Models to compare with on the held-out slots, by their name in ``held_out``.
     others : mapping of str to (n,) array, optional
         Other methods' forecasts of the slots of the series, one slot ahead, NaN where there is none,
         by their name in ``held_out``; measured on the same held-out slots.
@@ -104,30 +103,45 @@ def train(
     observed = continuations(clean.counts, rows.positions[n_training:], plan.horizons)
     bands = Bands.learn(expected, observed, plan.level)
     model = replace(data.model(estimator.components_, shares, until=len(series)), bands=bands)
-    held_out = data.compare(validation_model, references or {}, others or {})
+    held_out_expected = data.held_out_expected(validation_model)
+    forecasts = {"candidate": held_out_expected[:, 0]} | data.forecasts(others or {})
+    held_out = measure_methods(series.counts[held_out_start:], forecasts, 1440 / series.slots_per_day)
     held_out["candidate"]["coverage"] = cross_coverage(
         expected, observed, rows.positions[n_training:], series, plan.level
     )
-    held_out_expected = np.full((len(series) - held_out_start, plan.horizons), np.nan)
-    held_out_expected[rows.positions[n_training:] - held_out_start] = expected
     chosen = getattr(estimator, "mu_", None), getattr(estimator, "n_iter_", None)
-    return TrainingResult(model, health, held_out, *chosen, held_out_expected)
+    return TrainingResult(model, health, held_out, *chosen, held_out_expected, forecasts)
 
 
-def compare(
+def forecast_methods(
     series: CountSeries,
     others: Mapping[str, Array],
     plan: TrainingPlan | None = None,
     capacity: float | None = None,
     suspect: NDArray[np.bool_] | None = None,
-    references: Mapping[str, ReferenceModel] | None = None,
-) -> dict[str, dict[str, Measure]]:
-    """Measure other methods' forecasts beside plain KR, profile and last week, without training.
+) -> dict[str, Array]:
+    """Return what `train` would measure except its own model: the forecasts of the held-out slots by method.
 
-    Arguments and scored slots are those of `train`.
+    Arguments are those of `train`.
     """
     data, _ = _prepare(series, plan or TrainingPlan(), capacity, suspect)
-    return data.compare(None, references or {}, others)
+    return data.forecasts(others)
+
+
+def forecast_reference(series: CountSeries, held_out_start: int, reference: ReferenceModel) -> Array:
+    """Return another model's forecasts of the slots of a series, (n_slots, n_horizons).
+
+    NaN before the held-out days, and where its window has a gap.
+    """
+    windows = reference.model.window.training_set(series.counts)
+    held = windows.positions >= held_out_start
+    forecasts = np.full((len(series), len(reference.model.level_shares)), np.nan)
+    if held.any():
+        positions = windows.positions[held]
+        forecasts[positions] = reference.model.expected_counts_excluding(
+            windows.X[held], positions - reference.first, series.slots_per_day
+        )
+    return forecasts
 
 
 def _prepare(
@@ -229,46 +243,23 @@ class _TrainingData:
             warnings.simplefilter("ignore", ConvergenceWarning)  # the plan limits the steps on purpose
             return estimator(**parameters).fit(X, target, positions=self.rows.positions, on_evaluation=on_evaluation)
 
-    def compare(
-        self,
-        validation_model: TrainedModel | None,
-        references: Mapping[str, ReferenceModel],
-        forecasts: Mapping[str, Array],
-    ) -> dict[str, dict[str, Measure]]:
-        """Measure candidate, references, plain KR, profile, last week and others' forecasts on the same held-out slots.
-
-        A slot is scored if it has a count and every method has a forecast for it. The measures count
-        the slots that were left out.
-        """
+    def forecasts(self, others: Mapping[str, Array]) -> dict[str, Array]:
+        """Return forecasts of the held-out slots, one slot ahead, by plain KR, profile, last week and others."""
         slots = np.arange(self.held_out_start, len(self.series))
-        unfiltered = self.window.training_set(self.series.counts)  # suspect counts included
-        held = unfiltered.positions >= self.held_out_start
         plain_kr = self.model(np.eye(len(self.window)), np.zeros(self.plan.horizons), until=self.held_out_start)
-        others: dict[str, Array] = {}
-        for method, model in (("candidate", validation_model), ("KR", plain_kr)):
-            if model is not None:
-                others[method] = np.full(len(slots), np.nan)
-                others[method][unfiltered.positions[held] - self.held_out_start] = model.expected_counts(
-                    unfiltered.X[held]
-                )[:, 0]
-        others |= {"profile": self._profile_at(slots), "last_week": self.series.last_week()[slots]}
-        for method, reference in references.items():
-            others[method] = self._reference_at(slots, reference)
-        others |= {method: expected[slots] for method, expected in forecasts.items()}
-        return measure_methods(self.series.counts[slots], others, 1440 / self.series.slots_per_day)
+        return {
+            "KR": self.held_out_expected(plain_kr)[:, 0],
+            "profile": self._profile_at(slots),
+            "last_week": self.series.last_week()[slots],
+        } | {method: expected[slots] for method, expected in others.items()}
 
-    def _reference_at(self, slots: Slots, reference: ReferenceModel) -> Array:
-        """Return another model's expected counts of slots, NaN where its window has a gap."""
-        windows = reference.model.window.training_set(self.series.counts)
+    def held_out_expected(self, model: TrainedModel) -> Array:
+        """Return a model's forecasts of the held-out slots, (n_slots, n_horizons), NaN where its window has a gap."""
+        windows = self.window.training_set(self.series.counts)  # suspect counts included, as when serving
         held = windows.positions >= self.held_out_start
-        forecasts = np.full(len(slots), np.nan)
-        if held.any():
-            positions = windows.positions[held]
-            expected = reference.model.expected_counts_excluding(
-                windows.X[held], positions - reference.first, self.series.slots_per_day
-            )
-            forecasts[positions - self.held_out_start] = expected[:, 0]
-        return forecasts
+        expected = np.full((len(self.series) - self.held_out_start, self.plan.horizons), np.nan)
+        expected[windows.positions[held] - self.held_out_start] = model.expected_counts(windows.X[held])
+        return expected
 
     def _profile_at(self, positions: Slots) -> Array:
         before = self.clean.head(self.held_out_start)
@@ -277,7 +268,11 @@ class _TrainingData:
 
 
 def measure_methods(counts: Array, forecasts: Mapping[str, Array], minutes: float) -> dict[str, dict[str, Measure]]:
-    """Measure methods, one of them "profile", on the slots forecast by every method that has any forecast."""
+    """Measure methods, one of them "profile", on the same slots.
+
+    A slot is scored if it has a count, and a forecast by every method that has any. The measures count the slots that
+    were left out.
+    """
     known = [~np.isnan(expected) for expected in forecasts.values() if not np.isnan(expected).all()]
     actual = np.where(np.all(known, axis=0), counts, np.nan)
     return {

@@ -18,7 +18,10 @@ Array = NDArray[np.float64]
 
 
 class ExpectedCounts(NamedTuple):
-    """Forecasts one slot ahead, (n_links, n_slots) from slot ``first`` on; NaN where there is none."""
+    """Forecasts of the slots from ``first`` on, (n_links, n_slots, n_horizons); NaN where there is none.
+
+    The first horizon of a slot is the slot itself.
+    """
 
     first: int
     expected: Array
@@ -33,7 +36,7 @@ def forecast_held_out(series: NetworkSeries, models: Mapping[str, NetworkModel],
     days = NetworkDays(series, plan)
     calendar = series.calendar
     first = int(np.searchsorted(calendar.day - calendar.day[0], days.held_out_start))
-    expected = np.full((len(series.link_ids), len(calendar) - first), np.nan)
+    expected = np.full((len(series.link_ids), len(calendar) - first, plan.horizons), np.nan)
     of_network: dict[int, list[tuple[int, NetworkModel]]] = {}
     for link, link_id in enumerate(series.link_ids):
         if (model := models.get(link_id)) is not None:
@@ -47,10 +50,11 @@ def forecast_held_out(series: NetworkSeries, models: Mapping[str, NetworkModel],
         links = np.array([link for link, _ in group])
         for day in range(days.held_out_start, series.days):
             source, slots = walk.source(days.validation_profile(day)), days.slots_of(day)
-            rows = source.rows(slots, 1, links)
+            rows = [source.rows(slots, h + 1, links) for h in range(min(plan.horizons, network.horizons))]
             for i, (link, model) in enumerate(zip(links.tolist(), cut_models, strict=True)):
-                complete = np.flatnonzero(~np.isnan(rows.columns[i]).any(axis=1))
-                standardised = rows.profile[i, complete] + model.deviations([rows.columns[i, complete]])[:, 0]
+                complete = np.flatnonzero(~np.isnan(rows[0].columns[i]).any(axis=1))
+                profile = np.stack([of_horizon.profile[i, complete] for of_horizon in rows], axis=1)
+                standardised = profile + model.deviations([of_horizon.columns[i, complete] for of_horizon in rows])
                 vehicles = standardised * source.profile.scale[link] + source.profile.center[link]
-                expected[link, slots[complete] - first] = np.maximum(vehicles, 0.0)
+                expected[link, slots[complete] - first, : len(rows)] = np.maximum(vehicles, 0.0)
     return ExpectedCounts(first, expected)
