@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
-NEWEST_STEP = "0005"  # of the migrations, as a test checks
+NEWEST_STEP = "0006"  # of the migrations, as a test checks
 
 _alone = threading.Lock()
 

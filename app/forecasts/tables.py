@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, SmallInteger, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, LargeBinary, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.core.database import Table
 from app.links.tables import Link
 
 # In the database a method is its place in this row; new ones go to the end.
-METHODS = ("KR_SML", "MLKR", "KR", "KR_PCA", "profile", "last_count", "NETWORK")
+METHODS = ("KR_SML", "MLKR", "KR", "KR_PCA", "profile", "last_count", "NETWORK", "ENSEMBLE")
 
 
 class Forecast(Table):
     """A forecast of one slot, ``horizon`` slots after the newest count known then.
 
     ``model_version`` is 0 where no trained model made it. ``usual`` is the link's profile for the
-    slot, against which skill is measured.
+    slot, against which skill is measured. ``experts`` has the weight and the forecast of each expert of
+    an aggregate: two rows of single-precision numbers, in the order of ``EXPERTS``; NaN for no forecast.
     """
 
     __tablename__ = "forecasts"
@@ -38,3 +39,4 @@ class Forecast(Table):
     degraded_reason: Mapped[str | None] = mapped_column(Text)
     filled_lags: Mapped[int] = mapped_column(SmallInteger)
     issued_at: Mapped[int] = mapped_column(BigInteger)  # microseconds since 1970
+    experts: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -18,7 +18,9 @@ from app.core.slots import SlotGrid
 from app.links.geometry import Box, bounding_box
 from app.links.tables import Link, UpstreamLink
 
-PROFILE_WON, WITHDRAWN = "profile", "withdrawn"
+# What a link is forecast by, where that was decided: the aggregate of its experts, its profile because no model was
+# better, or its profile because its models were withdrawn.
+ENSEMBLE, PROFILE_WON, WITHDRAWN = "ensemble", "profile", "withdrawn"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class LinkInfo:
     slot_minutes: int
     capacity: float | None
     forecasts_valid_from: int = 0  # microseconds since 1970; forecasts issued earlier are not served
-    choice: str | None = None  # why there is no active model, where that was decided: PROFILE_WON or WITHDRAWN
+    choice: str | None = None  # ENSEMBLE, PROFILE_WON or WITHDRAWN; else it is forecast by the model activated last
 
     @property
     def zone(self) -> ZoneInfo:
@@ -53,6 +55,11 @@ class LinkInfo:
     def slot_capacity(self) -> float | None:
         """Return the vehicles that a slot can pass; None if the capacity is unknown."""
         return None if self.capacity is None else self.capacity * self.slot_minutes / 60
+
+    @property
+    def has_ensemble(self) -> bool:
+        """Return whether the link is forecast by the aggregate of its experts."""
+        return self.choice == ENSEMBLE
 
 
 LINK_INFO = select(
@@ -86,7 +93,7 @@ def link_or_404(session: Session, link_id: str) -> LinkInfo:
 
 
 def set_choice(session: Session, link_key: int, choice: str | None) -> None:
-    """Store why a link has no active model; None where it has one."""
+    """Store what a link is forecast by; None where that is the model activated last."""
     changed = update(Link).where(Link.link_key == link_key, Link.choice.is_distinct_from(choice))
     session.execute(changed.values(choice=choice).execution_options(synchronize_session=False))
 

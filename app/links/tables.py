@@ -31,7 +31,8 @@ class Link(Table):
     slot_minutes: Mapped[int]
     capacity: Mapped[float | None]  # vehicles per hour
     geometry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    # Why there is no active model, where that was decided: "profile", which won on held-out days, or "withdrawn".
+    # What it is forecast by, where that was decided: "ensemble", the aggregate of its experts, "profile", which won
+    # on held-out days, or "withdrawn". Otherwise it is the model that was activated last.
     choice: Mapped[str | None] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

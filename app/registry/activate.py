@@ -1,4 +1,4 @@
-"""Activate a version of a link's trained model, newer or older, or withdraw the active one."""
+"""Activate a version of a link's trained models, newer or older, or withdraw active ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from app.core.errors import Conflict, FieldError, NotFound, ProblemType
 from app.links.queries import WITHDRAWN, LinkInfo, set_choice
 from app.links.tables import Link
-from app.registry.queries import active_model, find_version, lock_versions
+from app.registry.ensembles import AGGREGATION, change_experts, has_ensemble, start_aggregation
+from app.registry.queries import active_rows, find_version, lock_versions
 from app.registry.store import ModelStore, StoreUnreachable
 from app.registry.tables import NO_VERSION, Activation, ModelVersion
 from model.artifacts.artifact import DamagedArtifact
@@ -26,11 +27,14 @@ def activate(
     by: str = "command line",
     reason: str | None = None,
     figures: dict[str, Any] | None = None,
+    start: dict[str, Any] | None = None,
     now: datetime | None = None,
 ) -> ModelVersion:
-    """Retire the active version and activate another; rolling back to a retired one is the same.
+    """Retire the active version of an algorithm and activate another; rolling back to a retired one is the same.
 
-    The link's history records who did it, why, and the figures it was chosen by.
+    An expert, which was trained with others, takes part in the link's aggregate, whose weights go on, or begin with
+    ``start``. Any other version forecasts the link alone. The link's history records who did it, why, and the figures
+    it was chosen by.
 
     Raises
     ------
@@ -45,19 +49,28 @@ def activate(
     _require_same_zone(session, link, chosen)
     _require_sound(store, link, chosen)
     chosen.damaged = None
-    active = active_model(session, link.link_key)
-    if active is chosen:
+    rows = active_rows(session, link.link_key)
+    aggregates, is_expert = has_ensemble(session, link.link_key), AGGREGATION in chosen.about
+    if chosen in rows and aggregates == is_expert and (is_expert or chosen is rows[-1]):
         return chosen
+    active = next((row for row in rows if row.algorithm == chosen.algorithm and row is not chosen), None)
+    replaced = rows[-1] if active is None and rows and not is_expert else active
     if active is not None:
-        moment = _retire(active, moment)
+        _retire(active, moment)
         session.flush()  # before the other is activated: the index allows one active version at any moment
-    set_choice(session, link.link_key, None)
+    moment = max([moment, *(_after(row.activated_at) for row in rows if row.activated_at is not None)])
+    if not is_expert:
+        set_choice(session, link.link_key, None)
+    elif aggregates and start is None:
+        change_experts(session, link.link_key)
+    else:
+        start_aggregation(session, link, start or chosen.about[AGGREGATION])
     chosen.state, chosen.activated_at, chosen.retired_at = "active", moment, None
     session.add(
         Activation(
             link_key=link.link_key,
             version=version,
-            previous_version=None if active is None else active.version,
+            previous_version=None if replaced is None else replaced.version,
             activated_at=moment,
             activated_by=by,
             reason=reason,
@@ -72,43 +85,55 @@ def deactivate(
     session: Session,
     link: LinkInfo,
     *,
+    algorithm: str | None = None,
     by: str = "command line",
     reason: str | None = None,
-) -> Activation:
-    """Retire the active version without a successor, so that the link is forecast by its profile.
+) -> list[Activation]:
+    """Retire the active version of an algorithm, or of all, without a successor; return the withdrawals.
+
+    A link without active versions is forecast by its profile.
 
     Raises
     ------
     Conflict
-        The link has no active version.
+        The link has no such active version.
     """
     lock_versions(session, link.link_key)
-    active = active_model(session, link.link_key)
-    if active is None:
-        raise Conflict(
-            ProblemType.NO_ACTIVE_MODEL, f"link {link.link_id!r} has no active model that could be withdrawn"
+    rows = active_rows(session, link.link_key)
+    withdrawn = [row for row in rows if algorithm in (None, row.algorithm)]
+    if not withdrawn:
+        which = "active model" if algorithm is None else f"active {algorithm} model"
+        raise Conflict(ProblemType.NO_ACTIVE_MODEL, f"link {link.link_id!r} has no {which} that could be withdrawn")
+    withdrawals = [
+        Activation(
+            link_key=link.link_key,
+            version=NO_VERSION,
+            previous_version=row.version,
+            activated_at=_retire(row, datetime.now(UTC)),
+            activated_by=by,
+            reason=reason,
         )
-    moment = _retire(active, datetime.now(UTC))
-    set_choice(session, link.link_key, WITHDRAWN)
-    withdrawal = Activation(
-        link_key=link.link_key,
-        version=NO_VERSION,
-        previous_version=active.version,
-        activated_at=moment,
-        activated_by=by,
-        reason=reason,
-    )
-    session.add(withdrawal)
+        for row in withdrawn
+    ]
+    if len(withdrawn) == len(rows):
+        set_choice(session, link.link_key, WITHDRAWN)
+    else:
+        change_experts(session, link.link_key)
+    session.add_all(withdrawals)
     session.flush()
-    return withdrawal
+    return withdrawals
 
 
 def _retire(active: ModelVersion, moment: datetime) -> datetime:
-    """Retire the active version; return when, which is after it was activated also if the clock was set back."""
+    """Retire an active version; return when, which is after it was activated also if the clock was set back."""
     if active.activated_at is not None:  # a rollback goes by the order
-        moment = max(moment, active.activated_at + timedelta(microseconds=1))
+        moment = max(moment, _after(active.activated_at))
     active.state, active.retired_at = "retired", moment
     return moment
+
+
+def _after(moment: datetime) -> datetime:
+    return moment + timedelta(microseconds=1)
 
 
 def version_or_404(session: Session, link: LinkInfo, version: int) -> ModelVersion:

@@ -26,7 +26,7 @@ log = logging.getLogger("flowcast.housekeeping")
 
 
 def remove_old_versions(session: Session, store: ModelStore, link_key: int, keep: int) -> list[int]:
-    """Remove versions of a link that are neither active nor among the latest retired or newest candidates.
+    """Remove versions of a link that are neither active nor among its algorithm's latest retired or newest candidates.
 
     At least one retired version stays, the one a rollback leads to, and so does the newest version of
     all: its number must not be given again. Rows go with the transaction, artifacts once it is committed.
@@ -89,11 +89,13 @@ def _fingerprint(network_place: str) -> str:
 
 
 def _kept(rows: Sequence[ModelVersion], keep: int) -> list[ModelVersion]:
-    active = [row for row in rows if row.state == "active"]
-    retired = [row for row in rows if row.state == "retired"]
-    retired.sort(key=lambda row: row.retired_at or row.created_at, reverse=True)
-    candidates = [row for row in rows if row.state == "candidate"]
-    return [*rows[:1], *active, *retired[:keep], *candidates[:keep]]
+    kept = [*rows[:1], *(row for row in rows if row.state == "active")]
+    for algorithm in {row.algorithm for row in rows}:
+        of_algorithm = [row for row in rows if row.algorithm == algorithm]
+        retired = [row for row in of_algorithm if row.state == "retired"]
+        retired.sort(key=lambda row: row.retired_at or row.created_at, reverse=True)
+        kept += [*retired[:keep], *[row for row in of_algorithm if row.state == "candidate"][:keep]]
+    return kept
 
 
 def _after_commit(session: Session, store: ModelStore, places: Sequence[str]) -> None:

@@ -9,8 +9,10 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, defer
 
 from app.core.database import in_values, is_sqlite
+from app.links.queries import LinkInfo
 from app.links.tables import Link
 from app.registry.tables import Activation, ModelVersion
+from model.aggregation.experts import TRAINED_EXPERTS
 
 
 class ArtifactRef(NamedTuple):
@@ -20,22 +22,39 @@ class ArtifactRef(NamedTuple):
     version: int
     folder: str
     fingerprint: str
+    algorithm: str
 
 
-_REFS = select(ModelVersion.link_key, ModelVersion.version, ModelVersion.folder, ModelVersion.fingerprint)
+ActiveModels = tuple[ArtifactRef, ...]  # of one link, of each algorithm one at most, in the order of activation
+
+_REFS = select(
+    ModelVersion.link_key,
+    ModelVersion.version,
+    ModelVersion.folder,
+    ModelVersion.fingerprint,
+    ModelVersion.algorithm,
+)
 
 
-def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, ArtifactRef]:
-    """Return the active version of each link that has one, of some links or all."""
+def active_models(session: Session, link_keys: Sequence[int] | None = None) -> dict[int, ActiveModels]:
+    """Return the active versions of each link that has some, of some links or all, the one activated last at the end.
+
+    That one forecasts the link, unless an aggregate of experts does.
+    """
     query = _REFS.where(ModelVersion.state == "active")
     if link_keys is not None:
         query = query.where(in_values(ModelVersion.link_key, link_keys))
-    return {row.link_key: ArtifactRef(*row) for row in session.execute(query)}
+    found: dict[int, ActiveModels] = {}
+    for row in session.execute(query.order_by(ModelVersion.activated_at, ModelVersion.version)):
+        found[row.link_key] = (*found.get(row.link_key, ()), ArtifactRef(*row))
+    return found
 
 
-def once_active(session: Session, link_key: int) -> list[ArtifactRef]:
-    """Return the versions that were active before, the latest first."""
+def once_active(session: Session, link_key: int, algorithm: str | None = None) -> list[ArtifactRef]:
+    """Return the versions that were active before, of one algorithm or of all, the latest first."""
     query = _REFS.where(ModelVersion.link_key == link_key, ModelVersion.state == "retired")
+    if algorithm is not None:
+        query = query.where(ModelVersion.algorithm == algorithm)
     query = query.join(Link, Link.link_key == ModelVersion.link_key)
     query = query.where(ModelVersion.about["zone"].as_string() == Link.zone)  # the zone may have changed since
     query = query.where(ModelVersion.activated_at.is_not(None)).order_by(ModelVersion.activated_at.desc())
@@ -74,16 +93,26 @@ def newest_version(session: Session, link_key: int) -> int:
     return newest or 0
 
 
-def active_model(session: Session, link_key: int) -> ModelVersion | None:
-    """Return the active version of a link, if it has one."""
+def active_rows(session: Session, link_key: int) -> list[ModelVersion]:
+    """Return the active versions of a link, of each algorithm one at most, in the order of activation."""
     query = select(ModelVersion).where(ModelVersion.link_key == link_key, ModelVersion.state == "active")
-    return session.scalars(query).one_or_none()
+    return list(session.scalars(query.order_by(ModelVersion.activated_at, ModelVersion.version)))
 
 
-def newest_candidates(session: Session) -> dict[int, int]:
-    """Return the newest candidate of every link that has one, by link key."""
+def serving_versions(session: Session, link: LinkInfo) -> set[int]:
+    """Return the active versions that forecast a link: its experts, or the one that was activated last."""
+    rows = active_rows(session, link.link_key)
+    serving = [row for row in rows if row.algorithm in TRAINED_EXPERTS] if link.has_ensemble else rows[-1:]
+    return {row.version for row in serving}
+
+
+def newest_candidates(session: Session) -> dict[int, list[int]]:
+    """Return the newest candidates of every link that has some, one of each algorithm, by link key."""
     query = select(ModelVersion.link_key, func.max(ModelVersion.version)).where(ModelVersion.state == "candidate")
-    return dict(session.execute(query.group_by(ModelVersion.link_key)).all())
+    found: dict[int, list[int]] = {}
+    for key, version in session.execute(query.group_by(ModelVersion.link_key, ModelVersion.algorithm)):
+        found[key] = sorted([*found.get(key, []), version])
+    return found
 
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
@@ -121,10 +150,10 @@ def models_by_state(session: Session) -> dict[str, int]:
     return dict(session.execute(query).all())
 
 
-def active_versions(session: Session) -> dict[int, int]:
-    """Return the active version of every link that has one, by link key."""
+def active_versions(session: Session) -> set[tuple[int, int]]:
+    """Return the link key and version of every active model."""
     query = select(ModelVersion.link_key, ModelVersion.version).where(ModelVersion.state == "active")
-    return dict(session.execute(query).all())
+    return {(key, version) for key, version in session.execute(query)}
 
 
 def lock_versions(session: Session, link_key: int) -> None:

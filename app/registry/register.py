@@ -12,10 +12,12 @@ from sqlalchemy.orm import Session
 
 from app.core.errors import Invalid, broken_rule
 from app.links.queries import LinkInfo
+from app.registry.ensembles import AGGREGATION
 from app.registry.queries import find_version, lock_versions, newest_version, with_fingerprint
 from app.registry.schemas import ArtifactAbout
 from app.registry.store import ModelStore, StoreUnreachable, place_of
 from app.registry.tables import ModelVersion
+from model.aggregation.state import Aggregation
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.link_models import LinkModel, load_model
 from model.artifacts.network_models import network_of
@@ -23,9 +25,9 @@ from model.link_model.trained_model import ALGORITHMS
 from model.network_model.network import NetworkModel
 
 LEAST_HORIZONS = 4  # slots ahead that are served; a test compares it with app.forecasts, which this package precedes
-# What is kept of an artifact's description; the last three are of retrain runs.
+# What is kept of an artifact's description; what is added to it is of retrain runs.
 LEARNT = ("plan", "held_out", "verdicts", "suspect", "gaps", "mu", "n_iter", "data_fingerprint", "zone")
-KEPT = (*LEARNT, "chosen", "refreshed", "young")
+KEPT = (*LEARNT, "chosen", "refreshed", "young", AGGREGATION)
 
 
 class Registered(NamedTuple):
@@ -119,6 +121,11 @@ def _check_about(link: LinkInfo, described: dict[str, Any]) -> ArtifactAbout:
         raise Invalid.field("link_id", about.link_id, f"must be {link.link_id!r}, the link it is registered for")
     if (other := mismatch(link, about.zone, about.slot_minutes)) is not None:
         raise other
+    if AGGREGATION in described:
+        try:
+            Aggregation.from_json(described[AGGREGATION])
+        except ValueError as problem:
+            raise Invalid.field(f"about.{AGGREGATION}", described[AGGREGATION], f"must be sound: {problem}") from None
     return about
 
 

@@ -68,9 +68,19 @@ class ModelVersionOut(BaseModel):
 
     version: int = Field(description="Counts from 1 on each link", ge=1, examples=[3])
     state: Literal["candidate", "active", "retired"] = Field(
-        description="At most one version of a link is `active`", examples=["active"]
+        description="At most one version of each algorithm is `active`", examples=["active"]
     )
     algorithm: str = Field(examples=["KR_SML"])
+    expert: bool = Field(
+        description="Whether it was trained as one of the experts of its link: to activate it lets the active models "
+        "forecast together, as `ENSEMBLE`; any other version forecasts alone",
+        examples=[True],
+    )
+    serving: bool = Field(
+        description="Whether it forecasts the link, alone or as an expert; false for an active version beside another "
+        "one that was activated later and forecasts alone",
+        examples=[True],
+    )
     parameters: dict[str, Any] = Field(
         description="How it was trained: lags, neighbours, held-out days and so on", examples=[{"lags": 45}]
     )
@@ -84,7 +94,8 @@ class ModelVersionOut(BaseModel):
     )
     held_out: dict[str, dict[str, float | None]] = Field(
         description="Accuracy one slot ahead on the held-out days: `candidate`, this model, beside `KR`, `profile`, "
-        "`last_week` and, of a retrain run, the model then `active`, each by measure; null where that is undefined",
+        "`last_week` and, of a retrain run, what forecast the link then, `active`, and the aggregates of experts, "
+        "each by measure; null where that is undefined",
         examples=[{"candidate": {"rmse": 11.2, "mare": 0.118}, "profile": {"rmse": 13.9, "mare": 0.139}}],
     )
     decision: RunDecision | None = Field(
@@ -141,7 +152,8 @@ class ModelVersionDetail(ModelVersionOut):
         default=None, description="For NETWORK the fingerprint of the artifact it shares with the network's other links"
     )
     chosen: str | None = Field(
-        default=None, description="For a run of `best`, what won on the held-out slots, with the figures"
+        default=None,
+        description="For a run of `best`, what was best by itself on the held-out slots, with the figures",
     )
 
 
@@ -150,9 +162,10 @@ class ModelList(BaseModel):
     """The trained models of a link, the newest first, a page of them."""
 
     link_id: str = Field(examples=["Ba"])
-    choice: Literal["profile", "withdrawn"] | None = Field(
-        description="Why no model is active: `profile`, because it won on the held-out days of a run of `best`, or "
-        "`withdrawn`, because the model was withdrawn; null where one is active or nothing was decided"
+    choice: Literal["ensemble", "profile", "withdrawn"] | None = Field(
+        description="What forecasts the link: `ensemble`, its active experts together; `profile`, because it won on "
+        "the held-out days of a run of `best`, or `withdrawn`, its profile because its models were withdrawn; null "
+        "where the version that was activated last does, or nothing was decided"
     )
     models: list[ModelVersionOut]
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")

@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from app.links.queries import LinkInfo
 from app.registry.activate import version_or_404
+from app.registry.ensembles import AGGREGATION
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import ArtifactRef, read_versions
+from app.registry.queries import ArtifactRef, read_versions, serving_versions
 from app.registry.schemas import ContextWeight, LagWeight, ModelList, ModelVersionDetail, ModelVersionOut
 from app.registry.tables import ModelVersion
 from model.artifacts.artifact import DamagedArtifact
@@ -27,9 +28,13 @@ FINDINGS = ("mu", "n_iter", "gaps", "suspect", "verdicts", "data_fingerprint", "
 def list_models(session: Session, models: LoadedModels, link: LinkInfo, cursor: str | None, most: int) -> ModelList:
     """Return a page of a link's trained models, the newest first."""
     found = read_versions(session, link.link_key, int(cursor) if cursor else None, most + 1)
-    damaged = models.damaged()
+    damaged, serving = models.damaged(), serving_versions(session, link)
     shown = [
-        ModelVersionOut(**_fields(row), damaged=damaged.get((link.link_key, row.version), row.damaged))
+        ModelVersionOut(
+            **_fields(row),
+            serving=row.version in serving,
+            damaged=damaged.get((link.link_key, row.version), row.damaged),
+        )
         for row in found[:most]
     ]
     cursor = str(shown[-1].version) if len(found) > most else None
@@ -41,7 +46,7 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
     row = version_or_404(session, link, version)
     lags, columns, damage = None, None, None
     try:
-        model = models.get(ArtifactRef(row.link_key, row.version, row.folder, row.fingerprint)).model
+        model = models.get(ArtifactRef(row.link_key, row.version, row.folder, row.fingerprint, row.algorithm)).model
         if isinstance(model, NetworkModel):
             lags, columns = [], context_weights(model.network)
         else:
@@ -50,6 +55,7 @@ def show_version(session: Session, models: LoadedModels, link: LinkInfo, version
         damage = damaged.reason
     return ModelVersionDetail(
         **_fields(row),
+        serving=version in serving_versions(session, link),
         **{name: row.about.get(name) for name in FINDINGS},
         fingerprint=row.fingerprint,
         damaged=damage,
@@ -85,4 +91,5 @@ def _fields(row: ModelVersion) -> dict[str, Any]:
         "parameters": row.about["plan"],
         "held_out": {method: {name: one["value"] for name, one in measures.items()} for method, measures in held_out},
         "decision": row.about.get("decision"),
+        "expert": AGGREGATION in row.about,
     }

@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     ForeignKey,
     Index,
+    LargeBinary,
     String,
     Text,
     UniqueConstraint,
@@ -34,6 +35,7 @@ class ModelVersion(Table):
         Index(
             "trained_models_one_active_idx",
             "link_key",
+            "algorithm",
             unique=True,
             sqlite_where=text("state = 'active'"),
             postgresql_where=text("state = 'active'"),
@@ -75,3 +77,23 @@ class Activation(Table):
     activated_by: Mapped[str] = mapped_column(String(64))
     reason: Mapped[str | None] = mapped_column(Text)
     figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+
+
+class Ensemble(Table):
+    """The aggregation of the experts of one link: `model.aggregation.state`, packed.
+
+    ``state`` is as of the slot ``as_of``, in Unix seconds, and goes on with each forecast that is issued. ``start`` is
+    what it was when the set of experts last changed, from where it can be computed again. ``issued_version`` is the
+    model version of the forecast that was issued with the state; None before there is one. ``revision`` rises with
+    every write.
+    """
+
+    __tablename__ = "ensembles"
+
+    link_key: Mapped[int] = mapped_column(ForeignKey(Link.link_key, ondelete="CASCADE"), primary_key=True)
+    as_of: Mapped[int | None] = mapped_column(BigInteger)
+    state: Mapped[bytes] = mapped_column(LargeBinary)
+    start_as_of: Mapped[int | None] = mapped_column(BigInteger)
+    start: Mapped[bytes] = mapped_column(LargeBinary)
+    issued_version: Mapped[int | None]
+    revision: Mapped[int] = mapped_column(default=1)

@@ -14,7 +14,7 @@ from app.keys.tables import ApiKey, AuditEntry
 from app.links.tables import Link, UpstreamLink
 from app.maintenance.copy_database import BATCH, all_tables, rows_of
 from app.maintenance.tables import Upkeep
-from app.registry.tables import Activation, ModelVersion
+from app.registry.tables import Activation, Ensemble, ModelVersion
 from app.settings import Settings
 from app.training.tables import RetrainLink, RetrainRun
 from tests.support.stored import put_rows
@@ -62,7 +62,7 @@ def fill(url: str) -> None:
         session.execute(
             insert(Forecast).values(
                 **forecast, model_version=1, expected=1 / 3, lower=5e-324, upper=1.7e308, usual=None,
-                degraded_reason=NAME, issued_at=1_774_749_599_999_999,
+                degraded_reason=NAME, issued_at=1_774_749_599_999_999, experts=bytes(range(256)),
             )
         )  # fmt: skip
         session.execute(
@@ -82,6 +82,11 @@ def fill(url: str) -> None:
                 about={"held_out": {"rmse": 1e-300, "n": 10**20, "text": NAME}, "none": None}, created_at=AT,
             )
         )  # fmt: skip
+        session.execute(
+            insert(Ensemble).values(
+                link_key=1, as_of=900, state=bytes(range(255, -1, -1)), start_as_of=None, start=b"\\x00", revision=7
+            )
+        )
         session.execute(
             insert(Upkeep).values(
                 kind="prune", moment=AT, worker="w", started_at=AT, heartbeat_at=AT, figures={"counts_removed": 10**20}

@@ -41,7 +41,7 @@ class TestActivate:
         later = NOW + timedelta(hours=1)
         assert states(engine, link) == [("retired", NOW, later), ("active", later, None)]
         with reading(engine) as session:
-            assert active_models(session, [link.link_key])[link.link_key].version == 2
+            assert [place.version for place in active_models(session, [link.link_key])[link.link_key]] == [2]
             assert [place.version for place in once_active(session, link.link_key)] == [1]
 
     def test_rolling_back_is_the_same_call(self, engine, link, activate_version):
@@ -57,10 +57,10 @@ class TestActivate:
 
     def test_the_newest_candidate_of_each_link_is_known(self, engine, link, activate_version):
         with reading(engine) as session:
-            assert newest_candidates(session) == {link.link_key: 2}
+            assert newest_candidates(session) == {link.link_key: [2]}
         activate_version(2)
         with reading(engine) as session:
-            assert newest_candidates(session) == {link.link_key: 1}
+            assert newest_candidates(session) == {link.link_key: [1]}
 
 
 class TestRefused:

@@ -11,7 +11,7 @@ import pytest
 from app.core.database import reading, writing
 from app.registry.activate import activate
 from app.registry.cleanup import remove_old_versions, sweep_store, training_folder
-from app.registry.queries import read_versions, registry_size
+from app.registry.queries import find_version, read_versions, registry_size
 from app.registry.register import register_model
 from app.registry.store import ModelStore
 from tests.support.artifacts import copy_with_about
@@ -63,6 +63,14 @@ class TestRemoveOldVersions:
         assert tidy(engine, store, link, 2) == [1, 5, 6]
         assert left(engine, store, link) == [2, 3, 4, 7, 8]
         assert tidy(engine, store, link, 2) == []
+
+    def test_versions_are_counted_for_each_algorithm(self, engine, store, link, put_versions):
+        put_versions(8, 1, 2, 3, 4)
+        with writing(engine) as session:
+            for version in (1, 6):  # as if another algorithm had made them
+                find_version(session, link.link_key, version).algorithm = "KR_SML"
+        assert tidy(engine, store, link, 1) == [2, 5, 7]
+        assert left(engine, store, link) == [1, 3, 4, 6, 8]
 
     def test_latest_is_by_when_it_was_retired(self, engine, store, link, put_versions):
         put_versions(4, 3, 1, 2, 4)

@@ -20,7 +20,7 @@ def places(artifact, store):
     fingerprint = read_artifact(artifact).fingerprint
     for key in range(LINKS):
         store.add(artifact, f"{key}/1", fingerprint)
-    return [ArtifactRef(key, 1, f"{key}/1", fingerprint) for key in range(LINKS)]
+    return [ArtifactRef(key, 1, f"{key}/1", fingerprint, "KR") for key in range(LINKS)]
 
 
 def never() -> bool:

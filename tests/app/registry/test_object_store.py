@@ -129,7 +129,7 @@ class TestRoundTrip:
 
 class TestDamage:
     def place(self, fingerprint):
-        return ArtifactRef(1, 1, "Ba/1", fingerprint)
+        return ArtifactRef(1, 1, "Ba/1", fingerprint, "KR")
 
     @pytest.mark.parametrize("how", ["flipped", "cut short", "gone"])
     def test_a_damaged_copy_is_fetched_again(self, artifact, fingerprint, open_at, how):
@@ -197,12 +197,12 @@ class TestUnreachable:
         store = open_at()
         ModelStore(store.root).add(artifact, "Ba/1", fingerprint)  # a copy from before
         models = LoadedModels(store, most=10)
-        assert models.get(ArtifactRef(1, 1, "Ba/1", fingerprint)).version == 1
+        assert models.get(ArtifactRef(1, 1, "Ba/1", fingerprint, "KR")).version == 1
         with pytest.raises(ArtifactUnreachable, match="is out of reach: EndpointConnectionError"):
-            models.get(ArtifactRef(1, 2, "Ba/2", fingerprint))
+            models.get(ArtifactRef(1, 2, "Ba/2", fingerprint, "KR"))
         with reading(engine) as session:
             link = LinkInfo(1, "Ba", "", "Europe/Berlin", 15, None)
-            request = Forecaster(models).request(session, link, 0, ArtifactRef(1, 2, "Ba/2", fingerprint))
+            request = Forecaster(models).request(session, link, 0, (ArtifactRef(1, 2, "Ba/2", fingerprint, "KR"),))
         assert request.loaded is None
         assert request.reason.text.startswith("the artifact of version 2 is out of reach: the model store s3://")
         assert SECRET not in caplog.text
@@ -314,7 +314,7 @@ class TestNetworks:
         assert network_folder(two.path("L0/1"), network) == two.path(f".networks/{network}")
         (two.path(f".networks/{network}") / "memory.npy").write_bytes(b"")
         models = LoadedModels(two, most=10)
-        assert models.get(ArtifactRef(1, 1, "L0/1", prints[0])).version == 1
+        assert models.get(ArtifactRef(1, 1, "L0/1", prints[0], "KR")).version == 1
         assert not one.is_old(f".networks/{network}", 60.0)
         assert one.is_old(f".networks/{network}", -60.0)
         one.remove(f".networks/{network}")
