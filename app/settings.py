@@ -23,7 +23,8 @@ PLACEHOLDERS = ("change-me", "changeme", "secret", "admin", "password")
 LEAST_KEY = 16
 SECRETS = "/run/secrets"  # the folder that container engines use
 LEAST_DAYS = 56  # that a schedule keeps: retraining reads them
-Algorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK", "best"]  # of a retrain run
+ModelAlgorithm = Literal["KR_SML", "MLKR", "KR", "KR_PCA", "NETWORK"]
+Algorithm = Literal[ModelAlgorithm, "best"]  # of a retrain run
 HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)?")
@@ -140,7 +141,8 @@ class Settings(BaseSettings):
         0.005,
         ge=0,
         lt=1,
-        description="Share by which the RMSE of a candidate must be below that of the active model and of the profile",
+        description="Share by which the RMSE of a candidate must be below that of the active model and of the profile, "
+        "or that of the aggregate of experts with the candidate below that without it",
     )
     retrain_jobs: int = Field(-1, description="Training processes of a retrain run; -1 for one per core")
     dask_scheduler: DaskAddress = Field(
@@ -171,8 +173,8 @@ class Settings(BaseSettings):
         0.0,
         ge=0,
         allow_inf_nan=False,
-        description="Retrain a link whose realised RMSE exceeds so many times the held-out RMSE of its active model; "
-        "above 1, or 0 for off",
+        description="Retrain a link whose realised RMSE exceeds so many times the held-out RMSE of its active model "
+        "or ensemble; above 1, or 0 for off",
     )
     retrain_trigger_window_hours: int = Field(
         24, ge=1, le=744, description="Hours up to the newest count over which that realised RMSE is measured"
@@ -193,7 +195,7 @@ class Settings(BaseSettings):
         "", description="When to remove what is older, in cron syntax and UTC, such as `15 1 * * *`; never by default"
     )
     keep_retired: int = Field(
-        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link keeps"
+        3, ge=1, le=1000, description="Retired versions, and as many candidates, that a link keeps of an algorithm"
     )
 
     # The service.

@@ -27,7 +27,6 @@ from app.counts.importers.record import CountFileError
 from app.counts.queries import newest_slots
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links, links_by_id
-from app.links.tables import folder_name
 from app.registry.register import mismatch
 from app.registry.store import open_store
 from app.training.aligned_counts import LinkTopology, read_topology
@@ -151,7 +150,7 @@ def train_command(
                 for outcome in trained:
                     outcomes.append(outcome)
                     if add is not None and outcome.state != "failed":  # at once: an interruption keeps what is done
-                        registered.append(add(folder / folder_name(outcome.link_id)))
+                        registered += map(add, outcome.artifacts(folder).values())
                     progress.update(bar, advance=1, description=f"trained {escape(outcome.link_id)}")
                     if not notes.is_terminal and len(outcomes) % 10 == 0:
                         notes.print(f"{len(outcomes)} of {given.n} links done")
@@ -163,7 +162,7 @@ def train_command(
     if as_json:
         documents = [asdict(outcome) for outcome in outcomes]
         if registers:
-            by_link = {outcome.link_id: asdict(outcome) for outcome in registered}
+            by_link = {outcome.link_id: asdict(outcome) for outcome in reversed(registered)}  # the best of each
             documents = [document | {"shelf": by_link.get(document["link_id"])} for document in documents]
         typer.echo(json.dumps(documents, indent=2))
     else:

@@ -33,7 +33,6 @@ from app.keys.tables import ALL_SCOPES
 from app.links.queries import LinkInfo, all_links
 from app.links.schemas import LinkIn
 from app.links.store_links import store_links
-from app.links.tables import folder_name
 from app.registry.activate import activate
 from app.registry.queries import active_models
 from app.registry.register import register_model
@@ -184,9 +183,9 @@ def train_city(
             for done, outcome in enumerate(trained, 1):
                 if outcome.state != "failed":
                     link = waiting[outcome.link_id]
-                    with writing(engine) as session:
-                        registered = register_model(session, store, link, output / folder_name(link.link_id))
-                        activate(session, store, link, registered.version)
+                    for artifact in outcome.artifacts(output).values():
+                        with writing(engine) as session:
+                            activate(session, store, link, register_model(session, store, link, artifact).version)
                 elif NO_SPACE in outcome.reason:  # the next link would fail as well
                     raise OSError(ENOSPC, NO_SPACE, str(output))
                 else:

@@ -13,20 +13,24 @@ from numpy.typing import NDArray
 from app.counts.series import LinkSeries, network_calendar
 from app.evaluation.days import DaySplit, cut_out
 from app.evaluation.plan import BEST, NETWORK, PROFILE, EvaluationPlan
-from app.evaluation.protocol import MethodRun, SlotForecasts, one_ahead
+from app.evaluation.protocol import DECIMALS, MethodRun, SlotForecasts, one_ahead
 from app.links.tables import folder_name
 from app.settings import Settings
-from app.training.aligned_counts import LinkTopology, by_network
-from app.training.compare import decide
-from app.training.link_training import LinkTraining
+from app.training.aligned_counts import LinkTopology, by_network, examined
+from app.training.compare import BEFORE, aggregate_name, best_without_candidates, decide_experts
+from app.training.link_training import LinkTraining, expert_folder
 from app.training.network_stage import NetworkStage, NetworkTraining, execute_stage
 from app.training.train_model import train_model
-from model.artifacts.link_models import load_model
+from model.aggregation.intervals import IntervalFactors
+from model.aggregation.state import Aggregation
+from model.aggregation.warm_up import warm_up
+from model.artifacts.link_models import LinkModel, load_model
 from model.link_model.trained_model import TrainedModel
 from model.network_model.network import NetworkModel, context_source
 
 Array = NDArray[np.float64]
 ReportProgress = Callable[[str, int, int], object]
+NO_MODEL = "none"  # of the trained experts: the profile, the last count and the scaled profile are aggregated
 MARGIN = float(Settings.model_fields["retrain_margin"].default)
 
 
@@ -108,24 +112,50 @@ def run_network(network: LinkNetwork, split: DaySplit) -> MethodRun:
 
 
 def run_best(network: LinkNetwork, split: DaySplit, plan: EvaluationPlan, profile: MethodRun) -> MethodRun:
-    """Forecast the test slots by what `best` chooses on the held-out training days: a model, or the profile."""
+    """Forecast the test slots by what `best` chooses on the held-out training days: experts, or the profile."""
     started = time.perf_counter()
     folder = network.stage.parent / folder_name(split.link.link_id)
-    about = train_model(LinkTraining(split.training_link, _training(plan), stage=network.stage), folder)
-    model, _ = load_model(folder)
-    chosen, forecasts = model.algorithm, _forecast(model, network, split)
-    if not decide(about["held_out"], "if_better", MARGIN, young=bool(about["young"])).activate:
-        chosen, forecasts = PROFILE, profile.test
+    abouts, starts = train_model(LinkTraining(split.training_link, _training(plan), stage=network.stage), folder)
+    about = next(iter(abouts.values()))
+    decisions = decide_experts(about["held_out"], abouts, "if_better", MARGIN, young=bool(about["young"]))
+    activated = [algorithm for algorithm, decision in decisions.items() if decision.activate]
+    chosen, forecasts = PROFILE, profile.test
+    if activated or best_without_candidates(about["held_out"]) == BEFORE:
+        start = Aggregation.from_json(starts[aggregate_name(activated, abouts)])
+        models = {}
+        for number, algorithm in enumerate(abouts):
+            model, _ = load_model(expert_folder(folder, algorithm) if number else folder)
+            if algorithm in activated:
+                models[algorithm] = model
+        chosen, forecasts = " and ".join(sorted(activated)) or NO_MODEL, _aggregate(models, start, network, split)
     seconds = network.seconds + time.perf_counter() - started
     return MethodRun(seconds, SlotForecasts.missing(split.cut), forecasts, chosen=chosen)
 
 
-def _forecast(model: TrainedModel | NetworkModel, network: LinkNetwork, split: DaySplit) -> SlotForecasts:
-    """Forecast the test slots one ahead from the true past; where a context has too many gaps, by the profile."""
-    assert model.bands is not None
+def _aggregate(
+    models: Mapping[str, LinkModel], start: Aggregation, network: LinkNetwork, split: DaySplit
+) -> SlotForecasts:
+    """Forecast the test slots one ahead by the aggregate of experts, whose weights go on from the held-out days."""
+    expected = {name: _expected(model, network, split) for name, model in models.items()}
+    bands = next((model.bands for model in models.values() if model.bands is not None), None)
+    sound = split.series.without(examined(split.link, None).suspect)
+    replayed = warm_up(split.series, sound, split.cut, [expected], bands, start.rows(None))
+    near = replayed.expected[0, :, 0], replayed.below[0, :, 0], replayed.above[0, :, 0]
+    lower, upper = IntervalFactors(replayed.factors.factors[0, :, 0]).around(*near)
+    return SlotForecasts(*(np.round(values, DECIMALS) for values in (near[0], lower, upper)))
+
+
+def _expected(model: LinkModel, network: LinkNetwork, split: DaySplit) -> Array:
+    """Return a model's forecasts of the test slots from the true past, (n_slots, n_horizons)."""
     if isinstance(model, TrainedModel):
-        return one_ahead(model.expected_counts(split.windows(split.test_slots))[:, 0], model.bands)
+        return model.expected_counts(split.windows(split.test_slots))
     assert network.context is not None
     columns, profile = network.context
-    expected = model.expected_counts([columns], profile[:, None])[:, 0]
+    return model.expected_counts([columns], profile[:, None])
+
+
+def _forecast(model: NetworkModel, network: LinkNetwork, split: DaySplit) -> SlotForecasts:
+    """Forecast the test slots one ahead; where the context has too many gaps, by the profile."""
+    assert model.bands is not None
+    expected = _expected(model, network, split)[:, 0]
     return one_ahead(np.where(np.isnan(expected), split.profile[split.cut :], expected), model.bands)

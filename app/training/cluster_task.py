@@ -67,7 +67,7 @@ class ClusterTask:
     """The training of one link, with files instead of folders."""
 
     training: LinkTraining
-    active: tuple[Files, str] | None  # the files of the active model's artifact, and its fingerprint
+    active: dict[str, tuple[Files, str]]  # by algorithm, the files of an active model's artifact, and its fingerprint
     stage: Files | None  # the link's part of the network stage
     code: Mapping[str, str]
 
@@ -76,16 +76,15 @@ class ClusterTask:
         """Read the files that a Dask worker needs to train a link."""
         stage = None if training.stage is None else NetworkStage.read(training.stage)
         files = None if stage is None else _stage_files(stage, training.series.link_id)
-        sent = replace(training, active=None, stage=None)
-        return cls(sent, _active_files(training.active), files, code_facts())
+        active = {algorithm: (_active_files(one), one.fingerprint) for algorithm, one in training.active.items()}
+        return cls(replace(training, active={}, stage=None), active, files, code_facts())
 
 
 class TrainedLink(NamedTuple):
-    """The outcome of a link's training, and its artifact."""
+    """The outcome of a link's training, and by algorithm the files of its artifacts with their fingerprints."""
 
     outcome: LinkOutcome
-    files: Files
-    fingerprint: str
+    artifacts: Mapping[str, tuple[Files, str]]
 
 
 def train_on_cluster(
@@ -198,7 +197,7 @@ def train_on_worker(task: ClusterTask, network: NetworkFiles | None) -> TrainedL
         return train_in_workspace(task, network, Path(worker.local_directory) / "flowcast", raise_if_cancelled)
     except Exception as problem:  # for example a full disk
         seconds = time.perf_counter() - started
-        return TrainedLink(LinkOutcome(task.training.series.link_id, "failed", seconds, reason_of(problem)), {}, "")
+        return TrainedLink(LinkOutcome(task.training.series.link_id, "failed", seconds, reason_of(problem)), {})
 
 
 def train_in_workspace(
@@ -210,34 +209,35 @@ def train_in_workspace(
         _keep_network(network, workspace / NETWORKS)
     # The folder is also that of the network stage: a draft looks for its network one level above.
     with tempfile.TemporaryDirectory(prefix="link-", dir=workspace) as name:
-        folder, training = Path(name), task.training
-        if task.active is not None:
-            files, fingerprint = task.active
-            _write(folder / ACTIVE, files)
-            training = replace(training, active=ActiveModel(folder / ACTIVE, fingerprint))
+        folder, active = Path(name), {}
+        for algorithm, (files, fingerprint) in task.active.items():
+            active[algorithm] = ActiveModel(folder / ACTIVE / algorithm, fingerprint)
+            _write(active[algorithm].folder, files)
+        training = replace(task.training, active=active)
         if task.stage is not None:
             _write(folder, task.stage)
             training = replace(training, stage=folder)
         output = folder / TRAINED
         output.mkdir()
         outcome = train_link(training, output, on_evaluation)
-        if outcome.about is None:
-            return TrainedLink(outcome, {}, "")
-        artifact = output / folder_name(outcome.link_id)
-        return TrainedLink(outcome, _read(artifact), read_artifact(artifact, verify=False).fingerprint)
+        artifacts = {
+            algorithm: (_read(artifact), read_artifact(artifact, verify=False).fingerprint)
+            for algorithm, artifact in outcome.artifacts(output).items()
+        }
+        return TrainedLink(outcome, artifacts)
 
 
 def store_artifact(trained: TrainedLink, folder: Path) -> LinkOutcome:
-    """Write the returned artifact into ``folder``, complete and verified; a damaged one makes its link fail."""
+    """Write the returned artifacts into ``folder``, complete and verified; a damaged one makes its link fail."""
     outcome = trained.outcome
-    if outcome.about is None:
-        return outcome
     try:
-        with replace_folder(folder / folder_name(outcome.link_id)) as new:
-            if unexpected := [name for name in trained.files if not FILE.fullmatch(name)]:
-                raise DamagedArtifact(new, f"it came with {unexpected[0]!r}, which no artifact has")
-            _write(new, trained.files)
-            read_artifact(new, fingerprint=trained.fingerprint)
+        for algorithm, target in outcome.artifacts(folder).items():
+            files, fingerprint = trained.artifacts[algorithm]
+            with replace_folder(target) as new:
+                if unexpected := [name for name in files if not FILE.fullmatch(name)]:
+                    raise DamagedArtifact(new, f"it came with {unexpected[0]!r}, which no artifact has")
+                _write(new, files)
+                read_artifact(new, fingerprint=fingerprint)
     except DamagedArtifact as damage:
         reason = f"its artifact came back damaged: {damage.reason}"
     except OSError as problem:
@@ -262,14 +262,12 @@ def _stage_files(stage: NetworkStage, link_id: str) -> dict[str, bytes]:
     return files | {FACTS: json.dumps(stage.facts | {"forecasts": rows}).encode()}
 
 
-def _active_files(active: ActiveModel | None) -> tuple[Files, str] | None:
-    """Read the active model's artifact; None for a network model, which the stage has judged, or a damaged one."""
-    if active is None:
-        return None
+def _active_files(active: ActiveModel) -> Files:
+    """Read an active model's artifact; nothing of a network model, which its stage has forecast, or a damaged one."""
     try:
-        return None if network_of(active.folder) is not None else (_read(active.folder), active.fingerprint)
+        return {} if network_of(active.folder) is not None else _read(active.folder)
     except (DamagedArtifact, OSError):
-        return None
+        return {}
 
 
 def _keep_network(network: NetworkFiles, home: Path) -> None:

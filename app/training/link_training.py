@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.counts.series import LinkSeries
 from app.training.network_stage import ActiveModel, NetworkTraining
-from model.artifacts.artifact import DamagedArtifact
-from model.artifacts.link_models import load_model
 from model.error_measures import Measure
 from model.link_model.detector_health import Health
-from model.link_model.training import ReferenceModel, TrainingResult
+from model.link_model.training import TrainingResult
 from model.link_model.training_plan import TrainingPlan
-from model.network_model.network import NetworkModel
 
 Figures = Mapping[str, Mapping[str, Measure]]
 
@@ -33,8 +29,11 @@ class LinkTraining:
         Of the link by itself, or in its network.
     capacity : float, optional
         Vehicles that a slot can pass, for detector health.
-    active : ActiveModel, optional
-        What the new model is compared with, or made from in a refresh.
+    active : dict of str to ActiveModel
+        The active models by algorithm, in the order of activation. New models are compared with what forecasts the
+        link: the one activated last, or the aggregate of experts. A refresh is made from the network model.
+    has_ensemble : bool, default=False
+        Whether the link is forecast by the aggregate of its experts.
     stage : Path, optional
         Folder of the link's network stage. Of a link that trains by itself it has the forecasts of an active
         network model; a link without one has no counts where the plan is that of a network.
@@ -47,24 +46,37 @@ class LinkTraining:
     series: LinkSeries
     plan: TrainingPlan | NetworkTraining
     capacity: float | None = None
-    active: ActiveModel | None = None
+    active: dict[str, ActiveModel] = field(default_factory=dict)
+    has_ensemble: bool = False
     stage: Path | None = None
     key: str = ""
     refused: str = ""
 
 
-def active_reference(training: LinkTraining) -> dict[str, ReferenceModel]:
-    """Return the active model to compare with; none if it is a network model, which its stage compares."""
-    if training.active is None:
-        return {}
-    try:
-        model, about = load_model(training.active.folder, fingerprint=training.active.fingerprint)
-        if isinstance(model, NetworkModel):
-            return {}
-        began = datetime.fromisoformat(about["trained_from"])
-        return {"active": ReferenceModel(model, training.series.grid.containing(began) - training.series.first)}
-    except (DamagedArtifact, OSError, KeyError, ValueError):  # a model that cannot be read is not compared with
-        return {}
+class TrainedModels(NamedTuple):
+    """The description that is kept with each model of a link, as JSON, by algorithm.
+
+    The artifact of the first is in the link's folder, those of others in `expert_folder`. ``starts`` has the weights
+    of experts after the held-out days, by the name of the aggregate; it is empty where no experts were trained.
+    """
+
+    abouts: dict[str, dict[str, Any]]
+    starts: dict[str, dict[str, Any]]
+
+
+def held_out_start(link: LinkSeries, plan: TrainingPlan) -> int:
+    """Return the first slot of the held-out days of a series."""
+    return max(0, len(link) - plan.held_out_days * link.grid.slots_per_day)
+
+
+def expert_folder(folder: Path, algorithm: str) -> Path:
+    """Return the folder of an expert beside that of the link's best one; no id of a link has a plus sign."""
+    return folder.with_name(f"{folder.name}+{algorithm}")
+
+
+def algorithm_of(about: Mapping[str, Any]) -> str:
+    """Return the algorithm of a model by what is kept with it."""
+    return str(about["plan"]["algorithm"])
 
 
 def data_fingerprint(link: LinkSeries, capacity: float | None = None) -> str:

@@ -200,7 +200,7 @@ def execute_stage(
         if served:
             forecasts = forecast_held_out(series, served, plan)
             rows = [series.link_ids.index(link_id) for link_id in served]
-            np.save(folder / f"{ACTIVE}.npy", forecasts.expected[rows][:, :, None])
+            np.save(folder / f"{ACTIVE}.npy", forecasts.expected[rows])
             facts["first"] = series.first + forecasts.first
             facts["forecasts"] = {**facts.get("forecasts", {}), ACTIVE: list(served)}
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from app.core.errors import Conflict, FieldError, Invalid, NotFound, ProblemType
 from app.counts.queries import newest_slots
 from app.links.queries import LinkInfo
-from app.registry.tables import ModelVersion
+from app.registry.queries import active_models
 from app.training.queries import close_links, lock_requests, open_links, run_with
 from app.training.tables import RetrainLink, RetrainRun
 from model.network_model.network import ALGORITHM as NETWORK
@@ -109,12 +109,16 @@ def run_or_404(session: Session, run_id: int) -> RetrainRun:
 def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = False) -> list[LinkInfo]:
     """Return the links that a refresh concerns: those with an active network model, and those with counts alone.
 
-    Links whose active model is of another algorithm are left out, and refused if they were named. A link whose
-    profile won, or whose model was withdrawn, gets a model only if it was named.
+    Links that no network model forecasts, alone or as an expert, are left out, and refused if they were named. A link
+    whose profile won, or whose model was withdrawn, gets a model only if it was named.
     """
-    query = select(ModelVersion.link_key, ModelVersion.algorithm).where(ModelVersion.state == "active")
-    active = dict(session.execute(query).all())
-    others = [link for link in links if active.get(link.link_key, NETWORK) != NETWORK]
+    active = {key: [ref.algorithm for ref in refs] for key, refs in active_models(session).items()}
+
+    def is_refreshable(link: LinkInfo) -> bool:
+        algorithms = active.get(link.link_key, [])
+        return NETWORK in (algorithms if link.has_ensemble else algorithms[-1:])
+
+    others = [link for link in links if link.link_key in active and not is_refreshable(link)]
     if named and others:
         raise Conflict(
             ProblemType.NOT_REFRESHABLE,
@@ -123,12 +127,12 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
                 FieldError(
                     "links",
                     link.link_id,
-                    f"must have an active NETWORK model, not {active[link.link_key]}",
+                    f"must have an active NETWORK model, not {active[link.link_key][-1]}",
                 )
                 for link in others[:100]
             ],
         )
-    if NETWORK not in active.values():
+    if not any(NETWORK in algorithms for algorithms in active.values()):
         raise Conflict(
             ProblemType.NOT_REFRESHABLE,
             "there is no active network model that could be refreshed; a NETWORK or best run makes some",
@@ -137,6 +141,6 @@ def refreshable(session: Session, links: Sequence[LinkInfo], *, named: bool = Fa
     return [
         link
         for link in links
-        if active.get(link.link_key) == NETWORK
+        if is_refreshable(link)
         or (link.link_key not in active and link.link_key in counted and (named or link.choice is None))
     ]

@@ -36,6 +36,7 @@ from app.training.schemas import (
     RunOut,
     RunPage,
     RunPath,
+    Withdrawal,
 )
 
 
@@ -159,15 +160,19 @@ def activate_model(
 
 @router.post(
     "/links/{link_id}/models/deactivate",
-    summary="Withdraw the active model",
+    summary="Withdraw the active models",
     responses=problem_responses(ProblemType.NO_ACTIVE_MODEL),
 )
 def deactivate_model(
-    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: ActivationReason | None = None
+    link_id: LinkPath, caller: AdminKey, session: WriteSession, body: Withdrawal | None = None
 ) -> ActivationOut:
-    """Withdraw a link's active model: its profile is used until a version is activated or a run activates one."""
-    link = link_or_404(session, link_id)
-    return ActivationOut.of(deactivate(session, link, by=caller.key_id, reason=body.reason if body else None), link_id)
+    """Withdraw a link's active models, or that of one algorithm; return the last withdrawal.
+
+    Without an active model its profile is used until a version is activated or a run activates one.
+    """
+    link, body = link_or_404(session, link_id), body or Withdrawal()
+    done = deactivate(session, link, algorithm=body.algorithm, by=caller.key_id, reason=body.reason)
+    return ActivationOut.of(done[-1], link_id)
 
 
 @router.get("/links/{link_id}/activations", summary="Activations of a link")

@@ -14,7 +14,7 @@ from app.http.examples import example_of, with_example
 from app.http.requests import WHOLE
 from app.links.schemas import LinkId
 from app.registry.tables import Activation
-from app.settings import Algorithm
+from app.settings import Algorithm, ModelAlgorithm
 from app.training.request import OF_NETWORKS, OF_ONE_LINK, Activate
 from app.training.stage_progress import seconds_left
 from app.training.tables import RetrainLink, RetrainRun
@@ -44,7 +44,7 @@ class Parameters(BaseModel):
     """Training parameters; those that are left out have the defaults of ``flowcast train``.
 
     ``lags``, ``n_neighbors`` and ``bandwidth`` are for models of one link: NETWORK refuses them, and best passes
-    them to KR_SML and KR. ``context`` is for NETWORK and best. A refresh accepts ``days`` alone.
+    them to KR_SML. ``context`` is for NETWORK and best. A refresh accepts ``days`` alone.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -110,8 +110,8 @@ class NewRun(BaseModel):
     links: list[LinkId] | Literal["all"] = Field(description="Which links: their ids, or all", max_length=MOST_LINKS)
     algorithm: Algorithm = Field(
         "best",
-        description="What to train; NETWORK learns from all links of a time zone at once, and best takes for each link "
-        "what wins on its held-out slots: NETWORK, its linear base alone, KR_SML or KR",
+        description="What to train; NETWORK learns from all links of a time zone at once, and best trains the experts "
+        "of each link, NETWORK and KR_SML, and activates those that make its ENSEMBLE better",
     )
     parameters: Parameters | None = Field(None, description="How to train")
     refresh: bool = Field(
@@ -129,14 +129,23 @@ class RunLink(BaseModel):
     link_id: str = Field(examples=["Ba"])
     state: RunLinkState = Field(examples=["training"])
     outcome: Outcome | None = Field(
-        description="Result of the link; `profile`: the candidate was refused because the link's profile won on the "
-        "held-out days, which a run of `best` records as the choice where no model is active"
+        description="Result of the link; `activated` where one of several candidates was; `profile`: all were refused "
+        "because the link's profile won on the held-out days, which a run of `best` records as the choice where no "
+        "model is active"
     )
-    reason: str | None = Field(description="Why")
-    version: int | None = Field(description="The candidate's version in the registry")
+    reason: str | None = Field(description="Why; of several candidates each with its version")
+    version: int | None = Field(
+        description="The candidate's version in the registry; of several candidates that of the first one activated, "
+        "or of the best by itself"
+    )
+    versions: dict[str, int] | None = Field(
+        description="The candidates' versions by algorithm; null in runs before there were several",
+        examples=[{"NETWORK": 3, "KR_SML": 4}],
+    )
     figures: dict[str, dict[str, float | None]] | None = Field(
         description="Candidate, active, KR, profile, last_week, and of networks NETWORK, its base alone and KR_SML, "
-        "on the same held-out slots"
+        "on the same held-out slots; of `best` also the aggregates of experts: `ENSEMBLE`, the candidate, with all "
+        "that were trained, `ENSEMBLE with …` with one of them, and `ENSEMBLE before` with none"
     )
     started_at: datetime | None = Field(examples=[STARTED])
     finished_at: datetime | None
@@ -264,8 +273,16 @@ class ActivationPage(BaseModel):
 
 
 class ActivationReason(BaseModel):
-    """The reason for an activation or a withdrawal."""
+    """The reason for an activation."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "roll back"}]})
 
     reason: Annotated[str, Field(max_length=500, pattern=worded(r"^[^\x00]*$", NO_NUL_RULE))] | None = None
+
+
+class Withdrawal(ActivationReason):
+    """The reason for a withdrawal, and which model is withdrawn."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"algorithm": "KR_SML", "reason": "new lane"}]})
+
+    algorithm: ModelAlgorithm | None = Field(None, description="Withdraw the model of this algorithm alone")

@@ -63,7 +63,8 @@ class RetrainLink(Table):
     state: Mapped[str] = mapped_column(String(16))
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    version: Mapped[int | None]  # of the candidate
+    version: Mapped[int | None]  # of the candidate; of several, of the first one activated or the best by itself
+    versions: Mapped[dict[str, int] | None] = mapped_column(JSON)  # of all candidates, by algorithm
     outcome: Mapped[str | None] = mapped_column(String(16))  # activated, refused, profile, failed, cancelled
     reason: Mapped[str | None] = mapped_column(Text)
     figures: Mapped[dict[str, Any] | None] = mapped_column(JSON)

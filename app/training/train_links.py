@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,13 @@ from app.core.holidays import holiday_region
 from app.counts.series import LinkSeries
 from app.links.tables import folder_name
 from app.training.aligned_counts import UNKNOWN, LinkTopology, by_network
-from app.training.link_training import LinkTraining, data_fingerprint, plan_as_json
+from app.training.link_training import (
+    LinkTraining,
+    algorithm_of,
+    data_fingerprint,
+    expert_folder,
+    plan_as_json,
+)
 from app.training.network_stage import (
     PREFIX,
     NetworkStage,
@@ -31,6 +37,7 @@ from app.training.network_stage import (
 )
 from app.training.parallel import run_parallel
 from app.training.train_model import train_model
+from model.aggregation.experts import TRAINED_EXPERTS
 from model.artifacts.artifact import DamagedArtifact, remove_leftovers
 from model.artifacts.link_models import load_model
 from model.artifacts.network_models import NETWORKS, network_of
@@ -42,13 +49,26 @@ Topology = Mapping[str, LinkTopology]
 
 @dataclass(frozen=True)
 class LinkOutcome:
-    """The result of training one link: what is kept with its model, or why there is none."""
+    """The result of training one link: what is kept with its model, or why there is none.
+
+    Where experts were trained, ``about`` is that of the best one, ``others`` has those of the others by algorithm, and
+    ``starts`` the weights they start with, see `TrainedModels`.
+    """
 
     link_id: str
     state: Literal["trained", "kept", "failed"]
     seconds: float
     reason: str = ""
     about: dict[str, Any] | None = None
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    starts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def artifacts(self, output: Path) -> dict[str, Path]:
+        """Return the folders of the link's artifacts in ``output`` by algorithm, the best one first."""
+        if self.about is None:
+            return {}
+        folder = output / folder_name(self.link_id)
+        return {algorithm_of(self.about): folder} | {name: expert_folder(folder, name) for name in self.others}
 
 
 def train_link(training: LinkTraining, output: Path, on_evaluation: OnEvaluation | None = None) -> LinkOutcome:
@@ -56,10 +76,11 @@ def train_link(training: LinkTraining, output: Path, on_evaluation: OnEvaluation
     link_id, started = training.series.link_id, time.perf_counter()
     try:
         with threadpool_limits(limits=1):  # joblib does so only when there are several processes
-            about = train_model(training, output / folder_name(link_id), on_evaluation)
+            abouts, starts = train_model(training, output / folder_name(link_id), on_evaluation)
     except Exception as problem:  # one link's failure must not stop the others
         return LinkOutcome(link_id, "failed", time.perf_counter() - started, reason_of(problem))
-    return LinkOutcome(link_id, "trained", time.perf_counter() - started, about=about)
+    (_, about), *others = abouts.items()
+    return LinkOutcome(link_id, "trained", time.perf_counter() - started, "", about, dict(others), dict(starts))
 
 
 def train_links(
@@ -112,8 +133,8 @@ def _train_or_keep(link: LinkSeries, output: Path, plan: TrainingPlan, topology:
     capacity = topology.get(link.link_id, UNKNOWN).capacity
     if resume:
         same = {"data_fingerprint": data_fingerprint(link, capacity), "plan": plan_as_json(plan)}
-        if (about := _kept(output, link, same)) is not None:
-            return joblib.delayed(LinkOutcome)(link.link_id, "kept", 0.0, about=about)
+        if (kept := _kept(output, link, same)) is not None:
+            return joblib.delayed(LinkOutcome)(**vars(kept))
     return joblib.delayed(train_link)(LinkTraining(link, plan, capacity), output)
 
 
@@ -129,9 +150,8 @@ def _train_network(
 ) -> Iterator[LinkOutcome]:
     key = _training_key(network, topology, how)
     if resume:
-        kept = {link.link_id: about for link in waiting if (about := _kept(output, link, {"training": key}))}
-        for link_id, about in kept.items():
-            yield LinkOutcome(link_id, "kept", 0.0, about=about)
+        kept = {link.link_id: one for link in waiting if (one := _kept(output, link, {"training": key}))}
+        yield from kept.values()
         waiting = [link for link in waiting if link.link_id not in kept]
     if not waiting:
         return
@@ -157,11 +177,18 @@ def _training_key(links: Sequence[LinkSeries], topology: Topology, how: NetworkT
     return digest.hexdigest()
 
 
-def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the description of a link's model if it is sound and was trained from the expected counts and plan."""
-    with suppress(DamagedArtifact, OSError):
-        _, about = load_model(output / folder_name(link.link_id))
-        return about if all(about.get(name) == value for name, value in same.items()) else None
+def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> LinkOutcome | None:
+    """Return the outcome of a link whose models are sound and were trained from the expected counts and plan."""
+    folder, others = output / folder_name(link.link_id), {}
+    try:
+        about = load_model(folder)[1]
+        for algorithm in TRAINED_EXPERTS:
+            if (other := expert_folder(folder, algorithm)).is_dir():
+                others[algorithm] = load_model(other)[1]
+    except (DamagedArtifact, OSError):
+        return None
+    if all(one.get(name) == value for one in (about, *others.values()) for name, value in same.items()):
+        return LinkOutcome(link.link_id, "kept", 0.0, "", about, others)
     return None
 
 

@@ -21,6 +21,7 @@ from app.core.times import SECONDS_A_DAY
 from app.counts.queries import newest_slots, stored_span
 from app.counts.series import LinkSeries, stored_series
 from app.links.queries import LinkInfo, all_links
+from app.registry.ensembles import has_ensemble
 from app.registry.queries import active_models
 from app.registry.store import StoreUnreachable
 from app.settings import DaskFallback
@@ -43,6 +44,7 @@ from app.training.stage_progress import read_share, write_share
 from app.training.train_links import LinkOutcome, train_link
 from model.artifacts.artifact import DamagedArtifact
 from model.artifacts.network_models import network_of
+from model.network_model.network import ALGORITHM as NETWORK
 
 MAX_FAILURES = 3  # of training processes or of the cluster, without a link trained in between
 RETRY_SECONDS, POLL_SECONDS = 2.0, 0.2
@@ -136,15 +138,15 @@ def prepare_links(
 def _prepare(context: RunContext, how: NetworkTraining, link: LinkInfo, stage: Path | None) -> LinkTraining:
     with reading(context.engine) as session:
         series = last_days(session, link, context.days)
-        reference = active_models(session, [link.link_key]).get(link.link_key)
-    active, refused = None, ""
-    if reference is not None:
-        try:
-            active = ActiveModel(context.artifact(reference), reference.fingerprint)
-        except StoreUnreachable as problem:  # the new model could not be compared with the active one
-            refused = str(problem)
+        references = active_models(session, [link.link_key]).get(link.link_key, ())
+        aggregates = has_ensemble(session, link.link_key)
+    active, refused = {}, ""
+    try:
+        active = {ref.algorithm: ActiveModel(context.artifact(ref), ref.fingerprint) for ref in references}
+    except StoreUnreachable as problem:  # the new models could not be compared with the active ones
+        refused = str(problem)
     plan = how if how.algorithm in ALGORITHMS else how.alone
-    return LinkTraining(series, plan, link.slot_capacity, active, stage, refused=refused)
+    return LinkTraining(series, plan, link.slot_capacity, active, aggregates, stage, refused=refused)
 
 
 def connect_to_cluster(context: RunContext) -> Any | None:
@@ -212,17 +214,18 @@ def _stages(context: RunContext, how: NetworkTraining, open_links: Sequence[Link
     with reading(context.engine) as session:
         every = all_links(session)
         references = active_models(session, [link.link_key for link in every])
-    context.store.fetch_many((reference.folder, reference.fingerprint) for reference in references.values())
+    context.store.fetch_many((one.folder, one.fingerprint) for of_link in references.values() for one in of_link)
     stages = []
     for zone in sorted({(link.zone_name, link.slot_minutes) for link in open_links}):
         key = f"{zone[0]} {zone[1]}"
         links = [link for link in every if (link.zone_name, link.slot_minutes) == zone]
         open_ids = {link.link_id for link in open_links if (link.zone_name, link.slot_minutes) == zone}
-        active = {
-            link.link_id: ActiveModel(context.artifact(reference), reference.fingerprint)
+        models_of_links = {  # of all algorithms, so that a store that is out of reach fails the whole run
+            (link.link_id, reference.algorithm): ActiveModel(context.artifact(reference), reference.fingerprint)
             for link in links
-            if (reference := references.get(link.link_key)) is not None
+            for reference in references.get(link.link_key, ())
         }
+        active = {link_id: model for (link_id, algorithm), model in models_of_links.items() if algorithm == NETWORK}
         networks = {link_id: network for link_id, model in active.items() if (network := _network(model)) is not None}
         if not how.refresh:
             models = {link_id: active[link_id] for link_id in networks if link_id in open_ids}

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.accuracy.error_sums import ErrorSums, measures
+from app.accuracy.error_sums import ErrorSums, measures, total
 from app.accuracy.queries import MODEL_VERSION, PART, ForecastFilter, network_sums
 from app.core.clock import Clock
 from app.core.database import reading, writing
@@ -22,6 +22,7 @@ from app.counts.queries import newest_slot_end
 from app.links.queries import LinkInfo, all_links
 from app.registry.tables import ModelVersion
 from app.settings import Settings
+from app.training.compare import ENSEMBLE
 from app.training.queries import OPEN_LINK
 from app.training.request import REFRESH, SCHEDULE, TRIGGER, Activate, refreshable, request_run
 from app.training.tables import RetrainLink, RetrainRun
@@ -30,13 +31,13 @@ from model.network_model.network import ALGORITHM as NETWORK
 HORIZON = 1
 LEAST_SCORED = 0.5  # share of the window's slots
 MEASURE_SECONDS = 300.0  # accuracy moves with the slots; measuring all links takes about a second
-HELD_OUT_RMSE = ("held_out", "candidate", "rmse", "value")
+RMSE_OF_ENSEMBLE, RMSE_OF_MODEL = (("held_out", method, "rmse", "value") for method in (ENSEMBLE, "candidate"))
 
 log = logging.getLogger("flowcast.triggers")
 
 
 class FallenAccuracy(NamedTuple):
-    """A link whose realised RMSE exceeds what its active model had on held-out days."""
+    """A link whose realised RMSE exceeds that of held-out days."""
 
     link: LinkInfo
     realised: float
@@ -145,18 +146,19 @@ def occasion_has_run(session: Session, occasion: str) -> bool:
 
 
 def fallen_accuracies(session: Session, settings: Settings, cool_since: datetime) -> list[FallenAccuracy]:
-    """Find links to retrain, by their active model's forecasts one slot ahead.
+    """Find links to retrain, by the forecasts one slot ahead of the model or of the experts that forecast them.
 
-    Links that are in a run, or that left one after ``cool_since``, are left out, and so are active models without
-    a figure of held-out days. The window ends with the newest count of any link: a detector that stopped sending has
+    Links that are in a run, or that left one after ``cool_since``, are left out, and so are those without a figure
+    of held-out days. The window ends with the newest count of any link: a detector that stopped sending has
     too few scored slots in it, and is no reason to learn anything new.
     """
     end = newest_slot_end(session)
     if end is None:
         return []
-    value = ModelVersion.about[HELD_OUT_RMSE].as_float()
-    query = select(ModelVersion.link_key, ModelVersion.version, value).where(ModelVersion.state == "active")
-    held_out = {key: (version, rmse) for key, version, rmse in session.execute(query) if rmse is not None}
+    figures = [ModelVersion.about[path].as_float() for path in (RMSE_OF_MODEL, RMSE_OF_ENSEMBLE)]
+    query = select(ModelVersion.link_key, ModelVersion.version, *figures).where(ModelVersion.state == "active")
+    # Of several versions that are active, the one that was activated last.
+    held_out = {key: rest for key, *rest in session.execute(query.order_by(ModelVersion.activated_at))}
     recent = or_(RetrainLink.state.in_(OPEN_LINK), RetrainLink.finished_at > cool_since)
     resting = set(session.scalars(select(RetrainLink.link_key).where(recent).distinct()))
     links = [link for link in all_links(session) if link.link_key in held_out and link.link_key not in resting]
@@ -164,13 +166,21 @@ def fallen_accuracies(session: Session, settings: Settings, cool_since: datetime
         return []
     span = Span(max(0, end - 3600 * settings.retrain_trigger_window_hours), end)
     sums = network_sums(session, ForecastFilter(span, HORIZON), settings.mare_min_count, by=(PART, MODEL_VERSION))
+    by_link: dict[int, dict[int, ErrorSums]] = {}
+    for (key, model_version), part in sums.items():
+        by_link.setdefault(key, {})[model_version] = part
     fallen = []
     for link in sorted(links, key=lambda link: link.link_key):
-        version, promised = held_out[link.link_key]
+        version, of_model, of_ensemble = held_out[link.link_key]
+        found = by_link.get(link.link_key, {})
+        # Forecasts of an ensemble have the versions of its experts.
+        served, promised = (
+            (total(found.values()), of_ensemble) if link.has_ensemble else (found.get(version, ErrorSums()), of_model)
+        )
         slots = len(span.slots(link.slot_seconds))
-        errors = measures(sums.get((link.link_key, version), ErrorSums()), slots)
+        errors = measures(served, slots)
         rmse: float | None = errors["rmse"]
         enough = errors["n_used"] >= LEAST_SCORED * slots
-        if enough and rmse is not None and rmse > settings.retrain_trigger * promised:
+        if enough and promised is not None and rmse is not None and rmse > settings.retrain_trigger * promised:
             fallen.append(FallenAccuracy(link, rmse, promised))
     return fallen

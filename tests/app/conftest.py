@@ -14,6 +14,7 @@ from app.demo.city import City
 from app.settings import Settings
 from tests.support.city import SLOTS, TRAINED_DAYS, post, put_city, register_models, rows, small_city, train_city
 from tests.support.city_databases import FilledDatabases
+from tests.support.experts import TrainedExperts, fill_with_experts, train_experts
 from tests.support.services import ADMIN_KEY
 
 # A test process imports 370,000 objects, which stay. Looking through them again and again took a tenth of its time.
@@ -112,6 +113,24 @@ def city_databases(
         post(client, rows(city, 0, TRAINED_DAYS * SLOTS))
 
     return FilledDatabases(request, tmp_path_factory.mktemp("city"), fill)
+
+
+@pytest.fixture(scope="session")
+def trained_experts(tmp_path_factory: pytest.TempPathFactory) -> TrainedExperts:
+    """Return a small city with the trained experts of each link."""
+    return train_experts(tmp_path_factory.mktemp("experts"))
+
+
+@pytest.fixture(scope="session")
+def expert_databases(
+    trained_experts: TrainedExperts, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> FilledDatabases:
+    """Return databases with the city's links, fifteen days of counts, active experts and forecasts."""
+
+    def fill(client: TestClient) -> None:
+        fill_with_experts(client, trained_experts)
+
+    return FilledDatabases(request, tmp_path_factory.mktemp("expert-city"), fill)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def returned(series: LinkSeries, tmp_path_factory: pytest.TempPathFactory) -> Tr
 
 
 def task_of(series: LinkSeries, active: ActiveModel | None = None, plan: TrainingPlan = PLAN) -> ClusterTask:
-    return ClusterTask.of(LinkTraining(series, plan, active=active))
+    return ClusterTask.of(LinkTraining(series, plan, active={"KR": active} if active else {}))
 
 
 def test_what_comes_back_is_what_would_have_been_trained_here(series, returned, tmp_path):
@@ -55,21 +55,22 @@ def test_what_comes_back_is_what_would_have_been_trained_here(series, returned, 
     assert returned.outcome.about == here.about
     (tmp_path / "came").mkdir()
     assert store_artifact(returned, tmp_path / "came") == returned.outcome
-    _, about = load_model(tmp_path / "came" / series.link_id, fingerprint=returned.fingerprint)
+    _, about = load_model(tmp_path / "came" / series.link_id, fingerprint=returned.artifacts["KR"][1])
     assert about == json.loads(json.dumps(here.about))
 
 
 def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, tmp_path):
-    content = bytearray(returned.files["memory.npy"])
+    files, fingerprint = returned.artifacts["KR"]
+    content = bytearray(files["memory.npy"])
     content[-1] ^= 1
     changed = {
         "memory.npy": bytes(content),
-        MANIFEST: returned.files[MANIFEST].replace(b"KR", b"KS", 1),
+        MANIFEST: files[MANIFEST].replace(b"KR", b"KS", 1),
         "../elsewhere.npy": b"",
         "/elsewhere.npy": b"",
     }
     for name, bad in changed.items():
-        outcome = store_artifact(returned._replace(files={**returned.files, name: bad}), tmp_path)
+        outcome = store_artifact(returned._replace(artifacts={"KR": ({**files, name: bad}, fingerprint)}), tmp_path)
         assert (outcome.state, outcome.about) == ("failed", None)
         assert outcome.reason.startswith("its artifact came back damaged: ")
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +80,7 @@ def test_an_artifact_that_was_changed_on_the_way_is_its_links_failure(returned, 
 def test_a_link_that_cannot_be_trained_brings_the_reason_and_no_files(series, tmp_path):
     short = replace(series, counts=series.counts[:50], suspect=series.suspect[:50])
     came = train_in_workspace(task_of(short), None, tmp_path)
-    assert (came.outcome.state, came.files) == ("failed", {})
+    assert (came.outcome.state, came.artifacts) == ("failed", {})
     assert store_artifact(came, tmp_path) == came.outcome
     assert came.outcome.reason
 
@@ -93,7 +94,7 @@ def test_a_cancelled_training_ends_and_leaves_no_file(series, tmp_path):
 
     plan = replace(PLAN, algorithm="KR_SML")
     came = train_in_workspace(task_of(series, plan=plan), None, tmp_path, cancel)
-    assert (len(evaluations), came.outcome.state, came.files) == (1, "failed", {})
+    assert (len(evaluations), came.outcome.state, came.artifacts) == (1, "failed", {})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,7 @@
 """Training links in their networks: what is learnt together, what is selected, and the command."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,8 @@ from app.training.aligned_counts import LinkTopology, align_counts
 from app.training.network_stage import NetworkTraining
 from app.training.stage_progress import PARTS
 from app.training.train_links import train_links
+from model.aggregation.experts import EXPERT_NAMES
+from model.aggregation.state import Aggregation
 from model.artifacts.link_models import load_model
 from model.link_model.training_plan import TrainingPlan
 from model.network_model.held_out import forecast_held_out
@@ -25,6 +28,7 @@ from model.network_model.training import train_network
 from tests.support.city import SLOTS
 
 DAYS, HELD_OUT, YOUNG = 15, 4, 3
+ALL = ("ENSEMBLE", "ENSEMBLE with NETWORK", "ENSEMBLE with KR_SML", "ENSEMBLE before")
 SMALL = NetworkPlan(metric_rows=300, network_rows=1500, max_iter=1, mu=(1e-3,), ridge=(3000.0,), own_ridge=(10000.0,))
 ALONE = TrainingPlan(lags=12, n_neighbors=8, held_out_days=HELD_OUT, max_iter=2, mu=(1e-3,))
 
@@ -119,6 +123,7 @@ class TestNetwork:
         changed = replace(model, memory=replace(memory, missed=replace(memory.missed, steps=steps)))
         assert np.nanmax(np.abs(forecast_held_out(series, {link_id: changed}, plan).expected - judged.expected)) > 0
         assert np.isnan(judged.expected[1:]).all()
+        assert judged.expected.shape[2] == plan.horizons
         assert not np.isnan(judged.expected[0]).any()
 
     def test_one_day_is_enough_for_a_model(self):
@@ -163,26 +168,48 @@ class TestBest:
     def test_what_wins_on_the_held_out_slots_is_kept(self, best):
         folder, links, _, _, _, _, outcomes = best
         for link in links[:-1]:
-            model, about = load_model(folder / link.link_id)
-            assert about == outcomes[link.link_id].about
-            figures = about["held_out"]
-            assert set(figures) == {"candidate", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"}
-            errors = {name: figures[name]["rmse"]["value"] for name in ("NETWORK", "base", "KR_SML", "KR")}
-            winner = about["chosen"].partition(":")[0]
-            assert errors[winner] == min(errors.values())
-            assert model.algorithm == {"base": "NETWORK"}.get(winner, winner)
-            if winner != "KR":
-                assert figures["candidate"]["rmse"]["value"] == errors[winner]
-            if winner == "base":
-                assert not model.shares.any()
-            assert len({measures["rmse"]["n_used"] for measures in figures.values()}) == 1
-            assert figures["candidate"]["coverage"]["value"] is not None
+            outcome = outcomes[link.link_id]
+            first, second = outcome.artifacts(folder).items()
+            assert {first[0], second[0]} == {"NETWORK", "KR_SML"}
+            for algorithm, artifact in (first, second):
+                model, about = load_model(artifact)
+                assert about == (outcome.about if algorithm == first[0] else outcome.others[algorithm])
+                figures = about["held_out"]
+                assert set(figures) == {"candidate", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week", *ALL}
+                errors = {name: figures[name]["rmse"]["value"] for name in ("NETWORK", "base", "KR_SML")}
+                best_one = about["chosen"].partition(":")[0]
+                assert errors[best_one] == min(errors.values())
+                assert first[0] == {"base": "NETWORK"}.get(best_one, best_one)
+                own = errors["KR_SML"] if algorithm == "KR_SML" else min(errors["NETWORK"], errors["base"])
+                assert model.algorithm == algorithm
+                assert figures["candidate"]["rmse"]["value"] == own
+                if algorithm == "NETWORK" and errors["base"] < errors["NETWORK"]:
+                    assert not model.shares.any()
+                assert len({measures["rmse"]["n_used"] for measures in figures.values()}) == 1
+                assert figures["candidate"]["coverage"]["value"] is not None
+                state = Aggregation.from_json(about["aggregation"])
+                assert state.regrets.cumulated.shape == (4, 5)
+                assert np.abs(state.regrets.cumulated).min() > 0.0  # each has a regret at each horizon
+
+    def test_the_aggregates_are_those_of_their_experts(self, best):
+        _, links, *_, outcomes = best
+        for link in links[:-1]:
+            outcome = outcomes[link.link_id]
+            if outcome.state == "kept":  # of which only the artifacts are known
+                assert outcome.starts == {}
+                continue
+            assert set(outcome.starts) == set(ALL)
+            assert outcome.about["aggregation"] == outcome.starts["ENSEMBLE"]
+            left_out = Aggregation.from_json(outcome.starts["ENSEMBLE with KR_SML"]).regrets
+            assert not left_out.largest[:, EXPERT_NAMES.index("NETWORK")].any()
+            assert left_out.largest[:, EXPERT_NAMES.index("KR_SML")].all()
 
     def test_a_young_link_gets_the_networks(self, best):
         folder, links, *_ = best
         model, about = load_model(folder / links[-1].link_id)
         assert model.algorithm == "NETWORK"
-        assert set(about["held_out"]) == {"candidate", "NETWORK", "base", "profile", "last_week"}
+        figures = {"candidate", "NETWORK", "base", "profile", "last_week", "ENSEMBLE", "ENSEMBLE before"}
+        assert set(about["held_out"]) == figures
 
     def test_without_a_network_best_is_what_a_link_learns_by_itself(self, tmp_path):
         links, _ = city_series(n=1, young=False)
@@ -191,8 +218,15 @@ class TestBest:
         assert "a network of 1 link cannot be trained" in failed.reason
         [alone] = train_links(links, tmp_path, how("best"), jobs=1)
         assert alone.state == "trained"
-        assert alone.about["plan"]["algorithm"] in ("KR_SML", "KR")
+        assert (alone.about["plan"]["algorithm"], alone.others) == ("KR_SML", {})
         assert "there is no network model" in alone.about["chosen"]
+
+    def test_another_algorithm_replaces_all_experts(self, best, tmp_path):
+        folder, links, *_ = best
+        shutil.copytree(folder, tmp_path / "again")
+        [outcome] = train_links(links[:1], tmp_path / "again", replace(ALONE, algorithm="KR"), jobs=1)
+        assert list(outcome.artifacts(folder)) == ["KR"]
+        assert [path.name for path in (tmp_path / "again").glob(f"{links[0].link_id}*")] == [links[0].link_id]
 
     def test_a_span_that_is_too_short_is_each_links_failure(self, tmp_path):
         links, topology = city_series(days=6, n=2, young=False)

@@ -130,6 +130,81 @@ class TestRuns:
         assert new.network.link_ids[new.link] == young
         assert load_network(store.root / ".networks" / fresh["network"]).link_ids == after.network.link_ids
 
+    def test_experts_are_activated_and_refreshed_and_one_algorithm_follows(self, client, city, worker):
+        one, two, young = city.counts
+        quick = QUICK | {"lags": 12, "n_neighbors": 8}
+        links = run(client, worker, parameters=quick, activate="always")
+        assert {link["outcome"] for link in links.values()} == {"activated"}
+        figures = links[one]["figures"]
+        assert figures["candidate"] == figures["ENSEMBLE"]
+        assert {"ENSEMBLE before", "ENSEMBLE with NETWORK", "ENSEMBLE with KR_SML", "NETWORK"} <= set(figures)
+        assert "version 1, " in links[one]["reason"]
+        assert "; version 2, " in links[one]["reason"]
+        assert self.active(client, one) == {"NETWORK": True, "KR_SML": True}
+        assert self.active(client, young) == {"NETWORK": True}
+        assert self.method(client, one) == self.method(client, young) == "ENSEMBLE"
+        decisions = [model["decision"] for model in client.get(f"/v1/links/{one}/models").json()["models"]]
+        assert {decision["outcome"] for decision in decisions} == {"activated"}
+
+        # The weights begin with those after the held-out days, and were learnt for all experts.
+        slots = client.get(f"/v1/links/{one}/experts").json()["slots"]
+        assert len([weight for weight in slots[-1]["weights"].values() if weight > 0]) > 1
+
+        # A refresh of the network model leaves the other expert as it is.
+        links = run(client, worker, algorithm="NETWORK", refresh=True, parameters={"days": 28})
+        assert set(links) == {one, two, young}
+        assert self.active(client, one) == {"NETWORK": True, "KR_SML": True}
+        assert self.method(client, one) == "ENSEMBLE"
+
+        # To ask for the same again changes nothing: no aggregate is better by the margin.
+        links = run(client, worker, links=[one], parameters=quick)
+        assert links[one]["outcome"] == "refused"
+        assert "active" in links[one]["figures"]
+        assert links[one]["figures"]["active"]["rmse"] == pytest.approx(
+            links[one]["figures"]["ENSEMBLE before"]["rmse"]
+        )
+        assert self.method(client, one) == "ENSEMBLE"
+
+        # To ask for one algorithm serves exactly that.
+        run(client, worker, links=[one], algorithm="KR_SML", parameters=quick, activate="always")
+        assert self.method(client, one) == "KR_SML"
+        assert client.get(f"/v1/links/{one}/models").json()["choice"] is None
+        assert self.active(client, one) == {"NETWORK": True, "KR_SML": False}
+        models = client.get(f"/v1/links/{one}/models").json()["models"]
+        assert [model["algorithm"] for model in models if model["serving"]] == ["KR_SML"]
+        refused = queue(client, links=[one], algorithm="NETWORK", refresh=True, status=409)
+        assert refused["type"] == "/problems/not-refreshable"
+        assert set(run(client, worker, algorithm="NETWORK", refresh=True)) == {two, young}
+
+    def test_a_link_whose_experts_are_refused_has_the_aggregate_of_what_it_has(self, client, city, settings):
+        worker = Worker(client.app.state.engine, settings.model_copy(update={"retrain_jobs": 1, "retrain_margin": 0.9}))
+        one = next(iter(city.counts))
+        links = run(client, worker, links=[one], parameters=QUICK | {"lags": 12, "n_neighbors": 8})
+        worker.close()
+        errors = {method: figures["rmse"] for method, figures in links[one]["figures"].items()}
+        assert links[one]["outcome"] == ("refused" if errors["ENSEMBLE before"] <= errors["profile"] else "profile")
+        assert links[one]["outcome"] == "refused"  # the day before is known to the aggregate, not to the profile
+        assert "not 90.0% below" in links[one]["reason"]
+        assert "the aggregate of the experts that the link has forecasts it from now on" in links[one]["reason"]
+        assert client.get(f"/v1/links/{one}/models").json()["choice"] == "ensemble"
+        assert self.active(client, one) == {}
+        [forecast] = client.get(f"/v1/links/{one}/forecast").json()["forecasts"]
+        assert (forecast["method"], forecast["model_version"], forecast["degraded_reason"]) == ("ENSEMBLE", None, None)
+        [shown] = client.get(f"/v1/forecasts?links={one}").json()["links"]
+        assert shown["status"] == "ok"
+        weights = client.get(f"/v1/links/{one}/experts").json()["slots"][-1]["weights"]
+        assert weights["NETWORK"] == weights["KR_SML"] == 0.0
+
+    @staticmethod
+    def active(client, link_id):
+        models = client.get(f"/v1/links/{link_id}/models").json()["models"]
+        return {one["algorithm"]: one["expert"] for one in models if one["state"] == "active"}
+
+    @staticmethod
+    def method(client, link_id):
+        [forecast] = client.get(f"/v1/links/{link_id}/forecast").json()["forecasts"]
+        return forecast["method"]
+
     def test_a_cancelled_network_ends_at_once(self, client, city, worker, settings):
         # So many steps that it would take minutes.
         slow = {"held_out_days": 4, "max_iter": 500, "mu": [1e-9, 1e-8, 1e-7, 1e-6, 1e-5]}

@@ -251,6 +251,29 @@ class TestTrigger:
         put_city(engine, {"A": 20}, version=1, active=2)
         assert watch() == []
 
+    def test_an_ensemble_is_compared_by_the_forecasts_of_all_its_versions(self, engine, watch):
+        put_city(engine, {"A": 20, "B": 20, "C": 10}, slots=48, version=1, active=2)
+        with writing(engine) as session:
+            for link in session.scalars(select(Link)):
+                link.choice = "ensemble"
+            for model in session.scalars(select(ModelVersion)):
+                held_out = model.about["held_out"] | {"ENSEMBLE": {"rmse": {"value": 10.0, "n_used": 96}}}
+                if model.link_key != link_or_404(session, "B").link_key:  # of B only a model was measured
+                    model.about = model.about | {"held_out": held_out}
+        assert len(watch()) == 1
+        with reading(engine) as session:
+            retrained = set(session.scalars(select(RetrainLink.link_key)))
+            assert retrained == {link_or_404(session, "A").link_key}
+
+    def test_of_several_active_models_the_last_one_forecasts(self, engine, watch):
+        put_city(engine, {"A": 20}, version=1, active=1)
+        with writing(engine) as session:
+            key = link_or_404(session, "A").link_key
+            later = version_row(key, 2, 30.0, "NETWORK")
+            later.activated_at = NOW + DAY
+            session.add(later)
+        assert watch() == []
+
     def test_a_model_without_a_held_out_figure_promises_nothing(self, engine, watch):
         put_city(engine, {"A": 20}, held_out=None)
         assert watch() == []
