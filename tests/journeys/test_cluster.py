@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -250,15 +251,14 @@ def do_without_a_scheduler_that_dies(runs: Runs, cluster: DaskCluster) -> None:
 def fail_a_link_that_ends_dask_workers(runs: Runs, cluster: DaskCluster, inside: ClusterState) -> None:
     """Kill one Dask worker after another during the same link, which makes the link fail."""
     run_id = runs.request("KR_SML", MINUTES, links=1)
-    keys = set()
-    for _ in range(FAILURES + 1):
+    deaths: Counter[str] = Counter()
+    while max(deaths.values(), default=0) <= FAILURES:  # a link that is sent anew, on a busy machine, has another key
         [(key, process)] = wait_until(inside.executing, seconds=TRAINING_SECONDS).items()
-        keys.add(key)
+        deaths[key] += 1
         os.kill(process, signal.SIGKILL)
         wait_until(lambda: not inside.workers())
         cluster.start_workers(1)
     ended = runs.ended(run_id)
-    assert len(keys) == 1
     assert [link.state for link in ended.links] == ["failed"]
     assert ended.links[0].reason.startswith(f"it ended {FAILURES + 1} Dask workers in a row")
 
