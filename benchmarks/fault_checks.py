@@ -43,7 +43,7 @@ def check(city: FaultCity, feeds: Sequence[CountFeed], swap: ModelSwapper, retra
     findings.wrong = {
         "runs lost": _runs_lost(city, retrain),
         "runs doubled": _runs_doubled(city),
-        "links with two active versions": _several_active(city),
+        "algorithms with two active versions": _several_active(city),
         "activations lost": _activations_lost(city, swap),
         "forecasts by half or twice": _forecasts_by_half(city),
         "rows without artifact": _without_artifact(city),
@@ -116,14 +116,14 @@ def _runs_doubled(city: FaultCity) -> int:
 
 
 def _several_active(city: FaultCity) -> int:
-    question = "SELECT link_key FROM trained_models WHERE state = 'active' GROUP BY link_key HAVING count(*) > 1"
-    return len(city.rows(question))
+    active = "SELECT link_key FROM trained_models WHERE state = 'active'"
+    return len(city.rows(f"{active} GROUP BY link_key, algorithm HAVING count(*) > 1"))
 
 
 def _activations_lost(city: FaultCity, swap: ModelSwapper) -> int:
     question = "SELECT link_id, version FROM trained_models JOIN links USING (link_key) WHERE state = 'active'"
-    active = dict(city.rows(question))
-    return sum(active.get(link) != version for link, version in swap.active.items())
+    active = {(link, version) for link, version in city.rows(question)}
+    return len(swap.active.items() - active)
 
 
 def _forecasts_by_half(city: FaultCity) -> int:

@@ -18,7 +18,7 @@ from app.events.tables import Webhook
 from app.forecasts.issued_forecast import HORIZONS
 from app.forecasts.tables import Forecast
 from app.links.tables import Link
-from app.registry.queries import active_versions
+from app.registry.queries import active_models
 
 Marks = dict[int, tuple[int, int]]  # by link key, of its latest forecast: the slot it was made as of, the version
 
@@ -102,11 +102,12 @@ def wait_for_activations(session: Session) -> None:
 
 
 def latest_forecasts(session: Session) -> Marks:
-    """Return each link's latest stored forecast: by its active version if that made one, else the one issued last."""
-    active = active_versions(session)
+    """Return each link's latest stored forecast, by what forecasts the link now if that made one."""
+    serving = {key: refs[-1].version for key, refs in active_models(session).items()}
     found: dict[int, tuple[bool, int, int, int]] = {}
-    for key, end, minutes, version, issued_at in recent_then_older(session, _latest, None):
-        candidate = (active.get(key) == version, issued_at, version, end - HORIZONS * 60 * minutes)
+    for key, end, minutes, version, issued_at, of_ensemble in recent_then_older(session, _latest, None):
+        is_served = of_ensemble or serving.get(key) == version
+        candidate = (is_served, issued_at, version, end - HORIZONS * 60 * minutes)
         found[key] = max(found.get(key, candidate), candidate)
     return {key: (as_of, version) for key, (_, _, version, as_of) in found.items()}
 
@@ -119,6 +120,11 @@ def _latest(session: Session, of: ColumnElement[bool], within: SpanOf) -> Sequen
     latest += [Forecast.horizon == HORIZONS, within(Forecast.slot_start)]
     # An outer join, or SQLite would begin with the forecasts: 130 ms for 1,000 links and two days, else 8.
     query = select(
-        Link.link_key, Forecast.slot_start, Link.slot_minutes, Forecast.model_version, Forecast.issued_at
+        Link.link_key,
+        Forecast.slot_start,
+        Link.slot_minutes,
+        Forecast.model_version,
+        Forecast.issued_at,
+        Forecast.experts.is_not(None),
     ).outerjoin(Forecast, and_(*latest))
     return session.execute(query.where(of)).all()

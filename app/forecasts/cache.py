@@ -1,6 +1,6 @@
 """A cache of the latest forecast of every link.
 
-A link's newest count and its active model determine its forecast; together they are its `ForecastKey`. While the
+A link's newest count and its active models determine its forecast; together they are its `ForecastKey`. While the
 change feed shows no write, an entry is returned as it is. After a write the keys are read again, and only forecasts
 whose key changed are read or computed. The process that stores counts issues the forecasts and replaces its entries.
 On PostgreSQL other processes notify which links they wrote, which evicts those links here; on SQLite every write
@@ -31,11 +31,17 @@ from app.counts.queries import newest_slots
 from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import Degradation, Document, IssuedForecast, link_document
 from app.forecasts.profile_fallback import LateFallback
-from app.forecasts.queries import save_forecasts, stored_forecasts
+from app.forecasts.queries import (
+    lock_ensembles,
+    save_forecasts,
+    save_states,
+    stored_ensembles,
+    stored_forecasts,
+)
 from app.http.dependencies import from_state
 from app.links.queries import LinkInfo, all_links, links_by_id
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import active_models
+from app.registry.queries import ActiveModels, active_models
 from app.settings import Settings
 
 log = logging.getLogger("flowcast.forecasts")
@@ -50,11 +56,16 @@ for _kind in Degradation:  # created at the start, as in app.core.metrics
 
 
 class ForecastKey(NamedTuple):
-    """The link, newest count and active model that determine a forecast."""
+    """The link, newest count and active models that determine a forecast."""
 
     link: LinkInfo
     as_of: int | None  # newest slot with a count, in Unix seconds
-    active_version: int  # 0 without an active model
+    active: ActiveModels
+
+    @property
+    def version(self) -> int:
+        """Return the version of the forecast of a link without an ensemble; 0 without an active model."""
+        return self.active[-1].version if self.active else 0
 
 
 @dataclass
@@ -100,7 +111,7 @@ class ForecastCache:
     ) -> None:
         self.engine, self._changes, self._clock = engine, changes, clock
         self._late_after = 60 * settings.stale_after_minutes
-        self.forecaster = Forecaster(models)
+        self.forecaster = Forecaster(models, settings.holidays)
         self._entries: dict[str, CacheEntry] = {}
         self._noticed: dict[int, _Noticed] = {}  # by link key
         self._complete: object = None  # the version at which all links were looked up
@@ -207,17 +218,18 @@ class ForecastCache:
         version, began = self._changes.version(), monotonic()
         try:
             with reading(self.engine) as session:
-                newest = newest_slots(session, [link.link_key for link in links])
-                forecasts = self.forecaster.compute(session, links, newest)
+                link_keys = [link.link_key for link in links]
+                newest, active = newest_slots(session, link_keys), active_models(session, link_keys)
+                forecasts = self.forecaster.compute(session, links, newest, active)
             forecasts = self._store(forecasts)
         except BaseException:
             self._evict({link.link_id for link in links})
             raise
-        # A degraded forecast of a link with a model does not show which version is active: it is looked up when read.
         entries = {
-            one.link.link_id: CacheEntry(ForecastKey(one.link, one.as_of, one.model_version), version, one)
+            one.link.link_id: CacheEntry(
+                ForecastKey(one.link, one.as_of, active.get(one.link.link_key, ())), version, one
+            )
             for one in forecasts
-            if one.degraded_reason is None or one.degradation is Degradation.NO_MODEL
         }
         self._evict({link.link_id for link in links} - entries.keys())
         self._put(entries, began)
@@ -239,28 +251,44 @@ class ForecastCache:
         newest, active = newest_slots(session, link_keys), active_models(session, link_keys)
         entries = {}
         for link in links:
-            active_version = active[link.link_key].version if link.link_key in active else 0
-            key, old = ForecastKey(link, newest.get(link.link_key), active_version), self._entries.get(link.link_id)
+            key = ForecastKey(link, newest.get(link.link_key), active.get(link.link_key, ()))
+            old = self._entries.get(link.link_id)
             if old is not None and old.holds(key):
                 entries[link.link_id] = replace(old, version=version)
             else:
                 entries[link.link_id] = CacheEntry(key, version, None)
         changed = [entry for entry in entries.values() if entry.issued is None and entry.key.as_of is not None]
         stored = stored_forecasts(session, [entry.key.link for entry in changed], newest)
+        ensembles = stored_ensembles(session, [e.key.link.link_key for e in changed if e.key.link.has_ensemble])
         for entry in changed:
-            entry.issued = stored.get((entry.key.link.link_key, entry.key.active_version))
+            link = entry.key.link
+            if not link.has_ensemble:
+                issued = stored.get((link.link_key, entry.key.version))
+                entry.issued = None if issued is None or issued.experts else issued  # not of experts that it had before
+            elif (state := ensembles.get(link.link_key)) and state.has_issued(entry.key.as_of):
+                entry.issued = stored.get((link.link_key, state.issued_version or 0))
+                if entry.issued is not None and entry.issued.experts is not None:
+                    experts = entry.issued.experts._replace(factors=state.factors)
+                    entry.issued = entry.issued._replace(experts=experts)
         missing = [entry.key.link for entry in changed if entry.issued is None]
         if issue and missing:
             # With the session that read the keys, which still sees a link that was deleted since.
-            for forecast in self._store(self.forecaster.compute(session, missing, newest)):
+            for forecast in self._store(self.forecaster.compute(session, missing, newest, active)):
                 entries[forecast.link.link_id].issued = forecast
         return entries
 
     def _store(self, forecasts: list[IssuedForecast]) -> list[IssuedForecast]:
         """Store forecasts and return them as they are stored: one that another process issued first stays."""
+        updates = {one.link.link_key: (one.update, one.model_version) for one in forecasts if one.update is not None}
+        forecasts = [one._replace(update=None) for one in forecasts]
         with writing(self.engine, derived=True) as session:
             record_change(session, Change.FORECASTS, [one.link.link_key for one in forecasts])
-            if not save_forecasts(session, forecasts):
+            revisions = lock_ensembles(session, list(updates))
+            # Those whose state went on meanwhile, in another process or by an activation, are not stored.
+            late = {key for key, (update, _) in updates.items() if update.revision != revisions.get(key, 0)}
+            whole = save_forecasts(session, [one for one in forecasts if one.link.link_key not in late])
+            save_states(session, {key: one for key, one in updates.items() if key not in late})
+            if late or not whole:
                 as_of = {one.link.link_key: one.as_of for one in forecasts}
                 stored = stored_forecasts(session, [one.link for one in forecasts], as_of)
                 forecasts = [stored.get((one.link.link_key, one.model_version), one) for one in forecasts]

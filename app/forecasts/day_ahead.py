@@ -6,7 +6,6 @@ a link without a profile repeats the last one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,14 +14,12 @@ import numpy as np
 from app.core.database import UNREACHABLE, reading
 from app.core.errors import Problem, ProblemType, Unavailable
 from app.forecasts.cache import CacheEntry, ForecastCache
+from app.forecasts.compute import profile_version
 from app.forecasts.issued_forecast import DECIMALS, HORIZONS, PROFILE, Array, IssuedForecast
 from app.forecasts.levels import offset_ratio
 from app.forecasts.profile_fallback import LINKS_AT_ONCE, LinkProfile
 from app.links.queries import LinkInfo
-from app.registry.queries import active_models
 from model.aggregation.experts import faded
-
-log = logging.getLogger("flowcast.forecasts")
 
 
 def longest_horizon(link: LinkInfo) -> int:
@@ -110,7 +107,7 @@ def read_profiles(
         link = forecast.link
         if forecast.first_slot is not None and entry.fallback is not None:  # which made the forecast
             found[link.link_key] = entry.fallback.profile
-        elif known := forecaster.profiles.in_memory(link, forecast.as_of, forecast.model_version):
+        elif known := forecaster.profiles.in_memory(link, forecast.as_of, profile_version(forecast)):
             found[link.link_key] = known
         else:
             missing.append(forecast)
@@ -131,18 +128,7 @@ def _learn_profiles(cache: ForecastCache, forecasts: Sequence[IssuedForecast]) -
     forecaster = cache.forecaster
     found: dict[int, LinkProfile | None] = {}
     for begin in range(0, len(forecasts), LINKS_AT_ONCE):
-        part = forecasts[begin : begin + LINKS_AT_ONCE]
         with reading(cache.engine) as session:
-            active = active_models(session, [one.link.link_key for one in part])
-            forecaster.models.prepare(active.values())
-            requests = [forecaster.request(session, one.link, one.as_of, active.get(one.link.link_key)) for one in part]
-            known = forecaster.profiles.look_up(session, requests)
-        for request in requests:
-            link = request.link
-            try:
-                profile = forecaster.profiles.learn(request, known[link.link_key])
-            except Exception:  # one bad link must not spoil the response for the others
-                log.exception("a link's profile failed", extra={"link": link.link_id})
-            else:
-                found[link.link_key] = profile if isinstance(profile, LinkProfile) else None
+            requests = forecaster.profile_requests(session, forecasts[begin : begin + LINKS_AT_ONCE])
+            found |= forecaster.profiles.profiles(session, requests)
     return found

@@ -1,7 +1,8 @@
-"""Explain a forecast: the similar moments that it was computed from, and the lags or context that matter."""
+"""Explain a forecast: the experts that made it, similar moments, and the lags or context that matter."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -12,17 +13,26 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading
 from app.core.errors import Conflict, FieldError, Invalid, ProblemType, no_link
-from app.core.times import instant_of, rfc_3339, unix_seconds
+from app.core.times import SECONDS_A_DAY, Span, instant_of, rfc_3339, unix_seconds
 from app.counts.tables import Count
 from app.forecasts.cache import CacheEntry, ForecastCache
 from app.forecasts.compute import Forecaster
 from app.forecasts.day_ahead import read_profiles
-from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, IssuedForecast
+from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, ForecastRequest, IssuedForecast, by_expert
 from app.forecasts.lag_models import lag_window
 from app.forecasts.network_forecaster import NetworkRows, too_many_gaps
 from app.forecasts.options import ForecastOptions
-from app.forecasts.schemas import ContextShare, Explanation, MemoryShares, Neighbour
+from app.forecasts.queries import past_forecasts
+from app.forecasts.schemas import (
+    ContextShare,
+    ExpertShare,
+    Explanation,
+    MemoryShares,
+    ModelExplanation,
+    Neighbour,
+)
 from app.links.queries import LinkInfo, link_keys, link_or_404
+from app.registry.queries import active_models
 from app.registry.show import lag_weights
 from model.estimators.kernel import Array, RowIndices
 from model.link_model.lag_window import TooManyGaps
@@ -50,7 +60,8 @@ def explained_forecast(
         else:
             link = link_or_404(session, link_id)
             slot = _past_slot(entry, as_of)
-            forecast = next(iter(cache.forecaster.compute(session, [link], {link.link_key: slot})), None)
+            active = active_models(session, [link.link_key])
+            forecast = next(iter(cache.forecaster.compute(session, [link], {link.link_key: slot}, active)), None)
             age = max(0, cache.now() - slot - link.slot_seconds)
         if forecast is None:
             raise entry.missing()
@@ -82,21 +93,72 @@ def _past_slot(entry: CacheEntry, as_of: datetime) -> int:
 
 def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) -> Explanation | None:
     """Explain a forecast; return None if no trained model made it, or too many of its counts are missing now."""
+    if issued.experts is not None:
+        return _explain_ensemble(session, forecaster, issued, issued.experts.by_horizon[0])
     request = forecaster.request_again(session, issued)
-    loaded = request.loaded
-    if loaded is None or loaded.version != issued.model_version or issued.method == PROFILE:
+    if request.version != issued.model_version or issued.method == PROFILE:
         return None
-    if isinstance(model := loaded.model, NetworkModel):
+    explained = _explain_model(session, forecaster, request)
+    return None if explained is None else Explanation(**dict(explained))
+
+
+def _explain_ensemble(
+    session: Session, forecaster: Forecaster, issued: IssuedForecast, one_ahead: bytes
+) -> Explanation:
+    """List the experts, the largest weight first, with their recent errors and their own explanations."""
+    key, link = issued.link.link_key, issued.link
+    active = active_models(session, [key]).get(key, ())
+    models = forecaster.ensemble_request(session, link, issued.as_of, active).models
+    errors = _recent_errors(session, link, issued.as_of)
+    weights, expected = by_expert(one_ahead)
+    experts = []
+    for name in sorted(weights, key=lambda name: -weights[name]):
+        request = models.get(name)
+        explained = None if request is None else _explain_model(session, forecaster, request)
+        squares = errors.get(name, [])
+        rmse = round(math.sqrt(sum(squares) / len(squares)), DECIMALS) if squares else None
+        experts.append(
+            ExpertShare(
+                name=name,
+                model_version=request.version or None if request else None,
+                weight=weights[name],
+                expected_count=expected[name],
+                recent_rmse=rmse,
+                recent_slots=len(squares),
+                explanation=explained,
+            )
+        )
+    heaviest = next((expert.explanation for expert in experts if expert.explanation is not None), None)
+    return Explanation(**dict(heaviest or ModelExplanation(neighbours=[], lags=[], rank=0)) | {"experts": experts})
+
+
+def _recent_errors(session: Session, link: LinkInfo, as_of: int) -> dict[str, list[float]]:
+    """Return the squared errors of the experts' forecasts one slot ahead in the last 24 hours."""
+    span = Span(as_of + link.slot_seconds - SECONDS_A_DAY, as_of + link.slot_seconds)
+    errors: dict[str, list[float]] = {}
+    rows = past_forecasts(session, link.link_key, span, 1, None, None, link.grid.slots_per_day, by_experts=True)
+    for forecast, count, _ in rows:
+        for name, expected in by_expert(forecast.experts or b"")[1].items():
+            if expected is not None and count is not None:
+                errors.setdefault(name, []).append((expected - count) ** 2)
+    return errors
+
+
+def _explain_model(session: Session, forecaster: Forecaster, request: ForecastRequest) -> ModelExplanation | None:
+    """Explain the forecast of one trained model."""
+    if request.loaded is None:
+        return None
+    if isinstance(model := request.loaded.model, NetworkModel):
         rows = forecaster.networks.rows(session, [(request, model)])
-        return None if too_many_gaps(rows.filled[0]) else _explain_network(session, issued.link, model, rows)
+        return None if too_many_gaps(rows.filled[0]) else _explain_network(session, request.link, model, rows)
     try:
         window = lag_window(session, request, model)
     except TooManyGaps:
         return None
-    return _explain_lags(issued.link, model, window, datetime.fromisoformat(loaded.trained_from))
+    return _explain_lags(request.link, model, window, datetime.fromisoformat(request.loaded.trained_from))
 
 
-def _explain_lags(link: LinkInfo, model: TrainedModel, window: Array, trained_from: datetime) -> Explanation:
+def _explain_lags(link: LinkInfo, model: TrainedModel, window: Array, trained_from: datetime) -> ModelExplanation:
     rows, weights = model.neighbors(window)
     followed = _continuations(model, window, rows[0])
     order = np.argsort(-weights[0], kind="stable")[:MOST_NEIGHBOURS]
@@ -109,7 +171,7 @@ def _explain_lags(link: LinkInfo, model: TrainedModel, window: Array, trained_fr
         )
         for i in order
     ]
-    return Explanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
+    return ModelExplanation(neighbours=neighbours, lags=lag_weights(model)[:MOST_LAGS], rank=model.rank)
 
 
 def _continuations(model: TrainedModel, window: Array, rows: RowIndices) -> Array:
@@ -119,11 +181,11 @@ def _continuations(model: TrainedModel, window: Array, rows: RowIndices) -> Arra
     return np.asarray(np.maximum(followed * model.scale + model.center, 0.0)[:, :HORIZONS])
 
 
-def _explain_network(session: Session, link: LinkInfo, model: NetworkModel, rows: NetworkRows) -> Explanation:
+def _explain_network(session: Session, link: LinkInfo, model: NetworkModel, rows: NetworkRows) -> ModelExplanation:
     own, network = model.shares.tolist()
     moments = _moments(model, rows)
     came = _counts(session, link, model, moments)
-    return Explanation(
+    return ModelExplanation(
         neighbours=[
             Neighbour(
                 link_id=model.network.link_ids[moment.link],
@@ -161,12 +223,11 @@ class _Moment(NamedTuple):
 
 
 def _moments(model: NetworkModel, rows: NetworkRows) -> list[_Moment]:
-    """Return the moments that weigh most; where no memory has a share, the link's own with their shares of it."""
+    """Return the moments that weigh most, of the memories that have a share."""
     network = model.network
     query = network.projected(network.base.standardised(rows.columns[0], 1))[0]
-    shares = model.shares.tolist() if model.shares.any() else [1.0, 0.0]
     found = []
-    for share, memory in zip(shares, (model.memory, network.memory), strict=True):
+    for share, memory in zip(model.shares.tolist(), (model.memory, network.memory), strict=True):
         if share and len(memory):
             near = memory.neighbours(query)
             pairs = zip(near.rows.tolist(), (share * near.weights).tolist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -11,15 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from app.links.queries import ENSEMBLE as BY_ENSEMBLE
 from app.links.queries import PROFILE_WON, WITHDRAWN, LinkInfo
 from app.registry.loaded_models import LoadedModel
+from model.aggregation.experts import EXPERT_NAMES
 
 Array = NDArray[np.float64]
 Document = dict[str, Any]
 
 HORIZONS = 4  # slots ahead that are served
-PROFILE, LAST_COUNT = "profile", "last_count"
+PROFILE, LAST_COUNT, ENSEMBLE = "profile", "last_count", "ENSEMBLE"
 DECIMALS = 3
+WEIGHT_DECIMALS = 6
+PACKED = np.dtype("<f4")  # single precision, which has seven digits
 
 
 class Degradation(StrEnum):
@@ -47,8 +52,8 @@ NO_PROFILE = Reason(Degradation.NO_PROFILE, "there is no profile: its latest wee
 
 
 def reason_without_model(link: LinkInfo) -> Reason | None:
-    """Return why a link without an active model is degraded; None where its profile won on held-out days."""
-    return {PROFILE_WON: None, WITHDRAWN: MODEL_WITHDRAWN}.get(link.choice or "", NO_MODEL)
+    """Return why a link without an active model is degraded; None where no model was better on held-out days."""
+    return {PROFILE_WON: None, BY_ENSEMBLE: None, WITHDRAWN: MODEL_WITHDRAWN}.get(link.choice or "", NO_MODEL)
 
 
 class ForecastRequest(NamedTuple):
@@ -65,6 +70,36 @@ class ForecastRequest(NamedTuple):
         return self.loaded.version if self.loaded else 0
 
 
+class ExpertForecasts(NamedTuple):
+    """What an aggregate was made of, packed."""
+
+    by_horizon: tuple[bytes, ...]  # weights and forecasts of the experts, as in the column ``forecasts.experts``
+    factors: bytes | None = None  # of the intervals, (n_horizons, 2, n_levels); None where they are not known
+
+
+def pack_experts(weights: Array, expected: Array) -> tuple[bytes, ...]:
+    """Pack the weights and forecasts of experts, (n_horizons, n_experts) each, horizon by horizon."""
+    return tuple(rows.tobytes() for rows in np.stack([weights, expected], axis=1).astype(PACKED))
+
+
+def by_expert(packed: bytes) -> tuple[dict[str, float], dict[str, float | None]]:
+    """Return the weights and the forecasts of experts at one horizon, by name, rounded."""
+    weights, expected = np.frombuffer(packed, PACKED).astype(np.float64).reshape(2, -1).tolist()
+    shown = [None if math.isnan(count) else round(count, DECIMALS) for count in expected]
+    return (
+        dict(zip(EXPERT_NAMES, (round(weight, WEIGHT_DECIMALS) for weight in weights), strict=False)),
+        dict(zip(EXPERT_NAMES, shown, strict=False)),  # those that were there when it was issued
+    )
+
+
+class StateUpdate(NamedTuple):
+    """The state of a link's aggregation to be stored with its forecast, if it is still as it was read."""
+
+    as_of: int
+    state: bytes
+    revision: int  # as it was read; 0 where there was none
+
+
 class ModelForecast(NamedTuple):
     """The expected counts of a link's next slots by one method; intervals are None where too few errors are known."""
 
@@ -77,6 +112,7 @@ class ModelForecast(NamedTuple):
     profile: Array | None  # of the same slots
     filled_lags: int = 0
     reason: Reason | None = None
+    experts: ExpertForecasts | None = None
 
 
 class IssuedForecast(NamedTuple):
@@ -96,6 +132,8 @@ class IssuedForecast(NamedTuple):
     issued_at: int  # microseconds since 1970
     first_slot: int | None = None  # of horizon 1, where that is not the slot after ``as_of``
     degradation: Degradation | None = None  # kind of the reason; not stored
+    experts: ExpertForecasts | None = None  # of an aggregate
+    update: StateUpdate | None = None  # until it is stored
 
     def slots(self) -> range:
         """Return the starts of the slots that are forecast, by horizon."""
@@ -126,6 +164,7 @@ def issue(link: LinkInfo, as_of: int, forecast: ModelForecast, issued_at: int) -
         _rounded_or_none(forecast.profile),
         issued_at,
         degradation=kind,
+        experts=forecast.experts,
     )
 
 

@@ -1,4 +1,7 @@
-"""Intervals of the levels that a caller wants, scaled from those of an issued forecast."""
+"""Intervals of the levels that a caller wants, scaled from those of an issued forecast.
+
+Those of an aggregate are scaled by the factors that follow its errors at each level, others as if errors were normal.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.core.errors import Invalid, worded
-from app.forecasts.issued_forecast import DECIMALS, Array, Document, IssuedForecast
-from model.aggregation.intervals import normal_factor
+from app.forecasts.issued_forecast import DECIMALS, HORIZONS, Array, Document, IssuedForecast
+from model.aggregation.intervals import LEVELS as FOLLOWED
+from model.aggregation.intervals import IntervalFactors, normal_factor
 
 MOST_LEVELS = 5
 _LEVEL = r"0\.([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
@@ -36,14 +40,24 @@ def at_level(issued: IssuedForecast, level: float) -> IssuedForecast:
     """Return a forecast with intervals of another level; null ends stay null."""
     if level == issued.level:
         return issued
-    ratio = offset_ratio(level, issued.level)
+    below, above = _offset_ratios(issued, level)
     expected = np.array(issued.expected)
     lower, upper = np.array(issued.lower, dtype=np.float64), np.array(issued.upper, dtype=np.float64)  # NaN for None
     return issued._replace(
         level=level,
-        lower=_rounded_or_none(np.maximum(expected - ratio * (expected - lower), 0.0)),
-        upper=_rounded_or_none(expected + ratio * (upper - expected)),
+        lower=_rounded_or_none(np.maximum(expected - below * (expected - lower), 0.0)),
+        upper=_rounded_or_none(expected + above * (upper - expected)),
     )
+
+
+def _offset_ratios(issued: IssuedForecast, level: float) -> tuple[Array, Array]:
+    """Return the ratios of both ends for each slot; beyond the issued horizons those of the last one."""
+    ratio = np.full((2, len(issued.expected)), offset_ratio(level, issued.level))
+    if issued.experts is not None and issued.experts.factors is not None:
+        factors = IntervalFactors(np.frombuffer(issued.experts.factors).reshape(HORIZONS, 2, len(FOLLOWED)))
+        of_horizon = (factors.at(level) / factors.at(issued.level)).T  # (2, n_horizons)
+        ratio = of_horizon[:, np.minimum(np.arange(len(issued.expected)), HORIZONS - 1)]
+    return ratio[0], ratio[1]
 
 
 def add_intervals(items: Sequence[Document], forecasts: Sequence[IssuedForecast]) -> None:

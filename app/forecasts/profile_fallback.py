@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.core.database import reading
 from app.core.errors import Conflict, ProblemType
+from app.core.holidays import AUTO, holiday_region
 from app.core.slots import Calendar, SlotGrid
 from app.core.times import SECONDS_A_DAY, instant_of, rfc_3339
 from app.counts.queries import CountRows, counts_by_link, newest_slots
@@ -57,7 +58,7 @@ class LinkProfile(NamedTuple):
 
     profile: Profile
     bands: Bands | None
-    holidays: str = ""  # of the region whose public holidays count as Sundays, as in the network it was learnt in
+    holidays: str = ""  # the region whose public holidays count as Sundays
 
     def at(self, link: LinkInfo, first: int, n: int) -> Array:
         """Return the expected counts of n slots from ``first`` on, in Unix seconds."""
@@ -78,7 +79,8 @@ class ProfileFallback:
     the work of thousands of links over all batches of a day.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holidays: str = AUTO) -> None:
+        self._holidays = holidays  # as the setting has it; used for links that an ensemble forecasts
         # Each with the slot that it was learnt up to.
         self._kept: OrderedDict[tuple[LinkInfo, int, int], tuple[int, LinkProfile]] = OrderedDict()
         self._lock = threading.Lock()
@@ -115,19 +117,38 @@ class ProfileFallback:
             else:
                 alike.setdefault(request.as_of, []).append(request.link.link_key)
         for as_of, link_keys in alike.items():
-            found |= counts_by_link(session, link_keys, as_of - DAYS * SECONDS_A_DAY, as_of)
+            found |= counts_by_link(session, link_keys, as_of - (DAYS + 1) * SECONDS_A_DAY, as_of)
+        return found
+
+    def profiles(self, session: Session, requests: Sequence[ForecastRequest]) -> dict[int, LinkProfile | None]:
+        """Return the profiles of links, None for a link with too few counts; a link whose profile fails is left out."""
+        found: dict[int, LinkProfile | None] = {}
+        for begin in range(0, len(requests), LINKS_AT_ONCE):
+            part = requests[begin : begin + LINKS_AT_ONCE]
+            known = self.look_up(session, part)
+            for request in part:
+                try:
+                    profile = self.learn(request, known[request.link.link_key])
+                except Exception:  # one bad link must not spoil the response for the others
+                    log.exception("a link's profile failed", extra={"link": request.link.link_id})
+                else:
+                    found[request.link.link_key] = profile if isinstance(profile, LinkProfile) else None
         return found
 
     def learn(self, request: ForecastRequest, known: LinkProfile | CountRows) -> LinkProfile | LinkSeries:
         """Return the profile of a link that was looked up; learn and keep it if it was not in memory.
 
-        Return the link's last weeks instead if they have too few counts for a profile.
+        It is learnt from the weeks before its last renewal, whenever that is done, so that all processes have the
+        same. Where these have too few counts, the latest weeks are used. Return these if they have too few as well.
         """
         if isinstance(known, LinkProfile):
             return known
         link, as_of = request.link, request.as_of
-        series = series_of(link, known, slots_between(link, as_of - DAYS * SECONDS_A_DAY, as_of))
-        profile = learn_profile(series, model_profile(request.loaded.model) if request.loaded else None)
+        series = _weeks_before(link, known, renewed_at(link, as_of))
+        if not _is_enough(series):
+            series = _weeks_before(link, known, as_of + link.slot_seconds)
+        region = holiday_region(link.zone_name, self._holidays) if link.has_ensemble else ""
+        profile = learn_profile(series, model_profile(request.loaded.model) if request.loaded else None, region)
         if profile is None:  # not kept: the past of a link with too few counts may come in at any moment
             return series
         with self._lock:
@@ -143,14 +164,15 @@ class ProfileFallback:
         return kept[1] if kept is not None and kept[0] <= as_of else None
 
     def learn_ahead(self, engine: Engine, over: Callable[[], bool]) -> None:
-        """Learn the profiles of links without a model before they are needed, and pause for as long as each part took.
+        """Learn the profiles that issuing will need before it does, and pause for as long as each part took.
 
         Counts that are posted meanwhile are processed in the order of link keys. This goes in the opposite order, so
         that no profile is learnt twice.
         """
         with reading(engine) as session:
             modelled = active_models(session)
-            links = {link.link_key: link for link in all_links(session) if link.link_key not in modelled}
+            every = all_links(session)
+            links = {link.link_key: link for link in every if link.has_ensemble or link.link_key not in modelled}
             newest = newest_slots(session, list(links))
         requests = [ForecastRequest(links[key], newest[key]) for key in sorted(newest, reverse=True)[:MOST_KEPT]]
         for begin in range(0, len(requests), LINKS_AT_ONCE):
@@ -217,18 +239,33 @@ def model_profile(model: LinkModel) -> LinkProfile:
     return LinkProfile(model.profile, None, holidays)
 
 
-def learn_profile(series: LinkSeries, own: LinkProfile | None) -> LinkProfile | None:
-    """Return a link's profile with its bands; None where it has too few counts and no profile of a model."""
-    sound = np.where(series.suspect, np.nan, series.counts)
-    enough = np.count_nonzero(~np.isnan(sound)) >= LEAST_DAYS * series.grid.slots_per_day
-    if not enough:
+def learn_profile(series: LinkSeries, own: LinkProfile | None, holidays: str = "") -> LinkProfile | None:
+    """Return a link's profile with its bands; None where it has too few counts and no profile of a model.
+
+    Public holidays are those of the model's network, or else of a region.
+    """
+    if not _is_enough(series):
         return own
-    calendar = _calendar(series.grid, series.zone, series.first, len(series), "" if own is None else own.holidays)
+    sound = np.where(series.suspect, np.nan, series.counts)
+    region = holidays if own is None else own.holidays
+    calendar = _calendar(series.grid, series.zone, series.first, len(series), region)
     if own is None:
         learnt = Profile.learn(sound, calendar.weekday, calendar.slot_of_day, series.grid.slots_per_day)
-        own = LinkProfile(learnt, None)
+        own = LinkProfile(learnt, None, region)
     expected = own.profile.at(calendar.weekday, calendar.slot_of_day)
     return own._replace(bands=_learn_bands(expected[:, None], sound[:, None]))
+
+
+def _is_enough(series: LinkSeries) -> bool:
+    known = np.count_nonzero(~np.isnan(series.counts) & ~series.suspect)
+    return bool(known >= LEAST_DAYS * series.grid.slots_per_day)
+
+
+def _weeks_before(link: LinkInfo, rows: CountRows, end: int) -> LinkSeries:
+    """Return the last weeks before a Unix second."""
+    first = end - DAYS * SECONDS_A_DAY
+    within = (rows[:, 1] >= first) & (rows[:, 1] < end)
+    return series_of(link, rows[within], slots_between(link, first, end - 1))
 
 
 def link_calendar(link: LinkInfo, first: int, n: int) -> Calendar:
@@ -259,6 +296,12 @@ def _interval(bands: Bands | None, expected: Array) -> tuple[Array | None, Array
     return lower.ravel(), upper.ravel()
 
 
+def renewed_at(link: LinkInfo, as_of: int) -> int:
+    """Return when the profile of a link that is used as of a slot was last renewed, in Unix seconds."""
+    shift = RENEWAL_STEP * link.link_key
+    return (as_of + shift) // SECONDS_A_DAY * SECONDS_A_DAY - shift
+
+
 def _kept_as(link: LinkInfo, as_of: int, version: int) -> tuple[LinkInfo, int, int]:
     # The whole link is part of the key, because a change of its zone or deleted counts make earlier profiles invalid.
-    return link, (as_of + RENEWAL_STEP * link.link_key) // SECONDS_A_DAY, version
+    return link, renewed_at(link, as_of), version

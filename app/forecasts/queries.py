@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, select, tuple_
+from sqlalchemy import Row, and_, bindparam, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from app.core.database import array_text, in_values, is_sqlite
@@ -15,27 +15,38 @@ from app.core.partitions import ensure_months
 from app.core.times import Span
 from app.counts.queries import newest_by_link
 from app.counts.tables import Count
-from app.forecasts.issued_forecast import HORIZONS, PROFILE, IssuedForecast, reason_without_model
+from app.forecasts.issued_forecast import (
+    HORIZONS,
+    PROFILE,
+    ExpertForecasts,
+    IssuedForecast,
+    StateUpdate,
+    reason_without_model,
+)
 from app.forecasts.tables import METHODS, Forecast
 from app.links.queries import LinkInfo
+from app.registry.tables import Ensemble
+from model.aggregation.state import Aggregation, pack, unpack
 
 _COLUMNS = (
     "link_key, slot_start, horizon, model_version, expected, lower, upper, level, usual, method, "
-    "degraded_reason, filled_lags, issued_at"
+    "degraded_reason, filled_lags, issued_at, experts"
 )
 _KEY = "link_key, slot_start, horizon, model_version"
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.removeprefix(f"{_KEY}, ").split(", "))
 # Only of links that exist: one may have been deleted since its counts were read. A forecast that was issued before
-# stays, unless the link's zone or counts changed since.
+# stays, unless the link's zone or counts changed since. One of an aggregate replaces others and is replaced: who issues
+# it has made sure that the state of the aggregation is as it was read, and another follows when the experts changed.
 _SAVE = (
     f"INSERT INTO forecasts ({_COLUMNS}) {{rows}} ON CONFLICT ({_KEY}) DO UPDATE SET {_REPLACED} "  # nosec B608
-    "WHERE forecasts.issued_at < (SELECT forecasts_valid_from FROM links WHERE links.link_key = excluded.link_key)"
+    "WHERE excluded.experts IS NOT NULL OR forecasts.experts IS NOT NULL OR "
+    "forecasts.issued_at < (SELECT forecasts_valid_from FROM links WHERE links.link_key = excluded.link_key)"
 )
 _EXISTS = "WHERE EXISTS (SELECT 1 FROM links WHERE link_key = ?1)"
-_SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 14))} {_EXISTS}")
+_SQLITE = _SAVE.format(rows=f"SELECT {', '.join(f'?{i}' for i in range(1, 15))} {_EXISTS}")
 _ARRAYS = (  # constants only
     "SELECT * FROM unnest(%s::int[], %s::bigint[], %s::smallint[], %s::int[], %s::float8[], %s::float8[], "
-    "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[]) "
+    "%s::float8[], %s::float8[], %s::float8[], %s::smallint[], %s::text[], %s::smallint[], %s::bigint[], %s::bytea[]) "
     f"AS issued ({_COLUMNS}) WHERE link_key IN (SELECT link_key FROM existing)"  # nosec B608
 )
 _EXISTING = "SELECT link_key FROM links WHERE link_key = ANY (%s::int[]) ORDER BY link_key FOR KEY SHARE"
@@ -58,8 +69,8 @@ def save_forecasts(session: Session, forecasts: Iterable[IssuedForecast]) -> boo
     return saved.rowcount == len(rows)
 
 
-def _array(column: Sequence[Any]) -> str | list[str | None]:
-    return list(column) if any(isinstance(value, str) for value in column) else array_text(column)
+def _array(column: Sequence[Any]) -> str | list[str | bytes | None]:
+    return list(column) if any(isinstance(value, str | bytes) for value in column) else array_text(column)
 
 
 def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
@@ -80,9 +91,92 @@ def _rows(issued: IssuedForecast) -> list[tuple[int, int, *tuple[object, ...]]]:
             issued.degraded_reason,
             issued.filled_lags,
             issued.issued_at,
+            issued.experts.by_horizon[h] if issued.experts else None,
         )
         for h, slot in enumerate(issued.slots())
     ]
+
+
+class StoredEnsemble(NamedTuple):
+    """The stored state of a link's aggregation, see `Ensemble`."""
+
+    as_of: int | None
+    state: bytes
+    issued_version: int | None
+    revision: int
+    start_as_of: int | None = None
+    start: bytes = b""
+
+    @classmethod
+    def none(cls) -> StoredEnsemble:
+        """Return what stands in for a state that is not stored: weights are equal."""
+        return _NONE_STORED
+
+    def has_issued(self, as_of: int | None) -> bool:
+        """Return whether the state is that of a forecast from a slot."""
+        return self.issued_version is not None and self.as_of == as_of
+
+    @property
+    def factors(self) -> bytes:
+        """Return the factors of the intervals, packed."""
+        return unpack([self.state]).factors.factors.tobytes()
+
+
+WRITTEN = ("as_of", "state", "issued_version", "revision")  # with each forecast
+_NONE_STORED = StoredEnsemble(None, pack(Aggregation.start(1))[0], None, 0)
+
+
+def stored_ensembles(session: Session, link_keys: Sequence[int]) -> dict[int, StoredEnsemble]:
+    """Return the states of the aggregations of links, by link key."""
+    if not link_keys:
+        return {}
+    names = "link_key", *StoredEnsemble._fields
+    query = select(*(Ensemble.__table__.c[name] for name in names)).where(in_values(Ensemble.link_key, link_keys))
+    return {row[0]: StoredEnsemble(*row[1:]) for row in session.execute(query)}
+
+
+def lock_ensembles(session: Session, link_keys: Sequence[int]) -> dict[int, int]:
+    """Lock the states of aggregations against other writers; return their revisions by link key."""
+    if not link_keys:
+        return {}
+    if not is_sqlite(session):  # links first, as whoever deletes one locks it before its state
+        session.connection().exec_driver_sql(_EXISTING, (array_text(link_keys),))
+    query = select(Ensemble.link_key, Ensemble.revision).where(in_values(Ensemble.link_key, link_keys))
+    return dict(session.execute(query.order_by(Ensemble.link_key).with_for_update()).all())
+
+
+def save_states(session: Session, updates: Mapping[int, tuple[StateUpdate, int | None]]) -> None:
+    """Store the states of locked aggregations, by link key, each with the version of the forecast that was issued."""
+    changed = [
+        {
+            "key": key,
+            "as_of": one.as_of,
+            "state": one.state,
+            "issued_version": version,
+            "revision": one.revision + 1,
+        }
+        for key, (one, version) in sorted(updates.items())
+        if one.revision
+    ]
+    if changed:
+        statement = update(Ensemble).where(Ensemble.link_key == bindparam("key"))
+        # A link that had no count when its experts were activated starts with its first forecast.
+        start = {"start_as_of": func.coalesce(Ensemble.start_as_of, bindparam("as_of"))}
+        session.connection().execute(statement.values({name: bindparam(name) for name in WRITTEN} | start), changed)
+    new = [
+        Ensemble(
+            link_key=key,
+            as_of=one.as_of,
+            state=one.state,
+            start_as_of=one.as_of,
+            start=_NONE_STORED.state,
+            issued_version=version,
+        )
+        for key, (one, version) in sorted(updates.items())
+        if not one.revision
+    ]
+    for row in new:
+        session.merge(row)
 
 
 def stored_forecasts(
@@ -131,6 +225,7 @@ def _issued_forecast(link: LinkInfo, newest: int, rows: Sequence[Row[Any]]) -> I
         [row.upper for row in rows],
         [row.usual for row in rows],
         nearest.issued_at,
+        experts=None if nearest.experts is None else ExpertForecasts(tuple(row.experts for row in rows)),
     )
 
 
@@ -142,11 +237,13 @@ def past_forecasts(
     model_version: int | None,
     after: tuple[int, ...] | None,
     limit: int,
+    *,
+    by_experts: bool = False,
 ) -> list[tuple[Forecast, int | None, int | None]]:
     """Return forecasts of the slots in a span, in order of slot, horizon and version, each with count and quality.
 
     ``after`` are slot, horizon and version of the last one returned before. Of several forecasts for one slot and
-    horizon, by different models, all are returned.
+    horizon, by different models, all are returned; with ``by_experts``, only those of ensembles.
     """
     place = Forecast.slot_start, Forecast.horizon, Forecast.model_version
     # The span restricts counts as well, or PostgreSQL would look for them in every month.
@@ -162,6 +259,8 @@ def past_forecasts(
         query = query.where(Forecast.horizon == horizon)
     if model_version is not None:
         query = query.where(Forecast.model_version == model_version)
+    if by_experts:
+        query = query.where(Forecast.experts.is_not(None))
     return [(forecast, count, quality) for forecast, count, quality in session.execute(query)]
 
 

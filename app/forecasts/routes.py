@@ -11,21 +11,25 @@ from app.core.slots import MINUTES_A_DAY
 from app.core.times import Instant
 from app.forecasts.cache import STALE_HEADER, ForecastCache, ForecastCacheDep
 from app.forecasts.explain import explained_forecast
-from app.forecasts.history import CURSOR, read_history
+from app.forecasts.history import CURSOR, read_experts, read_history
 from app.forecasts.issued_forecast import HORIZONS, encode
 from app.forecasts.levels import LEVELS, as_row, level_columns, parse_levels
 from app.forecasts.listing import NETWORK_CONTENT, network_response, wanted_links
 from app.forecasts.options import ForecastOptions, latest_forecast
 from app.forecasts.schemas import (
     EXAMPLE,
+    EXPERT_COLUMNS,
+    EXPERT_ROW,
     LINK_COLUMNS,
     LINK_EXAMPLE,
     PAST_COLUMNS,
     PAST_EXAMPLE,
+    ExpertHistory,
     ExplainedForecast,
     LinkForecast,
     NetworkForecast,
     PastForecasts,
+    as_expert_row,
 )
 from app.http.csv import CSV, CsvResponse, csv_content
 from app.http.dependencies import ReadSession
@@ -89,8 +93,13 @@ async def get_link_forecast(
     caller: ReadKey,
     horizon: Horizons = 1,
     level: Levels = LEFT_OUT,
-    explain: Annotated[bool, Query(description="Add the neighbours and the lags that matter")] = False,
-    as_of: Annotated[Instant, Query(description="A past slot: the forecast as of then; nothing is stored")] = LEFT_OUT,
+    explain: Annotated[bool, Query(description="Add the experts, the neighbours and the lags that matter")] = False,
+    as_of: Annotated[
+        Instant,
+        Query(
+            description="A past slot: the forecast as of then, with the models and weights of now; nothing is stored"
+        ),
+    ] = LEFT_OUT,
 ) -> Response:
     """Return what is expected of the slots after the link's newest count, or from now on once that count is too old.
 
@@ -204,5 +213,37 @@ def list_past_forecasts(
     if chosen_type(request, JSON, CSV) == CSV:
         rows = ({"link_id": link_id, **forecast.model_dump(mode="json")} for forecast in page.forecasts)
         return CsvResponse(PAST_COLUMNS, rows, headers)
+    response.headers.update(headers)
+    return page
+
+
+@router.get(
+    "/links/{link_id}/experts",
+    summary="Weights of a link's experts",
+    response_model=ExpertHistory,
+    responses={200: {"content": csv_content(EXPERT_COLUMNS, {"link_id": "Ba"} | EXPERT_ROW)}},
+)
+def list_expert_weights(
+    link_id: LinkPath,
+    request: Request,
+    response: Response,
+    session: ReadSession,
+    caller: ReadKey,
+    begin: From = None,
+    end: To = None,
+    horizon: Annotated[int, Query(ge=1, le=HORIZONS, description="Slots ahead")] = 1,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Slots in a page, at most")] = 1000,
+    cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next_cursor` of the previous page")] = None,
+) -> ExpertHistory | Response:
+    """Return how a link's experts were weighed and what they expected: by default for the last 24 hours.
+
+    Only slots that were forecast by several experts are listed. `Accept: text/csv` answers in CSV. A Link header leads
+    to the next page.
+    """
+    page = read_experts(session, link_id, begin, end, horizon=horizon, limit=limit, cursor=cursor)
+    headers = next_page(request, page.next_cursor)
+    if chosen_type(request, JSON, CSV) == CSV:
+        rows = ({"link_id": link_id, **as_expert_row(slot)} for slot in page.model_dump(mode="json")["slots"])
+        return CsvResponse(EXPERT_COLUMNS, rows, headers)
     response.headers.update(headers)
     return page

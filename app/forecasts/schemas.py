@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from app.http.examples import example_of, with_example
 from app.registry.schemas import LagWeight
+from model.aggregation.experts import EXPERT_NAMES
 
-Method = Literal["KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
+Method = Literal["ENSEMBLE", "KR_SML", "NETWORK", "MLKR", "KR", "KR_PCA", "profile", "last_count"]
 AS_OF = "2025-09-26T06:30:00Z"  # in examples
 
 
@@ -42,17 +43,23 @@ class ForecastOut(BaseModel):
     )
     issued_at: datetime = Field(description="Time of day at which it was issued")
     method: Method = Field(
-        description="What made it: a trained model, the link's profile, or the last count", examples=["NETWORK"]
+        description="What made it: several experts together (`ENSEMBLE`), a trained model, the link's profile, or the "
+        "last count",
+        examples=["ENSEMBLE"],
     )
     degraded_reason: str | None = Field(
-        description="Why it is not by the active model; null if it is, and where the profile was chosen over it"
+        description="Why it is not by the active models; null if it is, and where no model was better than the profile"
     )
     filled_lags: int = Field(
         description="Gaps in the lag window that the profile filled, for NETWORK among the latest 32 slots",
         examples=[0],
     )
     data_age_seconds: int = Field(description="Age of the newest count now, from the end of its slot", examples=[41])
-    model_version: int | None = Field(description="Version of the trained model; null without one", examples=[3])
+    model_version: int | None = Field(
+        description="Version of the trained model, of an ensemble that of the expert with the largest weight; null "
+        "where that is none",
+        examples=[3],
+    )
     intervals: list[LevelInterval] = Field(
         default_factory=list,
         description="The intervals of all levels, in the order of `level=`; only there where that names several",
@@ -66,7 +73,7 @@ class Neighbour(BaseModel):
     link_id: str = Field(description="Link of the moment", examples=["Ba"])
     slot_start: datetime = Field(description="The slot that followed it")
     weight: float = Field(
-        description="Its share of the forecast, for NETWORK of the correction; where `shares` are zero, of its memory",
+        description="Its share of the forecast, for NETWORK of the correction",
         examples=[0.11],
     )
     counts: list[float | None] = Field(
@@ -101,10 +108,13 @@ class MemoryShares(BaseModel):
     network: float = Field(description="Of the past of all links", examples=[0.5])
 
 
-class Explanation(BaseModel):
-    """The explanation of a forecast."""
+class ModelExplanation(BaseModel):
+    """The explanation of a forecast by a trained model."""
 
-    neighbours: list[Neighbour] = Field(description="Past moments that resemble this one, the largest weight first")
+    neighbours: list[Neighbour] = Field(
+        description="Past moments that resemble this one, the largest weight first; none for a NETWORK model without "
+        "`shares`"
+    )
     lags: list[LagWeight] = Field(
         description="Lags with the largest weights in the metric; empty for NETWORK", examples=[[]]
     )
@@ -118,6 +128,38 @@ class Explanation(BaseModel):
         default=None,
         description="For NETWORK the shares of the memories; null for other methods",
         examples=[example_of(MemoryShares)],
+    )
+
+
+class ExpertShare(BaseModel):
+    """One expert of an ensemble."""
+
+    name: str = Field(
+        description="`NETWORK`, `KR_SML`, `profile`, `last_count` or `scaled_profile`", examples=["NETWORK"]
+    )
+    model_version: int | None = Field(description="Version of its trained model; null without one", examples=[3])
+    weight: float = Field(description="Its weight one slot ahead; the weights add up to 1", ge=0, le=1, examples=[0.62])
+    expected_count: float | None = Field(
+        description="Vehicles it expects one slot ahead; null where it has no forecast", examples=[88.1]
+    )
+    recent_rmse: float | None = Field(
+        description="RMSE of its forecasts one slot ahead in the last 24 hours; null where none is known",
+        examples=[9.7],
+    )
+    recent_slots: int = Field(description="How many slots `recent_rmse` is made of", ge=0, examples=[96])
+    explanation: ModelExplanation | None = Field(
+        description="Its own explanation; null where it has no trained model, or too many of its counts are missing",
+        examples=[example_of(ModelExplanation)],
+    )
+
+
+class Explanation(ModelExplanation):
+    """The explanation of a forecast; that of an ensemble is of its trained model with the largest weight."""
+
+    experts: list[ExpertShare] | None = Field(
+        default=None,
+        description="The experts of an ensemble, the largest weight first; null for other methods",
+        examples=[[example_of(ExpertShare)]],
     )
 
 
@@ -145,7 +187,7 @@ class LinkStatus(BaseModel):
 
     link_id: str = Field(examples=["Ba"])
     status: Literal["ok", "degraded", "no_counts", "failed"] = Field(
-        description="ok: by the active model, or by a profile that was chosen over it; degraded: by another method; "
+        description="ok: by the active models, or by a profile that was chosen over them; degraded: by another method; "
         "no_counts: the link never had a count; failed: computing it failed, and the log has the reason"
     )
     forecasts: list[ForecastOut]
@@ -190,6 +232,32 @@ class PastForecasts(BaseModel):
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
 
 
+class ExpertWeights(BaseModel):
+    """The weights and forecasts of a link's experts for one slot."""
+
+    slot_start: datetime = Field(description="Start of the slot that was forecast")
+    as_of_slot: datetime = Field(description="The newest slot whose count was known", examples=[AS_OF])
+    expected_count: float = Field(description="Vehicles that the ensemble expected", examples=[381.2])
+    count: int | None = Field(description="The realised count; null while there is none", examples=[377])
+    weights: dict[str, float] = Field(
+        description="Weight of each expert; they add up to 1", examples=[{"NETWORK": 0.7, "last_count": 0.3}]
+    )
+    expected_counts: dict[str, float | None] = Field(
+        description="Vehicles that each expert expected; null where it had no forecast",
+        examples=[{"NETWORK": 390.1, "last_count": 360.0}],
+    )
+
+
+@with_example
+class ExpertHistory(BaseModel):
+    """A page of the weights of a link's experts, in order of slots."""
+
+    link_id: str = Field(examples=["Ba"])
+    horizon: int = Field(description="Slots ahead", examples=[1])
+    slots: list[ExpertWeights]
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null at the end")
+
+
 EXAMPLE, PAST_EXAMPLE = example_of(ForecastOut), example_of(PastForecastOut)
 LINK_EXAMPLE, STATUS_EXAMPLE = example_of(LinkForecast), example_of(LinkStatus)
 # Of answers as CSV.
@@ -197,3 +265,14 @@ FORECAST_COLUMNS = [name for name in ForecastOut.model_fields if name != "interv
 LINK_COLUMNS = ["link_id", *FORECAST_COLUMNS]
 NETWORK_COLUMNS = ["link_id", "status", *FORECAST_COLUMNS]
 PAST_COLUMNS = ["link_id", *PastForecastOut.model_fields]
+EXPERT_COLUMNS = ["link_id", "slot_start", "as_of_slot", "expected_count", "count"]
+EXPERT_COLUMNS += [f"{kind}_{name}" for kind in ("weight", "expected") for name in EXPERT_NAMES]
+
+
+def as_expert_row(slot: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights of a slot as a row of CSV, with a pair of columns for each expert."""
+    weights = {f"weight_{name}": weight for name, weight in slot["weights"].items()}
+    return slot | weights | {f"expected_{name}": count for name, count in slot["expected_counts"].items()}
+
+
+EXPERT_ROW = as_expert_row(example_of(ExpertWeights))

@@ -39,7 +39,7 @@ class SlowMetrics:
     """Trained models, retrain runs and webhooks in the database."""
 
     models: dict[str, int]
-    active: dict[int, int]  # version by link key
+    active: set[tuple[int, int]]  # version by link key
     retrain: RetrainFigures
     webhooks: dict[str, int]
 
@@ -113,11 +113,11 @@ class DatabaseMetrics:
         stale = sum(end < limit for end in state.ends.values())
         feeds = {"fresh": len(state.ends) - stale, "stale": stale, "silent": state.links - len(state.ends)}
         yield _gauges("flowcast_links", "Links by how fresh their counts are", "feed", feeds)
-        without = len(state.ends.keys() - slow.active.keys())
+        without = len(state.ends.keys() - {link_key for link_key, _ in slow.active})
         yield _gauge("flowcast_links_without_model", "Links with counts and no active model", without)
 
     def _stored_metrics(self, slow: SlowMetrics, now: datetime) -> Iterable[Metric]:
-        damaged = sum(slow.active.get(key) == version for key, version in self._resources.loaded_models.damaged())
+        damaged = len(slow.active & self._resources.loaded_models.damaged().keys())
         models = {state: slow.models.get(state, 0) for state in MODEL_STATES} | {"damaged": damaged}
         yield _gauges("flowcast_models", "Trained models by state; damaged: of the active", "state", models)
         retrain = slow.retrain

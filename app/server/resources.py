@@ -99,7 +99,7 @@ def _load_ahead(resources: Resources, over: Callable[[], bool]) -> None:
     """Load the active models and learn the profiles of other links; otherwise the first counts would wait for them."""
     try:
         with reading(resources.engine) as session:
-            artifacts = active_models(session).values()
+            artifacts = [ref for refs in active_models(session).values() for ref in refs]
         resources.loaded_models.load_ahead(artifacts, over)
         resources.forecast_cache.forecaster.profiles.learn_ahead(resources.engine, over)
     except Exception as problem:  # both are done when they are needed

@@ -77,7 +77,7 @@ def test_a_profile_that_wins_is_chosen_and_a_bad_model_is_withdrawn(database_url
         assert service.request("GET", "/v1/forecasts")[1]["links"][0]["status"] == "ok"
 
         assert service.request("POST", f"/v1/admin/links/A/models/{link['version']}/activate", {})[0] == 200
-        wait_until(lambda: forecast()["model_version"] == link["version"])
+        wait_until(lambda: forecast()["method"] == "ENSEMBLE")
         done = run_flowcast("models", "deactivate", "A", "--reason", "worse", **environment(database_url, tmp_path))
         assert done.returncode == 0, done.stderr
         wait_until(lambda: forecast()["degraded_reason"] == "the link's trained model was withdrawn")

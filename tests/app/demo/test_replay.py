@@ -305,7 +305,7 @@ class TestDemoOfAServiceThatRuns:
             done = command("--speed", "600", "--seconds", "1", *where)
             assert done.exit_code == 0, done.stderr
             _, answer, _ = service.request_as(self.key, "GET", "/v1/links/Ba/forecast")
-            assert answer["forecasts"][0]["method"] == "KR_SML"
+            assert answer["forecasts"][0]["method"] == "ENSEMBLE"
         assert next_slot(engine, city) > before
         engine.dispose()
         assert "2 models are trained and active" in done.stderr

@@ -13,6 +13,7 @@ from app.core.errors import Unavailable
 from app.forecasts.listing import ForecastList
 from app.forecasts.options import ForecastOptions, latest_forecast
 from app.forecasts.profile_fallback import LateFallback, ProfileFallback
+from app.registry.queries import active_models
 from tests.support.city import SLOTS, post, put_city, rows, small_city
 from tests.support.databases import on_postgresql
 
@@ -69,7 +70,8 @@ def test_without_the_database_the_profile_of_a_model_in_memory_answers(client, c
     assert issued.model_version == 1
     forecaster = cache.forecaster
     with Session(client.app.state.engine) as session:
-        forecaster.compute(session, [issued.link], {issued.link.link_key: issued.as_of})  # loads the model
+        active = active_models(session, [issued.link.link_key])
+        forecaster.compute(session, [issued.link], {issued.link.link_key: issued.as_of}, active)  # loads the model
     assert forecaster.late_fallback_in_memory(issued).version == 1
     assert forecaster.late_fallback_in_memory(issued._replace(model_version=2)) is None
     last = forecaster.late_fallback_in_memory(issued._replace(model_version=0, method="last_count"))

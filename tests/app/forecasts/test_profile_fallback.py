@@ -1,15 +1,19 @@
 """Forecasts without a trained model: from the counts that are stored, and only from those."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from app.core.database import reading
+from app.core.slots import SlotGrid, zone_named
 from app.counts.queries import newest_slots
+from app.counts.series import LinkSeries
 from app.forecasts import profile_fallback
 from app.forecasts.issued_forecast import ForecastRequest
-from app.forecasts.profile_fallback import LinkProfile, ProfileFallback
-from app.links.queries import all_links
+from app.forecasts.profile_fallback import LinkProfile, ProfileFallback, learn_profile
+from app.links.queries import LinkInfo, all_links
 from app.main import create_app
 from app.registry.queries import active_models
 from tests.support.databases import on_sqlite
@@ -185,12 +189,27 @@ class TestManyLinks:
 
     @on_sqlite
     def test_a_link_whose_profile_fails_leaves_the_others_their_forecasts(self, client, engine, monkeypatch):
-        def learn(series, profile):
+        def learn(series, profile, holidays):
             if series.link_id == "C":
                 raise ZeroDivisionError
-            return learnt(series, profile)
+            return learnt(series, profile, holidays)
 
         learnt = profile_fallback.learn_profile
         monkeypatch.setattr(profile_fallback, "learn_profile", learn)
         client.app.state.forecast_cache.forecaster.profiles.__init__()
         assert post_slot(client, MONDAY + 14 * DAY * SLOT, "ABCDE") == 4
+
+
+def test_public_holidays_of_a_region_are_sundays():
+    zone, grid = zone_named("Europe/Berlin"), SlotGrid(15)
+    first = grid.containing(datetime(2025, 9, 8, tzinfo=zone))
+    days = np.arange(27 * DAY) // DAY % 7
+    flow = np.where(days == 6, 20.0, 100.0)
+    flow[25 * DAY : 26 * DAY] = 20.0  # Friday, 3 October
+    series = LinkSeries("A", grid, zone, first, flow, np.zeros(27 * DAY, dtype=bool))
+    link = LinkInfo(1, "A", "A", "Europe/Berlin", 15, None)
+    holiday = int(datetime(2026, 5, 1, 12, tzinfo=zone).timestamp())  # another Friday
+    plain, german = (learn_profile(series, None, region) for region in ("", "DE"))
+    assert german.holidays == "DE"
+    np.testing.assert_allclose(german.at(link, holiday, 4), 20.0)
+    assert (plain.at(link, holiday, 4) > 60.0).all()

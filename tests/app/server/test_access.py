@@ -36,6 +36,7 @@ MAY = {
     "GET /v1/links/{link_id}/forecast": READ,
     "GET /v1/forecasts": READ,
     "GET /v1/links/{link_id}/forecasts": READ,
+    "GET /v1/links/{link_id}/experts": READ,
     "GET /v1/links/{link_id}/accuracy": READ,
     "GET /v1/accuracy": READ,
     "GET /v1/links/{link_id}/health": READ,
