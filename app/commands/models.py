@@ -18,24 +18,29 @@ from sqlalchemy.orm import Session
 
 from app.commands.console import FAILED, AsJson, notes, out, progress_bar, refuse
 from app.commands.database import current_database, read_settings
+from app.commands.rebuild_weights import rebuild_weights_command
 from app.core.database import reading, writing
 from app.core.errors import NotFound, Problem
 from app.links.queries import LinkInfo, all_links, link_or_404
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions, sweep_store
 from app.registry.loaded_models import LoadedModels
-from app.registry.queries import newest_candidates, registry_size
+from app.registry.queries import active_rows, newest_candidates, registry_size
 from app.registry.register import register_model
 from app.registry.schemas import LARGEST_VERSION, ModelList
 from app.registry.show import list_models
 from app.registry.store import ModelStore, open_store
 from model.artifacts.artifact import DamagedArtifact, read_artifact
 from model.artifacts.folder import MANIFEST
+from model.link_model.trained_model import ALGORITHMS as LINK_ALGORITHMS
+from model.network_model.network import ALGORITHM as NETWORK
 
 COLUMNS = ("link", "version", "state", "algorithm", "rank", "trained on", "RMSE", "profile's", "MB", "damaged")
 MOST = 1000
+ALGORITHMS = (*LINK_ALGORITHMS, NETWORK)
 
 models = typer.Typer(no_args_is_help=True, add_completion=False)
+models.command("rebuild-weights")(rebuild_weights_command)
 
 
 @models.callback()
@@ -189,12 +194,15 @@ def activate_command(
     version: Annotated[
         int | None,
         typer.Argument(
-            min=1, max=LARGEST_VERSION, metavar="[VERSION]", help="Version; by default the newest candidate."
+            min=1,
+            max=LARGEST_VERSION,
+            metavar="[VERSION]",
+            help="Version; by default the newest candidate of each algorithm.",
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Activate the newest candidate of every link.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Activate the newest candidates of every link.")] = False,
 ) -> None:
-    """Activate a version, newer or older; the previous one is retired and can be activated again.
+    """Activate a version, newer or older; the previous one of its algorithm is retired and can be activated again.
 
     Example:
 
@@ -225,35 +233,46 @@ def activate_command(
 
 def _chosen_versions(session: Session, link_id: str | None, version: int | None) -> list[tuple[LinkInfo, int]]:
     newest = newest_candidates(session)
-    if link_id is None:
-        return [(link, newest[link.link_key]) for link in all_links(session) if link.link_key in newest]
-    link = link_or_404(session, link_id)
-    number = newest.get(link.link_key) if version is None else version
-    if number is None:
+    links = all_links(session) if link_id is None else [link_or_404(session, link_id)]
+    if version is not None:
+        return [(link, version) for link in links]
+    chosen = [(link, number) for link in links for number in newest.get(link.link_key, ())]
+    if link_id is not None and not chosen:
         raise NotFound(f"link {link_id!r} has no candidate; name a version")
-    return [(link, number)]
+    return chosen
 
 
 @models.command("deactivate")
 def deactivate_command(
     link_id: Annotated[str, typer.Argument(metavar="LINK_ID", help="Id of the link.")],
+    algorithm: Annotated[
+        str | None, typer.Option(help=f"Withdraw the model of this algorithm alone: {', '.join(ALGORITHMS)}.")
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Reason, kept in the history of the link.")] = None,
 ) -> None:
-    """Withdraw the active model: the profile forecasts until a version is activated.
+    """Withdraw the active models: the profile forecasts until a version is activated.
 
     Example:
 
         flowcast models deactivate Ba --reason "new lane"
+        flowcast models deactivate Ba --algorithm KR_SML
     """
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        refuse("models deactivate", f"algorithm={algorithm!r} is refused; it must be one of {', '.join(ALGORITHMS)}")
     with current_database("models deactivate") as engine, writing(engine) as session:
-        version = deactivate(session, link_or_404(session, link_id), reason=reason).previous_version
-    out.print(f"link {escape(link_id)}: version {version} is withdrawn, and the profile forecasts")
+        link = link_or_404(session, link_id)
+        done = deactivate(session, link, algorithm=algorithm, reason=reason)
+        left = [row.algorithm for row in active_rows(session, link.link_key)]
+    versions = " and ".join(str(one.previous_version) for one in done)
+    forecasts = f"active: {', '.join(left)}" if left else "the profile forecasts"
+    out.print(f"link {escape(link_id)}: version {versions} is withdrawn; {forecasts}")
 
 
 @models.command("tidy")
 def tidy_command(
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Retired versions, and as many candidates, that each link keeps.")
+        int | None,
+        typer.Option(min=1, help="Retired versions of an algorithm, and as many candidates, that a link keeps."),
     ] = None,
 ) -> None:
     """Remove old versions with their artifacts, and what stopped processes left in the store.

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.core.database import open_database, reading, writing
 from app.core.schema import upgrade_schema
+from app.counts.ingest import store_counts
 from app.demo.city import sample_city, write_csv
 from app.links.queries import all_links
 from app.links.schemas import LinkIn
@@ -18,6 +20,7 @@ from app.settings import settings_from_environment
 from model.artifacts.network_models import load_network
 from tests.support.artifacts import city_series, copy_with_about, trained
 from tests.support.count_files import import_counts
+from tests.support.experts import NOW
 
 LINKS = ("Ba", "Cf")
 
@@ -56,6 +59,48 @@ def versions(engine) -> dict[str, list[tuple[int, str]]]:
             link.link_id: [(row.version, row.state) for row in read_versions(session, link.link_key, None, 10)]
             for link in all_links(session)
         }
+
+
+class TestExperts:
+    @pytest.fixture
+    def stored(self, engine, trained_experts):
+        with writing(engine) as session:
+            store_links(session, [LinkIn(link_id="Fe", zone="Europe/Berlin")])
+        assert run("models", "add", trained_experts.folder).exit_code == 0
+        with writing(engine) as session:
+            city = trained_experts.city
+            for link in all_links(session):
+                counts = city.counts[link.link_id][:NOW]
+                known = np.flatnonzero(~np.isnan(counts))
+                slots = (city.first_slot + known) * 900
+                keys = np.full_like(slots, link.link_key)
+                store_counts(session, [link], np.column_stack([keys, slots, counts[known].astype(int), 0 * slots]))
+        return engine
+
+    def test_the_newest_candidates_are_activated_and_one_is_withdrawn(self, stored):
+        done = run("models", "activate", "Ba")
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout.splitlines() == ["link Ba: version 1 is active", "link Ba: version 2 is active"]
+        assert versions(stored)["Ba"] == [(2, "active"), (1, "active")]
+        done = run("models", "deactivate", "Ba", "--algorithm", "KR_SML")
+        assert (done.exit_code, done.stdout) == (0, "link Ba: version 2 is withdrawn; active: NETWORK\n")
+        done = run("models", "deactivate", "Ba")
+        assert (done.exit_code, done.stdout) == (0, "link Ba: version 1 is withdrawn; the profile forecasts\n")
+        refused = run("models", "deactivate", "Ba", "--algorithm", "BEST")
+        assert refused.exit_code == 2
+        assert "algorithm='BEST' is refused; it must be one of KR, KR_PCA, MLKR, KR_SML, NETWORK" in refused.stderr
+
+    def test_weights_are_computed_again(self, stored):
+        refused = run("models", "rebuild-weights", "Ba")
+        assert refused.exit_code == 2
+        assert "link 'Ba' is not forecast by an ensemble of experts" in refused.stderr
+        assert run("models", "activate", "--all").exit_code == 0
+        done = run("models", "rebuild-weights", "--all")
+        assert done.exit_code == 0, done.stderr
+        assert "3 of 3 ensembles have new weights" in done.stderr
+        assert run("models", "rebuild-weights", "Ba").exit_code == 0
+        assert run("models", "rebuild-weights").exit_code == 2
+        assert run("models", "rebuild-weights", "Ba", "--all").exit_code == 2
 
 
 class TestAdd:
