@@ -36,9 +36,9 @@ export function age(seconds) {
 /** "1 slot", "2 slots" @param {number} n @param {string} word */
 export const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
-/** The method of a forecast, and its version; the profile and the last count have none. @param {any} forecast */
+/** The method of a forecast, and its version; an ensemble, the profile and the last count have none. @param {any} forecast */
 export function methodName(forecast, versionWord = "v") {
-  const isTrained = forecast.model_version && !["profile", "last_count"].includes(forecast.method);
+  const isTrained = forecast.model_version && !["ENSEMBLE", "profile", "last_count"].includes(forecast.method);
   return `${forecast.method}${isTrained ? ` ${versionWord}${forecast.model_version}` : ""}`;
 }
 

@@ -10,6 +10,7 @@ import { empty, failed, loading } from "../states.js";
 import { LinkAccuracy } from "./link_accuracy.js";
 import { LinkChart } from "./link_chart.js";
 import { LinkContext } from "./link_context.js";
+import { LinkExperts } from "./link_experts.js";
 import { LinkMetric } from "./link_metric.js";
 import { LinkModels } from "./link_models.js";
 import { LinkReasons } from "./link_reasons.js";
@@ -23,6 +24,14 @@ const SPANS = {
 };
 const HORIZONS = [1, 2, 3, 4];
 const LEAST_SECONDS = 2; // between two refreshes, however fast counts come
+
+/** Return the trained model that the explanation is of: among experts the one with the largest weight. */
+function explainedModel({ explanation, forecasts: [next] }) {
+  const expert = explanation?.experts?.find((one) => one.explanation);
+  return expert
+    ? { name: expert.name, version: expert.model_version, expected: expert.expected_count }
+    : { name: next.method, version: next.model_version, expected: next.expected_count };
+}
 
 /** @param {import("../main.js").Page} page @param {string} id @param {import("../router.js").Place} place */
 export function linkView(page, id, place) {
@@ -51,6 +60,7 @@ export function linkView(page, id, place) {
 
   const chart = new LinkChart(id);
   const accuracy = new LinkAccuracy(id);
+  const experts = new LinkExperts(id);
   const context = new LinkContext(id);
   const reasons = new LinkReasons(api, id);
   const metric = new LinkMetric(api, id);
@@ -92,6 +102,7 @@ export function linkView(page, id, place) {
       chart.element,
     ),
     accuracy.element,
+    experts.element,
     reasons.element,
     context.element,
     metric.element,
@@ -173,9 +184,11 @@ export function linkView(page, id, place) {
     const [label, length] = SPANS[asked.span];
     chart.show(link, known, { horizon: asked.horizon, length, label });
     accuracy.show(figures, byHorizon, zone, asked);
-    context.show(answer, link);
-    const active = registry.models.find((one) => one.version === answer.forecasts[0].model_version) ?? null;
-    await Promise.all([reasons.show(answer, link), metric.show(answer, link, active)]);
+    experts.show(answer);
+    const explained = explainedModel(answer);
+    context.show(answer, link, explained);
+    const active = registry.models.find((one) => one.version === explained.version) ?? null;
+    await Promise.all([reasons.show(answer, link, explained), metric.show(answer, link, active)]);
   };
 
   const showFacts = (answer, health, choice) => {

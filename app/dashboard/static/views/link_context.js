@@ -28,8 +28,8 @@ export class LinkContext {
     this.element.hidden = true;
   }
 
-  /** @param {any} answer @param {any} link */
-  show({ explanation, forecasts }, link) {
+  /** @param {any} answer @param {any} link @param {{name: string, expected: number}} model that is explained */
+  show({ explanation, forecasts }, link, model) {
     const context = explanation?.context ?? [];
     this.element.hidden = context.length === 0;
     let sum = 0;
@@ -37,7 +37,7 @@ export class LinkContext {
     if (!context.length) return;
     const [next] = forecasts;
     const at = clockTime(next.slot_start, link.zone);
-    this.note.textContent = `1 slot ahead, ${at}, in vehicles`;
+    this.note.textContent = `${model.name}, 1 slot ahead, ${at}, in vehicles`;
     const heaviest = [...context]
       .filter((one) => one.part !== "usual")
       .sort((a, b) => Math.abs(b.vehicles) - Math.abs(a.vehicles))
@@ -56,7 +56,7 @@ export class LinkContext {
     );
     this.chart.show({
       label:
-        `The ${number(next.expected_count, 1)} vehicles expected at ${at} as a sum: ` +
+        `The ${number(model.expected, 1)} vehicles expected at ${at} as a sum: ` +
         context.map((one) => `${partName(one.part)} ${signed(one.vehicles, 1)}`).join(", "),
       rows: [
         ...this.parts.map((one) => ({
@@ -69,8 +69,8 @@ export class LinkContext {
         {
           name: "expected",
           from: 0,
-          to: next.expected_count - usual,
-          text: number(next.expected_count, 1),
+          to: model.expected - usual,
+          text: number(model.expected, 1),
           kind: "sum",
         },
       ],

@@ -9,13 +9,19 @@ import { addressOf } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 
 // Methods compared on the held-out days, in this order; others follow by name.
-const OTHERS = ["active", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"];
-const OTHER_NAMES = { active: "active at the time", base: "linear base", last_week: "last week" };
+const OTHERS = ["active", "ENSEMBLE", "NETWORK", "base", "KR_SML", "KR", "profile", "last_week"];
+const OTHER_NAMES = {
+  active: "what was active",
+  base: "linear base",
+  last_week: "last week",
+  "ENSEMBLE before": "ENSEMBLE without new experts",
+};
 
-/** Reasons why a link has no active model. */
+/** What forecasts the link, where that is not the version that was activated last. */
 const CHOICES = {
+  ensemble: "The active experts forecast together, with the profile and the last counts.",
   profile: "Profile chosen: it won on held-out days.",
-  withdrawn: "The model was withdrawn; forecasts come from the profile until a version is activated.",
+  withdrawn: "The models were withdrawn; forecasts come from the profile until a version is activated.",
 };
 
 /** Return the methods that the models were compared with. */
@@ -33,6 +39,7 @@ export class LinkModels {
     this.id = id;
     this.onChange = onChange;
     this.models = [];
+    this.hasEnsemble = false;
     this.zone = "UTC";
     this.isAdmin = page.session.may("admin");
     this.place = el("div");
@@ -87,6 +94,7 @@ export class LinkModels {
     if (now === this.shown) return; // buttons keep the focus
     this.shown = now;
     this.models = models;
+    this.hasEnsemble = choice === "ensemble";
     this.zone = zone;
     if (!models.length) {
       put(
@@ -150,11 +158,11 @@ export class LinkModels {
         el(
           "span",
           { class: `state ${one.damaged ? "stale" : one.state}`, title: one.damaged ?? "" },
-          one.damaged ? "damaged" : one.state,
+          one.damaged ? "damaged" : one.state === "active" && !one.serving ? "active, not used" : one.state,
         ),
       ),
-      this.isAdmin && el("td", {}, one.state === "active" ? this.#withdraw(one) : !one.damaged && this.#button(one)),
-      el("td", {}, one.algorithm),
+      this.isAdmin && el("td", {}, one.serving ? this.#withdraw(one) : !one.damaged && this.#button(one)),
+      el("td", {}, one.algorithm, one.expert && ", expert"),
       el("td", { class: "number" }, number(held("candidate", "rmse"), 1)),
       el("td", { class: "number" }, percent(held("candidate", "mare"), 1)),
       ...othersOf(this.models).map((name) => el("td", { class: "number" }, number(held(name, "rmse"), 1))),
@@ -173,7 +181,7 @@ export class LinkModels {
   }
 
   #button(one) {
-    const isBack = one.state === "retired";
+    const isBack = one.state !== "candidate";
     const act = isBack ? "Roll back" : "Activate";
     return el(
       "button",
@@ -188,12 +196,15 @@ export class LinkModels {
         title: `Withdraw version ${one.version}?`,
         act: "Withdraw",
         reason: true,
-        text: `Forecasts of ${this.id} will come from its profile until a version is activated.`,
+        text: this.hasEnsemble
+          ? `The other experts of ${this.id} go on without it.`
+          : `Forecasts of ${this.id} will come from its profile until a version is activated.`,
       });
       if (!answer) return;
       try {
         const path = `v1/admin/links/${encodeURIComponent(this.id)}/models/deactivate`;
-        await this.page.api.send("POST", path, answer.reason ? { reason: answer.reason } : {});
+        const which = this.hasEnsemble ? { algorithm: one.algorithm } : {}; // whatever else is active would forecast
+        await this.page.api.send("POST", path, answer.reason ? { ...which, reason: answer.reason } : which);
         notify(`Version ${one.version} of ${this.id} is withdrawn.`);
       } catch (problem) {
         notify(`Version ${one.version} stays active: ${problem.message}`, "bad");
@@ -205,13 +216,14 @@ export class LinkModels {
   }
 
   async #activate(one, act) {
-    const active = this.models.find((other) => other.state === "active");
+    const replaced = (other) => other.serving && (!one.expert || other.algorithm === one.algorithm);
+    const active = this.models.find(replaced);
     const answer = await confirm({
       title: `${act === "Activate" ? "Activate" : "Roll back to"} version ${one.version}?`,
       act,
       reason: true,
       text:
-        `Forecasts of ${this.id} will come from version ${one.version} (held-out RMSE ${number(one.held_out.candidate?.rmse, 1)})` +
+        `Forecasts of ${this.id} will ${one.expert ? "use expert" : "come from"} version ${one.version} (held-out RMSE ${number(one.held_out.candidate?.rmse, 1)})` +
         (active ? ` instead of version ${active.version} (${number(active.held_out.candidate?.rmse, 1)}).` : "."),
     });
     if (!answer) return;

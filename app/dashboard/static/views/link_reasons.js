@@ -44,17 +44,22 @@ export class LinkReasons {
     this.element = panel({ title: "Similar moments in the past", kind: "wide", note: this.note, table }, this.place);
   }
 
-  /** @param {any} answer @param {any} link */
-  async show({ explanation, forecasts }, link) {
+  /** @param {any} answer @param {any} link @param {{name: string}} model that is explained */
+  async show({ explanation, forecasts }, link, model) {
     this.neighbours = explanation?.neighbours ?? [];
-    this.note.textContent = explanation ? useOfNeighbours(explanation.shares) : "";
+    this.note.textContent = this.neighbours.length ? `${model.name}: ${useOfNeighbours(explanation.shares)}` : "";
     if (!explanation) {
       const why = forecasts[0].degraded_reason ?? "it won on held-out days";
       put(this.place, empty("No neighbours", `The forecast is by ${forecasts[0].method}: ${why}.`));
       return;
     }
     if (!this.neighbours.length) {
-      put(this.place, empty("No neighbours", "The model has no similar moment."));
+      const { shares } = explanation;
+      const why =
+        shares && !shares.own && !shares.network
+          ? `The memories of ${model.name} have no share: its forecast is its linear base alone.`
+          : "The model has no similar moment.";
+      put(this.place, empty("No neighbours", why));
       return;
     }
     put(this.list, this.#table(link));
@@ -178,7 +183,6 @@ export class LinkReasons {
 /** Return how the neighbours are used: models of one link average them, a network's corrects its linear base by them. */
 function useOfNeighbours(shares) {
   if (!shares) return "the forecast is their weighted mean";
-  if (!shares.own && !shares.network) return "the nearest; they have no share in this model, whose forecast is its linear base alone";
   const parts = [shares.own && `${percent(shares.own)} of the errors in the link's own past`];
   parts.push(shares.network && `${percent(shares.network)} of the errors in the network's past`);
   return `the heaviest; the linear base is corrected by ${parts.filter(Boolean).join(" and ")}`;

@@ -97,7 +97,7 @@ export function networkColumns() {
     {
       name: "method",
       label: "Method",
-      title: "The method of the forecast: a trained model, the profile or the last count",
+      title: "The method of the forecast: the experts together, a trained model, the profile or the last count",
       value: (row) => row.forecast?.method ?? null,
       text: (row) => methodText(row),
     },

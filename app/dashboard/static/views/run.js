@@ -9,7 +9,7 @@ import { notify } from "../notices.js";
 import { failed, loading } from "../states.js";
 import { activateVersion } from "./link_models.js";
 import { took, whatItTrains } from "./retrain.js";
-import { canAccept, gain, runColumns, versionBefore } from "./run_table.js";
+import { accept, canAccept, gain, runColumns, versionBefore } from "./run_table.js";
 
 const OVER = ["succeeded", "failed", "cancelled"];
 const AGAIN_SECONDS = 3;
@@ -109,7 +109,7 @@ export function runView(page, id) {
     let done = 0;
     for (const link of links) {
       try {
-        await activateVersion(api, link.link_id, link.version, answer.reason || `accepted in run ${id}`);
+        await accept(api, link, answer.reason || `accepted in run ${id}`);
         done += 1;
       } catch (problem) {
         notify(`${link.link_id}: ${problem.message}`, "bad");
@@ -135,14 +135,14 @@ export function runView(page, id) {
     });
     if (!answer) return;
     try {
-      const version = act === "Accept" ? link.version : await versionBefore(api, link);
-      await activateVersion(
-        api,
-        link.link_id,
-        version,
-        answer.reason || `${act === "Accept" ? "accepted" : "refused"} in run ${id}`,
-      );
-      notify(`Version ${version} of ${link.link_id} is active.`);
+      if (act === "Accept") {
+        await accept(api, link, answer.reason || `accepted in run ${id}`);
+        notify(`The candidates of ${link.link_id} are active.`);
+      } else {
+        const version = await versionBefore(api, link);
+        await activateVersion(api, link.link_id, version, answer.reason || `refused in run ${id}`);
+        notify(`Version ${version} of ${link.link_id} is active.`);
+      }
     } catch (problem) {
       notify(`${link.link_id} stays as it was: ${problem.message}`, "bad");
     }

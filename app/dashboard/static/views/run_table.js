@@ -3,14 +3,24 @@
 import { el } from "../dom.js";
 import { NOTHING, number, percent, signed } from "../formats.js";
 import { addressOf } from "../router.js";
+import { activateVersion } from "./link_models.js";
 
 export const gain = (link) => {
   const [candidate, active] = [link.figures?.candidate?.rmse, link.figures?.active?.rmse];
   return candidate === undefined || candidate === null || !active ? 0 : 1 - candidate / active;
 };
-export const canAccept = (link, active) => link.state === "done" && link.version !== null && active !== link.version;
+/** Return whether a link's candidate forecasts: of an ensemble any version may have the largest weight. */
+const isActive = (link, active) =>
+  link.figures?.ENSEMBLE ? link.outcome === "activated" : link.version !== null && active === link.version;
+export const canAccept = (link, active) => link.state === "done" && link.version !== null && !isActive(link, active);
 const canRefuse = (link, active) =>
-  link.state === "done" && link.version !== null && active === link.version && Boolean(link.figures?.active);
+  link.state === "done" && isActive(link, active) && Boolean(link.figures?.active) && !link.figures?.ENSEMBLE;
+
+/** Activate the candidates of a link. */
+export async function accept(api, link, reason) {
+  for (const version of Object.values(link.versions ?? { candidate: link.version }))
+    await activateVersion(api, link.link_id, version, reason);
+}
 
 export async function versionBefore(api, link) {
   const { activations } = await api.get(`v1/admin/links/${encodeURIComponent(link.link_id)}/activations?limit=100`);
@@ -109,7 +119,7 @@ export function runColumns(city, activeVersion, decide) {
         const active = activeVersion(link);
         if (canAccept(link, active)) return act(link, "Accept", decide);
         if (canRefuse(link, active)) return act(link, "Refuse", decide);
-        return link.state === "done" && active === link.version ? "active" : NOTHING;
+        return link.state === "done" && isActive(link, active) ? "active" : NOTHING;
       },
     },
   ];
