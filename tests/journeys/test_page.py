@@ -480,6 +480,39 @@ class TestRetrain:
         page.get_by_text("profile chosen: it won on held-out days").wait_for()
 
 
+class TestExperts:
+    def test_their_weights_are_seen_to_move_when_a_road_is_closed(self, city_service, visit):
+        link_id = city_service.ids[1]
+        quick = {"lags": 6, "n_neighbors": 6, "held_out_days": 3, "max_iter": 0, "mu": [1e-3]}
+        city_service.retrain(algorithm="best", links=[link_id], parameters=quick, activate="always")
+        city_service.move_on(4)
+        page = visit().go(f"#/links/{link_id}")
+        panel = page.locator(".panel", has=page.get_by_role("heading", name="Experts", exact=True))
+        rows = panel.get_by_role("table", name="Experts by weight").locator("tbody tr")
+        rows.first.wait_for()
+        assert rows.count() == 5
+        assert panel.locator("path.share").count() == 5 * 2  # and in the legend
+        page.get_by_text("The active experts forecast together").wait_for()
+        page.get_by_role("button", name=re.compile("Withdraw version")).first.wait_for()
+
+        closed = [(city_service.start(city_service.next + i), 0) for i in range(16)]
+        for start, count in closed:
+            city_service.request(
+                "POST", "/v1/counts", {"counts": [{"link_id": link_id, "slot_start": start, "count": count}]}
+            )
+        city_service.move_on(16, [other for other in city_service.ids if other != link_id])
+        slots = city_service.request("GET", f"/v1/links/{link_id}/experts")["slots"]
+        assert max(slots[-1]["weights"], key=slots[-1]["weights"].get) in ("last_count", "scaled_profile")
+        page.get_by_text(
+            re.compile("Since .* the (last count|profile scaled by the last hour) carries most")
+        ).wait_for()
+        first = rows.first.inner_text()
+        assert first.startswith(("last count", "profile scaled"))
+        page.evaluate(AXE)
+        found = page.evaluate("async () => (await axe.run(document.querySelector('main'))).violations")
+        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+
+
 class TestData:
     def test_calendar_and_verdicts(self, city_service, visit):
         link_id = city_service.ids[1]

@@ -9,7 +9,7 @@ const TICK_WIDTH = 74;
 
 /**
  * @typedef {{at: number, value: number | null, lower?: number | null, upper?: number | null, quality?: string | null}} Point
- * @typedef {"line" | "band" | "stars" | "dots" | "bars" | "level"} Kind
+ * @typedef {"line" | "band" | "share" | "stars" | "dots" | "bars" | "level"} Kind
  * @typedef {{kind: Kind, label: string, name: string, points: Point[], value?: number}} Series
  * @typedef {{zone: string, label: string, series: Series[], height?: number, most?: number, from?: number, to?: number,
  *   now?: number | null, slot?: number, decimals?: number, write?: (value: number) => string}} Picture
@@ -130,7 +130,8 @@ function drawSeries(one, x, y, slot, span) {
     case "line":
       return svg("path", { class: `line ${one.name}`, d: linePath(one.points, x, y) });
     case "band":
-      return svg("path", { class: `band ${one.name}`, d: bandPath(one.points, x, y) });
+    case "share": // drawn from the sum of those below it on, and read as its own value
+      return svg("path", { class: `${one.kind} ${one.name}`, d: bandPath(one.points, x, y) });
     case "bars": {
       const width = Math.max(2, (x(slot) - x(0)) * 0.72);
       return svg(
@@ -219,7 +220,7 @@ function key(one) {
     { at: 20, value: 6, lower: 11, upper: 1 },
   ];
   const shown =
-    one.kind === "line" || one.kind === "band" || one.kind === "level"
+    ["line", "band", "share", "level"].includes(one.kind)
       ? points
       : [{ at: one.kind === "bars" ? 8 : 11, value: one.kind === "bars" ? 2 : 6 }];
   if (one.kind === "bars")

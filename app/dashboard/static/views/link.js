@@ -152,8 +152,11 @@ export function linkView(page, id, place) {
               `${path}/accuracy?window=${asked.span}&horizon=${asked.horizon}&by=${["24h", "3d"].includes(asked.span) ? "hour" : "day"}`,
             ),
             api.get(`${path}/accuracy?window=${asked.span}&by=horizon`),
+            answer.explanation?.experts
+              ? api.getPages(`${path}/experts?from=${new Date(newestEnd - DAY).toISOString()}&limit=10000`, "slots")
+              : { slots: [] },
           ];
-    const [registry, counts, past, figures, byHorizon] = await Promise.all([
+    const [registry, counts, past, figures, byHorizon, weights] = await Promise.all([
       api.getPages(`${path}/models?limit=100`, "models"),
       ...asks,
     ]);
@@ -184,7 +187,7 @@ export function linkView(page, id, place) {
     const [label, length] = SPANS[asked.span];
     chart.show(link, known, { horizon: asked.horizon, length, label });
     accuracy.show(figures, byHorizon, zone, asked);
-    experts.show(answer);
+    experts.show(answer, weights.slots, link);
     const explained = explainedModel(answer);
     context.show(answer, link, explained);
     const active = registry.models.find((one) => one.version === explained.version) ?? null;
