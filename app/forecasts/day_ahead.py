@@ -36,12 +36,16 @@ def extended(issued: IssuedForecast, profile: LinkProfile | None, n: int) -> Iss
             expected=issued.expected + issued.expected[-1:] * repeated,
             lower=issued.lower + issued.lower[-1:] * repeated,
             upper=issued.upper + issued.upper[-1:] * repeated,
+            profile=issued.profile + [None] * repeated,
         )
     usual = profile.at(issued.link, issued.slots()[0], n)
     far = faded(issued.expected, usual, n, issued.link.slot_minutes)[near:]
     lower, upper = _intervals_beyond(issued, profile, far)
     return issued._replace(
-        expected=issued.expected + _rounded(far), lower=issued.lower + lower, upper=issued.upper + upper
+        expected=issued.expected + _rounded(far),
+        lower=issued.lower + lower,
+        upper=issued.upper + upper,
+        profile=[*issued.profile, *_rounded(usual[near:])],
     )
 
 

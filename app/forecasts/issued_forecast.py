@@ -210,6 +210,7 @@ def _items(issued: IssuedForecast, horizons: int, age: int) -> list[Document]:
             "filled_lags": issued.filled_lags,
             "data_age_seconds": age,
             "model_version": issued.model_version or None,
+            "profile_count": issued.profile[h],
         }
         for h, slot in enumerate(slots[:horizons])
     ]

@@ -60,6 +60,9 @@ class ForecastOut(BaseModel):
         "where that is none",
         examples=[3],
     )
+    profile_count: float | None = Field(
+        description="Vehicles that the link's profile expects in the slot; null without a profile", examples=[371.4]
+    )
     intervals: list[LevelInterval] = Field(
         default_factory=list,
         description="The intervals of all levels, in the order of `level=`; only there where that names several",

@@ -30,6 +30,7 @@ from model.link_model.detector_health import TOO_FEW, Verdict
 
 MOST_DAYS = 366
 DAYS_RULE = f"must lie before the end of the span, by at most {MOST_DAYS} local days"
+HIGH = 99  # percentile of a link's counts that is the top of its own range
 
 
 class Freshness(NamedTuple):
@@ -113,12 +114,15 @@ def network_health(session: Session, freshness: Freshness, after: str | None, li
 
 def _link_state(session: Session, link: LinkInfo, newest: int | None, freshness: Freshness) -> LinkState:
     if newest is None:
-        return LinkState(**freshness.feed(link, None), newest_count=None, completeness=None, verdicts=[])
+        return LinkState(
+            **freshness.feed(link, None), newest_count=None, high_count=None, completeness=None, verdicts=[]
+        )
     judged = judge(session, link, newest, newest, newest)
     found = {verdict.name for verdict in judged.verdicts}
     return LinkState(
         **freshness.feed(link, newest, _is_suspect(link, judged)),
         newest_count=int(judged.rows[-1, 2]),
+        high_count=float(np.percentile(judged.rows[:, 2], HIGH)),
         completeness=_completeness(link, judged.rows, freshness.now),
         verdicts=[name for name in VerdictName if name in found],
     )

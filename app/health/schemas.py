@@ -81,6 +81,10 @@ class LinkState(Feed):
     """Health of one link among others."""
 
     newest_count: int | None = Field(description="The count of the newest slot", examples=[121])
+    high_count: float | None = Field(
+        description="The 99th percentile of the counts of the last 14 local days, as the top of the link's own range",
+        examples=[455.0],
+    )
     completeness: float | None = Field(
         description="Share of the last 24 hours' slots up to now that have a count", examples=[0.99]
     )
