@@ -110,6 +110,23 @@ def check_schedule(schedule: str) -> str:
 
 
 StoreAddress = Annotated[Path | str, BeforeValidator(read_store)]  # a path is a folder, a string a bucket
+TILES = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?/[!-~]*")
+
+
+def check_tiles(template: str) -> str:
+    """Return the address of map tiles if it is a template of one origin."""
+    if template and not (
+        TILES.fullmatch(template)
+        and all(f"{{{name}}}" in template for name in "zxy")
+        and set(re.findall(r"{[^}]*}?", template)) <= {"{z}", "{x}", "{y}", "{r}"}
+    ):
+        raise ValueError(
+            "it must be an address of one host with {z}, {x} and {y}, such as https://HOST/{z}/{x}/{y}.png"
+        )
+    return template
+
+
+MapTiles = Annotated[str, AfterValidator(check_tiles)]
 DaskAddress = Annotated[str, AfterValidator(check_dask_address)]
 CronSchedule = Annotated[str, AfterValidator(check_schedule)]
 
@@ -164,6 +181,10 @@ class Settings(BaseSettings):
         description="When new counts join the memories of network models, in cron syntax and UTC, such as `30 2 * * *`"
         "; never by default",
     )
+    map_tiles: MapTiles = Field(
+        "", description="Base map of the operators' page: `https://HOST/{z}/{x}/{y}.png`; none if empty"
+    )
+    map_attribution: str = Field("", max_length=300, description="Text below the base map, as its provider asks for it")
     holidays: str = Field(
         "auto",
         description="Public holidays that networks count as Sundays: `auto` for the country of the time zone, `off`, "

@@ -38,7 +38,7 @@ SEARCHES = ("0", "01", "012", "road", "9", "99", "")
 WATCH = """
 window.seen = {};
 const parts = {
-  links: (n) => document.querySelectorAll('svg.map path.road').length === n && document.querySelector('tbody tr'),
+  links: (n) => document.querySelector('.city-map')?.dataset.drawn === String(n) && document.querySelector('tbody tr'),
   figures: () => document.querySelector('tbody .state')
     && document.querySelector('.summary').textContent.includes('RMSE'),
 };

@@ -35,7 +35,6 @@ export class City extends EventTarget {
     this.owesFigures = false; // forecasts are newer than accuracy and health
     /** @type {Row[]} */ this.rows = [];
     /** @type {Map<string, Row>} */ this.byId = new Map();
-    this.mostFlow = 0; // seen so far, so that colours mean the same from slot to slot
     this.under = null;
   }
 
@@ -120,7 +119,6 @@ export class City extends EventTarget {
   #update() {
     this.rows = [...this.links.values()].map((link) => this.#row(link));
     this.byId = new Map(this.rows.map((row) => [row.id, row]));
-    this.mostFlow = this.rows.reduce((most, row) => Math.max(most, row.forecast?.flow ?? 0), this.mostFlow);
     this.dispatchEvent(new Event("change"));
   }
 

@@ -40,15 +40,33 @@ class TestPage:
         assert not re.search(r"<script(?![^>]*\ssrc=)|<style| style=| on[a-z]+=", page.text)
         assert not re.search(r"https?://", page.text)
 
+    def test_only_one_text_becomes_markup(self, page):
+        assert "trusted-types default" in page.headers["content-security-policy"]
+        assert (STATIC / "trusted_types.js").read_text().count("createHTML") == 1
+        assert 'text === "<svg/>" ? text : null' in (STATIC / "trusted_types.js").read_text()
+
     def test_every_file_it_names_is_there_and_may_be_kept_for_good(self, client, page):
         names = re.findall(r'(?:src|href)="(dashboard/[^"]+)"', page.text)
         modules = {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
-        assert {name.split("/", 2)[2] for name in names} == modules | {"page.css", "icon.svg"}
+        leaflet = {"leaflet/leaflet.js", "leaflet/leaflet.css"}
+        assert {name.split("/", 2)[2] for name in names} == modules | leaflet | {"page.css", "icon.svg"}
         for name in names:
             answer = client.get(f"/{name}")
             assert answer.status_code == 200
             assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
             assert client.get(f"/{name}", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+
+    def test_images_come_from_elsewhere_only_with_a_base_map(self, settings, page):
+        assert "img-src 'self';" in page.headers["content-security-policy"]
+        tiles = {"map_tiles": "https://tiles.example:8443/{z}/{x}/{y}.png", "map_attribution": 'Roads "A" & <b>B</b>'}
+        with TestClient(create_app(settings.model_copy(update=tiles))) as client:
+            mapped = client.get("/", headers={"If-None-Match": page.headers["etag"]})
+        assert mapped.status_code == 200
+        policy = mapped.headers["content-security-policy"]
+        assert "img-src 'self' https://tiles.example:8443;" in policy
+        assert policy.replace(" https://tiles.example:8443", "") == page.headers["content-security-policy"]
+        assert 'content="https://tiles.example:8443/{z}/{x}/{y}.png"' in mapped.text
+        assert 'content="Roads &quot;A&quot; &amp; &lt;b&gt;B&lt;/b&gt;"' in mapped.text
 
     def test_it_is_sent_again_only_when_it_changed(self, client, page):
         assert page.headers["cache-control"] == "no-cache"

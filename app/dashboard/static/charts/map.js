@@ -1,10 +1,15 @@
-/** The links on a map drawn from their geometry, or in a grid where they have none. */
+/** The links on a map that can be moved and zoomed, and a list of those that have no place. */
 
-import { el, put, svg } from "../dom.js";
+import { el, put } from "../dom.js";
+import { addressOf } from "../router.js";
+import { L } from "./leaflet.js";
+import { LinkLayer } from "./link_layer.js";
+import { shapesOf } from "./link_shapes.js";
 
-const PAD = 16;
-const SIDE = 3.4; // pixels to the right of the middle, so that both directions of a road are seen
-const LABELLED = 60; // tiles; more have no room for names
+const MOST_LISTED = 200;
+const SCALE_PIXELS = 110; // the longest scale bar
+const CLOSEST = 19;
+const setting = (name) => document.querySelector(`meta[name="flowcast-map-${name}"]`)?.getAttribute("content") ?? "";
 
 /**
  * @typedef {{step: number, scale: string, width: number, isDead: boolean, title: string}} Look
@@ -13,182 +18,165 @@ const LABELLED = 60; // tiles; more have no room for names
 export class CityMap {
   /** @param {{onPoint: (id: string | null) => void, onOpen: (id: string) => void}} handlers */
   constructor(handlers) {
-    this.image = svg("svg", { class: "map", role: "img" });
-    this.tiles = svg("svg", { class: "map tiles", role: "img" });
-    this.element = el("div", { class: "map-holder" }, this.image, this.tiles);
-    /** @type {Map<string, {shape: SVGElement, title: SVGElement}>} */ this.shapes = new Map();
+    this.ground = el("div", { class: "city-map", role: "application" });
+    this.tip = el("div", { class: "map-tip", hidden: true });
+    this.scale = el("div", { class: "map-scale", "aria-hidden": "true" });
+    this.holder = el(
+      "div",
+      { class: "map-holder" },
+      this.ground,
+      el(
+        "div",
+        { class: "map-buttons" },
+        this.#button("+", "Zoom in", () => this.map.zoomIn()),
+        this.#button("−", "Zoom out", () => this.map.zoomOut()),
+        this.#button("Fit", "Fit the map to all links", () => this.#fit()),
+        document.fullscreenEnabled && this.#button("Full", "Full screen", () => this.#fullScreen()),
+      ),
+      this.scale,
+      setting("attribution") && el("div", { class: "map-attribution" }, setting("attribution")),
+      this.tip,
+    );
+    this.unplaced = el("details", { class: "unplaced", hidden: true });
+    this.element = el("div", { class: "map-and-list" }, this.holder, this.unplaced);
     this.rows = [];
-    this.drawnFor = "";
-    this.size = [0, 0];
-    for (const image of [this.image, this.tiles]) {
-      const idAt = (event) => event.target.closest?.("[data-id]")?.dataset.id ?? null;
-      image.addEventListener("pointerover", (event) => handlers.onPoint(idAt(event)));
-      image.addEventListener("pointerleave", () => handlers.onPoint(null));
-      image.addEventListener("click", (event) => idAt(event) && handlers.onOpen(idAt(event)));
-    }
-    new ResizeObserver(([entry]) => {
-      const size = [Math.round(entry.contentRect.width), Math.round(entry.contentRect.height)];
-      if (size[0] && (size[0] !== this.size[0] || size[1] !== this.size[1])) {
-        this.size = size;
-        this.drawnFor = "";
-        this.#draw();
-        this.#colour();
-      }
-    }).observe(this.element);
+    this.shapesFor = "";
+    this.shapes = [];
+    /** @type {Map<string, Look>} */ this.looks = new Map();
+    this.handlers = handlers;
+    new ResizeObserver(() => this.#resized()).observe(this.ground);
+    const redraw = () => this.layer?.redraw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   }
 
   /** @param {Row[]} rows @param {(row: any) => Look} look @param {string} label */
   show(rows, look, label) {
     this.rows = rows;
-    this.look = look;
-    this.image.setAttribute("aria-label", label);
-    this.tiles.setAttribute("aria-label", label);
-    if (!this.size[0]) return;
+    this.looks = new Map(rows.map((row) => [row.id, look(row)]));
+    this.ground.setAttribute("aria-label", label);
+    const wanted = rows.map((row) => `${row.id}@${row.link.updated_at}`).join();
+    const isNew = wanted !== this.shapesFor;
+    if (isNew) {
+      this.shapesFor = wanted;
+      this.shapes = shapesOf(rows);
+    }
+    const isWithoutMap = !this.shapes.length;
+    this.holder.hidden = isWithoutMap;
+    this.#listUnplaced();
+    this.ground.dataset.drawn = String(this.shapes.length);
+    if (isNew && this.map) this.#fit();
     this.#draw();
-    this.#colour();
   }
 
   /** @param {string | null} id */
   mark(id) {
-    this.marked?.classList.remove("marked");
-    this.marked = id === null ? null : this.shapes.get(id)?.shape;
-    this.marked?.classList.add("marked");
+    this.layer?.mark(id);
+  }
+
+  #button(text, label, onClick) {
+    return el("button", { type: "button", title: label, "aria-label": label, on: { click: onClick } }, text);
+  }
+
+  /** Make the map when its element has a size, and follow that. */
+  #resized() {
+    if (!this.ground.clientWidth || !this.ground.clientHeight) return;
+    if (this.map) {
+      this.map.invalidateSize({ pan: false });
+      return;
+    }
+    this.map = L.map(this.ground, {
+      attributionControl: false, // both assign markup; the page has its own
+      zoomControl: false,
+      zoomAnimation: false,
+      fadeAnimation: false,
+      zoomSnap: 0.25,
+      zoomDelta: 0.5,
+      maxZoom: CLOSEST,
+    });
+    if (setting("tiles")) L.tileLayer(setting("tiles"), { maxZoom: CLOSEST }).addTo(this.map);
+    this.layer = new LinkLayer();
+    this.#fit();
+    this.layer.addTo(this.map);
+    this.map.on("mousemove", (event) => this.#point(event.containerPoint));
+    this.map.on("mouseout", () => this.#point(null));
+    this.map.on("click", (event) => {
+      const id = this.layer.at(event.containerPoint);
+      if (id) this.handlers.onOpen(id);
+    });
+    this.map.on("move zoom", () => this.#drawScale());
+    this.#drawScale();
+    this.#draw();
   }
 
   #draw() {
-    const wanted = this.rows.map((row) => `${row.id}@${row.link.updated_at}`).join() + this.size;
-    if (wanted === this.drawnFor) return;
-    this.drawnFor = wanted;
-    this.shapes.clear();
-    const placed = this.rows.filter((row) => row.link.geometry);
-    const others = this.rows.filter((row) => !row.link.geometry);
-    this.image.toggleAttribute("hidden", !placed.length);
-    this.tiles.toggleAttribute("hidden", !others.length);
-    if (placed.length) this.#drawMap(placed, others.length > 0);
-    if (others.length) this.#drawTiles(others, placed.length > 0);
+    this.layer?.show(this.shapes, (id) => {
+      const { step, scale, width, isDead } = this.looks.get(id);
+      return { colour: isDead ? "--grave" : step < 0 ? "--edge" : `--${scale}-${step}`, width, isDead, isKnown: step >= 0 };
+    });
   }
 
-  #drawMap(rows, hasTiles) {
-    const [width, all] = this.size;
-    const height = hasTiles ? Math.round(all * 0.6) : all;
-    const project = projection(
-      rows.flatMap((row) => lines(row.link.geometry).flat()),
-      width,
-      height,
-    );
-    this.image.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.image.setAttribute("width", String(width));
-    this.image.setAttribute("height", String(height));
-    put(
-      this.image,
-      ...rows.map((row) => {
-        const path = lines(row.link.geometry)
-          .map((line) => drawn(line.map(project)))
-          .join("");
-        return this.#shape(row, svg("path", { class: "road", d: path }), svg("path", { class: "hit", d: path }));
-      }),
-    );
+  #fit() {
+    const places = this.shapes.flatMap((shape) => (shape.lines.length ? shape.lines.flat() : [shape.at]));
+    if (places.length) this.map?.fitBounds(L.latLngBounds(places), { padding: [24, 24], maxZoom: 16 });
   }
 
-  #drawTiles(rows, hasMap) {
-    const [width, all] = this.size;
-    const height = hasMap ? Math.round(all * 0.38) : all;
-    const columns = Math.max(1, Math.min(rows.length, Math.ceil(Math.sqrt((rows.length * width) / height))));
-    const [wide, high] = [width / columns, Math.min(56, height / Math.ceil(rows.length / columns))];
-    this.tiles.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.tiles.setAttribute("width", String(width));
-    this.tiles.setAttribute("height", String(height));
-    put(
-      this.tiles,
-      ...rows.map((row, i) => {
-        const place = {
-          x: (i % columns) * wide + 1.5,
-          y: Math.floor(i / columns) * high + 1.5,
-          width: wide - 3,
-          height: high - 3,
-        };
-        const name =
-          rows.length <= LABELLED &&
-          svg(
-            "text",
-            {
-              class: "tile-name",
-              x: place.x + place.width / 2,
-              y: place.y + place.height / 2 + 4,
-              "text-anchor": "middle",
-            },
-            row.id,
-          );
-        return this.#shape(row, svg("rect", { class: "tile", rx: 3, ...place }), name);
-      }),
-    );
+  #fullScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.holder.requestFullscreen().catch(() => {});
   }
 
-  #shape(row, ...parts) {
-    const title = svg("title");
-    const shape = svg("g", { "data-id": row.id }, title, ...parts);
-    this.shapes.set(row.id, { shape, title });
-    return shape;
-  }
-
-  #colour() {
-    for (const row of this.rows) {
-      const found = this.shapes.get(row.id);
-      if (!found) continue;
-      const { step, scale, width, isDead, title } = this.look(row);
-      const words = ["link", step < 0 ? "unknown" : `${scale}-${step}`, `w${width}`];
-      if (isDead) words.push("dead");
-      if (found.shape === this.marked) words.push("marked");
-      const name = words.join(" ");
-      if (found.shape.getAttribute("class") !== name) found.shape.setAttribute("class", name);
-      if (found.title.textContent !== title) found.title.textContent = title;
+  #point(at) {
+    const id = at && this.layer.at(at);
+    this.ground.classList.toggle("over", Boolean(id));
+    if (id !== this.pointed) {
+      this.pointed = id;
+      this.handlers.onPoint(id ?? null);
     }
+    this.tip.hidden = !id;
+    if (!id) return;
+    this.tip.textContent = this.looks.get(id)?.title ?? id;
+    const isRight = at.x > this.ground.clientWidth / 2;
+    this.tip.style.left = isRight ? "" : `${at.x + 14}px`;
+    this.tip.style.right = isRight ? `${this.ground.clientWidth - at.x + 14}px` : "";
+    this.tip.style.top = `${Math.max(4, at.y - 10)}px`;
+  }
+
+  /** Show how long a round number of metres is in the middle of the map. */
+  #drawScale() {
+    const { x, y } = this.map.getSize();
+    const [left, right] = [0, SCALE_PIXELS].map((off) => this.map.containerPointToLatLng([x / 2 + off, y / 2]));
+    const most = this.map.distance(left, right);
+    const power = 10 ** Math.floor(Math.log10(most));
+    const metres = [5, 2, 1].map((factor) => factor * power).find((one) => one <= most) ?? power;
+    this.scale.style.width = `${(SCALE_PIXELS * metres) / most}px`;
+    this.scale.textContent = metres >= 1000 ? `${metres / 1000} km` : `${metres} m`;
+  }
+
+  #listUnplaced() {
+    const placed = new Set(this.shapes.map((shape) => shape.id));
+    const rows = this.rows.filter((row) => !placed.has(row.id));
+    this.unplaced.hidden = !rows.length;
+    if (!rows.length) return;
+    if (this.holder.hidden) this.unplaced.setAttribute("open", "");
+    put(
+      this.unplaced,
+      el("summary", {}, `${rows.length} ${rows.length === 1 ? "link has" : "links have"} no place`),
+      el(
+        "ul",
+        {},
+        ...rows.slice(0, MOST_LISTED).map((row) => {
+          const { step, scale, isDead, title } = this.looks.get(row.id);
+          const name = isDead ? "dead" : step < 0 ? "unknown" : `${scale}-${step}`;
+          return el(
+            "li",
+            { class: `key ${name}`, title },
+            el("span", { class: "swatch", "aria-hidden": "true" }),
+            el("a", { href: addressOf(["links", row.id]) }, row.link.name || row.id),
+          );
+        }),
+      ),
+      rows.length > MOST_LISTED && el("p", { class: "note" }, `and ${rows.length - MOST_LISTED} more, see the table`),
+    );
   }
 }
-
-/** Return an equirectangular projection with the scale of the city's middle latitude. */
-function projection(points, width, height) {
-  const lons = points.map(([lon]) => lon);
-  const lats = points.map(([, lat]) => lat);
-  const [west, east, south, north] = [min(lons), max(lons), min(lats), max(lats)];
-  const narrow = Math.cos((((south + north) / 2) * Math.PI) / 180);
-  const scale = Math.min(
-    (width - 2 * PAD) / ((east - west) * narrow || 1e-6),
-    (height - 2 * PAD) / (north - south || 1e-6),
-  );
-  const [left, top] = [(width - (east - west) * narrow * scale) / 2, (height - (north - south) * scale) / 2];
-  return ([lon, lat]) => [left + (lon - west) * narrow * scale, top + (north - lat) * scale];
-}
-
-const min = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
-const max = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
-
-/** Return a geometry as lines; a point is a line of one. */
-function lines({ type, coordinates }) {
-  switch (type) {
-    case "Point":
-      return [[coordinates]];
-    case "MultiPoint":
-      return coordinates.map((point) => [point]);
-    case "LineString":
-      return [coordinates];
-    case "MultiPolygon":
-      return coordinates.flat();
-    default:
-      return coordinates;
-  }
-}
-
-/** Return a path moved to the right of its direction; a point becomes a short stroke. */
-function drawn(points) {
-  if (points.length === 1) return `M${point(points[0])}l0.1 0`;
-  const moved = points.map(([x, y], i) => {
-    const [ax, ay] = points[Math.max(0, i - 1)];
-    const [bx, by] = points[Math.min(points.length - 1, i + 1)];
-    const length = Math.hypot(bx - ax, by - ay) || 1;
-    return [x - (SIDE * (by - ay)) / length, y + (SIDE * (bx - ax)) / length];
-  });
-  return `M${moved.map(point).join("L")}`;
-}
-
-const point = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;

@@ -11,22 +11,87 @@ const FLOOR = 20;
  *   write: (value: number) => string, note: string}} Colouring
  */
 
-/** Round steps up to the most that was seen. @param {number} most vehicles per hour @returns {Colouring} */
-function byFlow(most) {
-  const step = niceStep(most / 6);
-  return {
-    label: "Expected flow",
-    scale: "flow",
-    note: "vehicles per hour in the forecast slot",
-    of: (row) => row.forecast?.flow ?? null,
-    write: (value) => `${number(value)} vehicles per hour`,
-    steps: [1, 2, 3, 4, 5, 6].map((i) => ({
-      most: i === 6 ? Infinity : i * step,
-      label: i === 6 ? `${5 * step}+` : `${(i - 1) * step}–${i * step}`,
-      width: i,
-    })),
-  };
-}
+const DEVIATIONS = [
+  { most: -0.5, label: "▼ −50 %", width: 6 },
+  { most: -0.25, label: "▼ −25 %", width: 5 },
+  { most: -0.1, label: "▼ −10 %", width: 3 },
+  { most: 0.1, label: "about the same", width: 2 },
+  { most: 0.25, label: "▲ +10 %", width: 3 },
+  { most: 0.5, label: "▲ +25 %", width: 5 },
+  { most: Infinity, label: "▲ +50 %", width: 6 },
+];
+
+/** @type {Colouring} */
+const byDeviation = {
+  label: "Deviation from the profile",
+  scale: "change",
+  note: `expected count against the profile, in % of it (of ${FLOOR} if it is smaller)`,
+  of: ({ forecast }) => {
+    const usual = forecast?.profile_count ?? null;
+    return usual === null ? null : (forecast.expected_count - usual) / Math.max(usual, FLOOR);
+  },
+  write: (value) => `${signed(value * 100)} % against the profile`,
+  steps: DEVIATIONS,
+};
+
+/** @type {Colouring} */
+const byShare = {
+  label: "Share of capacity or range",
+  scale: "flow",
+  note: "expected count in % of the capacity, or of the largest counts of the last fortnight",
+  of: ({ forecast, health, link }) => {
+    const most = link.capacity ? (link.capacity * link.slot_minutes) / 60 : health?.high_count;
+    return forecast && most ? forecast.expected_count / most : null;
+  },
+  write: (value) => `${percent(value)} of its capacity or range`,
+  steps: [
+    { most: 0.2, label: "below 20 %", width: 1 },
+    { most: 0.4, label: "20–40 %", width: 2 },
+    { most: 0.6, label: "40–60 %", width: 3 },
+    { most: 0.8, label: "60–80 %", width: 4 },
+    { most: 1, label: "80–100 %", width: 5 },
+    { most: Infinity, label: "100 % and more", width: 6 },
+  ],
+};
+
+/** @type {Colouring} */
+const byFlow = {
+  label: "Expected flow",
+  scale: "flow",
+  note: "vehicles per hour in the forecast slot",
+  of: (row) => row.forecast?.flow ?? null,
+  write: (value) => `${number(value)} vehicles per hour`,
+  steps: [
+    { most: 100, label: "below 100", width: 1 },
+    { most: 250, label: "100–250", width: 2 },
+    { most: 500, label: "250–500", width: 3 },
+    { most: 1000, label: "500–1000", width: 4 },
+    { most: 1500, label: "1000–1500", width: 5 },
+    { most: Infinity, label: "1500 and more", width: 6 },
+  ],
+};
+
+const FEED_STATES = ["dead", "suspect", "late", "fresh"];
+
+/** @type {Colouring} */
+const byFeed = {
+  label: "Feed",
+  scale: "feed",
+  note: "the newest count: none for too long, of a suspect detector, more than a slot late, or fresh",
+  of: ({ attention, health, link }) => {
+    if (!health) return null;
+    if (attention.some((one) => one.kind === "dead")) return 0;
+    if (attention.some((one) => one.kind === "suspect")) return 1;
+    return (health.data_age_seconds ?? 0) > link.slot_minutes * 60 ? 2 : 3;
+  },
+  write: (value) => FEED_STATES[value],
+  steps: [
+    { most: 1, label: "✕ dead", width: 6 },
+    { most: 2, label: "? suspect", width: 5 },
+    { most: 3, label: "late", width: 3 },
+    { most: Infinity, label: "fresh", width: 2 },
+  ],
+};
 
 /** @type {Colouring} */
 const byChange = {
@@ -35,15 +100,7 @@ const byChange = {
   note: `expected count against the newest, in % of it (of ${FLOOR} if it is smaller)`,
   of: (row) => (row.change === null ? null : row.change / Math.max(row.health?.newest_count ?? 0, FLOOR)),
   write: (value) => `${signed(value * 100)} % against now`,
-  steps: [
-    { most: -0.5, label: "▼ −50 %", width: 6 },
-    { most: -0.25, label: "▼ −25 %", width: 5 },
-    { most: -0.1, label: "▼ −10 %", width: 3 },
-    { most: 0.1, label: "about the same", width: 2 },
-    { most: 0.25, label: "▲ +10 %", width: 3 },
-    { most: 0.5, label: "▲ +25 %", width: 5 },
-    { most: Infinity, label: "▲ +50 %", width: 6 },
-  ],
+  steps: DEVIATIONS,
 };
 
 /** @type {Colouring} */
@@ -62,18 +119,17 @@ const byAccuracy = {
   ],
 };
 
-export const COLOURINGS = { flow: byFlow, change: () => byChange, accuracy: () => byAccuracy };
-export const COLOURING_NAMES = { flow: "Expected flow", change: "Change against now", accuracy: "Accuracy" };
+/** @type {Record<string, Colouring>} */
+export const COLOURINGS = {
+  deviation: byDeviation,
+  share: byShare,
+  flow: byFlow,
+  change: byChange,
+  accuracy: byAccuracy,
+  feed: byFeed,
+};
+export const USUAL = "deviation";
 
 /** @param {Colouring} colouring @param {number | null} value */
 export const stepOf = (colouring, value) =>
   value === null ? -1 : colouring.steps.findIndex((step) => value < step.most || step.most === Infinity);
-
-function niceStep(rough) {
-  if (!(rough > 0)) return 10;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return Math.max(
-    1,
-    [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((factor) => factor * power).find((one) => one >= rough) ?? rough,
-  );
-}

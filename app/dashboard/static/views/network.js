@@ -9,7 +9,7 @@ import { el, put } from "../dom.js";
 import { dayTime, number, percent, zoneName } from "../formats.js";
 import { addressOf, note } from "../router.js";
 import { empty, failed, loading } from "../states.js";
-import { COLOURING_NAMES, COLOURINGS, stepOf } from "./colouring.js";
+import { COLOURINGS, stepOf, USUAL } from "./colouring.js";
 import { networkColumns } from "./network_table.js";
 
 const HORIZONS = [1, 2, 3, 4];
@@ -20,7 +20,7 @@ export function networkView(page, place) {
   const asked = {
     q: place.query.get("q") ?? "",
     show: Object.hasOwn(KINDS, place.query.get("show")) ? place.query.get("show") : null,
-    colour: Object.hasOwn(COLOURINGS, place.query.get("colour")) ? place.query.get("colour") : "flow",
+    colour: Object.hasOwn(COLOURINGS, place.query.get("colour")) ? place.query.get("colour") : USUAL,
     horizon: HORIZONS.includes(Number(place.query.get("horizon"))) ? Number(place.query.get("horizon")) : 1,
     sort: place.query.get("sort"),
   };
@@ -34,7 +34,7 @@ export function networkView(page, place) {
     note(["network"], {
       q: asked.q,
       show: asked.show,
-      colour: asked.colour === "flow" ? null : asked.colour,
+      colour: asked.colour === USUAL ? null : asked.colour,
       sort: asked.sort,
       horizon: asked.horizon === 1 ? null : asked.horizon,
     });
@@ -88,7 +88,7 @@ export function networkView(page, place) {
     showRows(true);
     search.focus();
   };
-  const colour = select("colour", "Colour by", Object.entries(COLOURING_NAMES), asked.colour, (value) => {
+  const colour = select("colour", "Colour by", Object.entries(COLOURINGS).map(([name, { label }]) => [name, label]), asked.colour, (value) => {
     asked.colour = value;
     noteIt();
     showMap();
@@ -152,7 +152,7 @@ export function networkView(page, place) {
     if (found.textContent !== text) found.textContent = text; // or it would be read out again
   };
   const showMap = () => {
-    const colouring = COLOURINGS[asked.colour](city.mostFlow);
+    const colouring = COLOURINGS[asked.colour];
     map.show(
       city.rows,
       (row) => look(row, colouring),
