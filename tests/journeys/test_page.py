@@ -330,6 +330,22 @@ class TestNetwork:
             city_service.request("DELETE", "/v1/links/hostile?force=true")
 
 
+class TestUnknown:
+    def test_what_is_not_read_yet_is_no_zero(self, city_service, visit):
+        visitor = visit()
+        held: list[Any] = []
+        visitor.page.route("**/v1/health?*", lambda route: held.append(route))
+        page = visitor.go("#/network")
+        row(page, city_service.ids[0]).wait_for()
+        dead = page.get_by_role("button", name="dead feed")
+        wait_until(lambda: "\N{EN DASH} dead feed" in dead.inner_text())
+        page.get_by_role("button", name="0 no forecast").wait_for()
+        wait_until(lambda: held)
+        visitor.page.unroute("**/v1/health?*")  # what is held goes on
+        page.get_by_role("button", name="0 dead feed").wait_for()
+        assert re.fullmatch(r"\d\d:\d\d Europe/Berlin.*", page.locator("time.clock").inner_text())
+
+
 class TestMap:
     def test_it_is_moved_zoomed_and_fitted_and_leads_to_a_link(self, city_service, visit):
         page = visit().go("#/network?colour=flow")

@@ -2,13 +2,13 @@
 
 import { age, percent } from "./formats.js";
 
-/** Kinds, the most serious first: each has a word and a sign, because colour alone is not enough. */
+/** Kinds, the most serious first: each has a word and a sign, because colour alone is not enough, and what shows it. */
 export const KINDS = {
-  dead: { label: "Dead feed", sign: "✕", level: 3 },
-  failed: { label: "No forecast", sign: "!", level: 3 },
-  suspect: { label: "Suspect detector", sign: "?", level: 2 },
-  degraded: { label: "Degraded method", sign: "▽", level: 2 },
-  poor: { label: "Poor accuracy", sign: "≠", level: 1 },
+  dead: { label: "Dead feed", sign: "✕", level: 3, shownBy: "health" },
+  failed: { label: "No forecast", sign: "!", level: 3, shownBy: "forecasts" },
+  suspect: { label: "Suspect detector", sign: "?", level: 2, shownBy: "health" },
+  degraded: { label: "Degraded method", sign: "▽", level: 2, shownBy: "forecasts" },
+  poor: { label: "Poor accuracy", sign: "≠", level: 1, shownBy: "accuracy" },
 };
 
 const LEAST_SCORED = 8; // slots; fewer are too few to judge accuracy

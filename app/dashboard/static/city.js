@@ -65,6 +65,11 @@ export class City extends EventTarget {
     return this.links.get(id)?.zone ?? "UTC";
   }
 
+  /** Return whether forecasts, health or accuracy were read; until then nothing is known of what they show. */
+  knows(part) {
+    return { forecasts: this.loaded, health: this.staleAfterMinutes !== null, accuracy: this.accuracy !== null }[part];
+  }
+
   /** Return the time zone of most links. */
   get zone() {
     const zones = new Map();

@@ -3,7 +3,7 @@
 import { Api, NoAnswer } from "./api.js";
 import { City } from "./city.js";
 import { el, put } from "./dom.js";
-import { clockTime, ownZone } from "./formats.js";
+import { clockTime, ownZone, zoneName } from "./formats.js";
 import { Live } from "./live.js";
 import { noticeRegion } from "./notices.js";
 import { addressOf, place } from "./router.js";
@@ -33,6 +33,7 @@ let view = null;
 const main = el("main", { id: "main" });
 const nav = el("nav", { "aria-label": "Views" });
 const status = el("span", { class: "live connecting" });
+const clock = el("time", { class: "clock", hidden: true });
 const staleBar = el("div", { class: "stale-bar", role: "alert", hidden: true });
 const who = el("span", { class: "who" });
 const signOut = el("button", { type: "button", class: "quiet", on: { click: () => leave() } }, "Sign out");
@@ -41,7 +42,7 @@ const header = el(
   { class: "top" },
   el("a", { class: "brand", href: "#/network" }, el("span", { class: "star", "aria-hidden": "true" }, "★"), "Flowcast"),
   nav,
-  el("div", { class: "right" }, status, who, themeButton(), signOut),
+  el("div", { class: "right" }, status, clock, who, themeButton(), signOut),
 );
 
 document.body.prepend(
@@ -63,6 +64,7 @@ async function enter() {
   const city = new City(api);
   page = { api, session, city, live: new Live(api, city), noAnswer: new NoAnswer() };
   page.live.addEventListener("state", showLive);
+  city.addEventListener("change", showClock);
   if (session.may("read")) page.live.start();
   showHeader();
   showLive();
@@ -83,7 +85,7 @@ function leave(why = "") {
 
 function showHeader() {
   const isIn = page !== null;
-  for (const part of [nav, status, who, signOut]) part.toggleAttribute("hidden", !isIn);
+  for (const part of [nav, status, clock, who, signOut]) part.toggleAttribute("hidden", !isIn);
   signOut.toggleAttribute("hidden", !isIn || !session.needsKey);
   if (!isIn) return;
   const scopes = session.own.scopes.join(", ") || "nothing";
@@ -115,6 +117,15 @@ function showLive() {
   }
   staleBar.hidden = !isStale;
   document.body.classList.toggle("is-stale", isStale);
+}
+
+/** Show the time of day in the zone of most links. */
+function showClock() {
+  clock.hidden = !page?.city.loaded;
+  if (!page || clock.hidden) return;
+  const { zone } = page.city;
+  const text = `${clockTime(Date.now(), zone)} ${zoneName(zone, Date.now())}`;
+  if (clock.textContent !== text) clock.textContent = text;
 }
 
 /** @param {View} next */
@@ -168,6 +179,7 @@ function plain(title, content) {
 api.addEventListener("refused", (/** @type {CustomEvent} */ event) => {
   if (page) leave(`Signed out: ${event.detail.message}.`);
 });
+setInterval(showClock, 1000);
 addEventListener("hashchange", () => {
   go(true);
   if (session.may("read")) page?.live.hurry();

@@ -19,8 +19,7 @@ export function themeButton() {
   apply();
   const button = el("button", { type: "button", class: "quiet theme" });
   const update = () => {
-    button.textContent = NAMES[chosen()];
-    button.setAttribute("aria-label", `Colours: ${NAMES[chosen()]}`);
+    button.textContent = `Colours: ${NAMES[chosen()]}`;
   };
   button.addEventListener("click", () => {
     localStorage.setItem(STORED, CHOICES[(CHOICES.indexOf(chosen()) + 1) % CHOICES.length]);

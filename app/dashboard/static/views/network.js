@@ -6,7 +6,7 @@ import { select } from "../controls.js";
 import { csvButton } from "../csv.js";
 import { DataTable } from "../data_table.js";
 import { el, put } from "../dom.js";
-import { dayTime, number, percent, zoneName } from "../formats.js";
+import { dayTime, NOTHING, number, percent, zoneName } from "../formats.js";
 import { addressOf, note } from "../router.js";
 import { empty, failed, loading } from "../states.js";
 import { COLOURINGS, stepOf, USUAL } from "./colouring.js";
@@ -180,7 +180,8 @@ export function networkView(page, place) {
     const focused = [...kinds.children].indexOf(document.activeElement);
     put(
       kinds,
-      ...Object.entries(KINDS).map(([kind, { label, sign, level }]) => {
+      ...Object.entries(KINDS).map(([kind, { label, sign, level, shownBy }]) => {
+        const isKnown = city.knows(shownBy);
         const n = city.rows.filter((row) => row.attention.some((one) => one.kind === kind)).length;
         return el(
           "button",
@@ -199,7 +200,7 @@ export function networkView(page, place) {
             },
           },
           el("span", { class: "sign", "aria-hidden": "true" }, sign),
-          el("strong", {}, String(n)),
+          el("strong", {}, isKnown ? String(n) : NOTHING),
           ` ${label.toLowerCase()}`,
         );
       }),
