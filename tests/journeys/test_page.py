@@ -163,18 +163,21 @@ def row(page: Any, link_id: str) -> Any:
 def point_at(page: Any, link_id: str) -> tuple[float, float]:
     """Move the pointer over the map until it is on a link; return where that is."""
     page.wait_for_function("() => document.querySelector('.city-map canvas.links')?.width")
-    box = page.locator(".city-map").bounding_box()
-    tip = page.locator(".map-tip")
-
-    def sweep() -> tuple[float, float] | None:
-        for y in range(int(box["y"]) + 4, int(box["y"] + box["height"]), 7):
-            for x in range(int(box["x"]) + 4, int(box["x"] + box["width"]) - 60, 14):
-                page.mouse.move(x, y)
-                if tip.is_visible() and f"({link_id})" in tip.inner_text():
-                    return x, y
-        return None
-
-    return wait_until(sweep)
+    page.locator(".city-map").scroll_into_view_if_needed()
+    search = """id => {
+      const map = document.querySelector('.city-map');
+      const tip = document.querySelector('.map-tip');
+      const { left, top, right, bottom } = map.getBoundingClientRect();
+      for (let y = top + 4; y < bottom; y += 4)
+        for (let x = left + 4; x < right - 60; x += 8) {
+          map.dispatchEvent(new MouseEvent('mousemove', { clientX: x, clientY: y, bubbles: true }));
+          if (!tip.hidden && tip.textContent.includes(`(${id})`)) return [x, y];
+        }
+      return null;
+    }"""
+    x, y = wait_until(lambda: page.evaluate(search, link_id))
+    page.mouse.move(x, y)
+    return x, y
 
 
 class TestSignIn:

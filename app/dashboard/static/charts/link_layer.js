@@ -75,9 +75,9 @@ export const LinkLayer = L.Layer.extend({
     context.scale(scale, scale);
     context.lineCap = context.lineJoin = "round";
     const looks = getComputedStyle(canvas);
-    const [ink, paper] = ["--ink", "--card"].map((name) => looks.getPropertyValue(name));
+    const [ink, paper, edge] = ["--ink", "--card", "--edge"].map((name) => looks.getPropertyValue(name));
     const point = (latLng) => map.latLngToContainerPoint(latLng);
-    const far = Math.max(12, Math.min(28, 4 * (map.getZoom() - 9.5))); // pixels that an approach is long
+    const far = Math.max(14, Math.min(48, 6 * (map.getZoom() - 10))); // pixels from a junction to the end of an approach
     this.drawn = [];
     for (const shape of this.shapes) {
       const paths = shape.lines.length ? shape.lines.map((line) => moved(line.map(point))) : [approach(shape, point, far)];
@@ -85,18 +85,26 @@ export const LinkLayer = L.Layer.extend({
       const stroke = this.strokeOf(shape.id);
       const isMarked = shape.id === this.marked;
       const colour = isMarked ? ink : looks.getPropertyValue(stroke.colour);
-      context.strokeStyle = context.fillStyle = colour;
-      context.lineWidth = stroke.width + (isMarked ? 2 : 0);
-      context.setLineDash(stroke.isDead ? [3, 5] : stroke.isKnown ? [] : [1, 4]);
+      const width = stroke.width + (shape.lines.length ? 0 : 1.5) + (isMarked ? 2 : 0);
       context.beginPath();
       for (const path of paths) path.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+      if (stroke.isKnown && !stroke.isDead) this.outline(context, edge, width); // or pale colours would not be seen
+      context.strokeStyle = context.fillStyle = colour;
+      context.lineWidth = width;
+      context.setLineDash(stroke.isDead ? [3, 5] : stroke.isKnown ? [] : [1, 4]);
       context.stroke();
       context.setLineDash([]);
-      if (shape.bearing !== null || shape.lines.length) arrowHead(context, paths[0], !shape.lines.length, stroke.width);
+      if (shape.bearing !== null || shape.lines.length) arrowHead(context, paths[0], !shape.lines.length, width, edge);
       const segments = paths.flatMap((path) => (path.length > 1 ? path.slice(1).map((to, i) => [path[i], to]) : [[path[0], path[0]]]));
-      this.drawn.push({ id: shape.id, segments });
+      this.drawn.push({ id: shape.id, segments, isApproach: !shape.lines.length });
     }
     if (this.drawn.length <= LABELLED) this.label(context, ink, paper);
+  },
+
+  outline(context, edge, width) {
+    context.strokeStyle = edge;
+    context.lineWidth = width + 1.6;
+    context.stroke();
   },
 
   label(context, ink, paper) {
@@ -104,10 +112,13 @@ export const LinkLayer = L.Layer.extend({
     context.textAlign = "center";
     context.lineWidth = 3;
     const taken = [];
-    for (const { id, segments } of this.drawn) {
+    for (const { id, segments, isApproach } of this.drawn) {
       const [[ax, ay], [bx, by]] = segments[Math.floor(segments.length / 2)];
       const half = context.measureText(id).width / 2 + 2;
-      const place = { x: (ax + bx) / 2, y: (ay + by) / 2 - 7, half };
+      const outward = Math.sign(ax - bx) * Math.min(1, Math.abs(ax - bx) / 8); // beside the far end of an approach
+      const place = isApproach
+        ? { x: ax + outward * (half + 4), y: ay + (ay > by + 4 ? 14 : ay < by - 4 ? -6 : 4), half }
+        : { x: (ax + bx) / 2, y: (ay + by) / 2 - 7, half };
       if (taken.some((one) => Math.abs(one.x - place.x) < one.half + half && Math.abs(one.y - place.y) < 12)) continue;
       taken.push(place);
       context.strokeStyle = paper;
@@ -137,7 +148,7 @@ function approach({ at, bearing }, point, far) {
 }
 
 /** Draw the head of an arrow: at the end of an approach, in the middle of a line. */
-function arrowHead(context, path, isAtEnd, width) {
+function arrowHead(context, path, isAtEnd, width, edge) {
   const last = isAtEnd ? path.length - 1 : Math.max(1, Math.floor(path.length / 2));
   const [[ax, ay], [bx, by]] = [path[last - 1], path[last]];
   const length = Math.hypot(bx - ax, by - ay);
@@ -149,6 +160,10 @@ function arrowHead(context, path, isAtEnd, width) {
   context.moveTo(x + dx * size, y + dy * size);
   context.lineTo(x - dy * size * 0.8, y + dx * size * 0.8);
   context.lineTo(x + dy * size * 0.8, y - dx * size * 0.8);
+  context.closePath();
+  context.strokeStyle = edge;
+  context.lineWidth = 1.6;
+  context.stroke();
   context.fill();
 }
 
