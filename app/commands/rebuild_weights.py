@@ -49,7 +49,8 @@ def rebuild_weights_command(
             progress.update(bar, advance=len(part))
     for link in ensembles:
         if link.link_id not in done:
-            notes.print(escape(f"link {link.link_id!r}: counts kept arriving; run it again"), style="red")
+            reason = "counts kept arriving, or a model cannot be read"
+            notes.print(escape(f"link {link.link_id!r} is left out: {reason}"), style="red")
     notes.print(f"{len(done)} of {len(ensembles)} ensembles have new weights")
     if len(done) < len(ensembles):
         raise typer.Exit(FAILED)

@@ -17,6 +17,7 @@ from app.counts.queries import SpanOf, recent_then_older
 from app.events.tables import Webhook
 from app.forecasts.issued_forecast import HORIZONS
 from app.forecasts.tables import Forecast
+from app.links.queries import ENSEMBLE
 from app.links.tables import Link
 from app.registry.queries import active_models
 
@@ -105,8 +106,9 @@ def latest_forecasts(session: Session) -> Marks:
     """Return each link's latest stored forecast, by what forecasts the link now if that made one."""
     serving = {key: refs[-1].version for key, refs in active_models(session).items()}
     found: dict[int, tuple[bool, int, int, int]] = {}
-    for key, end, minutes, version, issued_at, of_ensemble in recent_then_older(session, _latest, None):
-        is_served = of_ensemble or serving.get(key) == version
+    for key, end, minutes, version, issued_at, of_ensemble, choice in recent_then_older(session, _latest, None):
+        has_ensemble = choice == ENSEMBLE
+        is_served = of_ensemble == has_ensemble and (has_ensemble or serving.get(key, 0) == version)
         candidate = (is_served, issued_at, version, end - HORIZONS * 60 * minutes)
         found[key] = max(found.get(key, candidate), candidate)
     return {key: (as_of, version) for key, (_, _, version, as_of) in found.items()}
@@ -126,5 +128,6 @@ def _latest(session: Session, of: ColumnElement[bool], within: SpanOf) -> Sequen
         Forecast.model_version,
         Forecast.issued_at,
         Forecast.experts.is_not(None),
+        Link.choice,
     ).outerjoin(Forecast, and_(*latest))
     return session.execute(query.where(of)).all()

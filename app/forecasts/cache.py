@@ -32,6 +32,7 @@ from app.forecasts.compute import Forecaster
 from app.forecasts.issued_forecast import Degradation, Document, IssuedForecast, link_document
 from app.forecasts.profile_fallback import LateFallback
 from app.forecasts.queries import (
+    issued_with,
     lock_ensembles,
     save_forecasts,
     save_states,
@@ -265,11 +266,8 @@ class ForecastCache:
             if not link.has_ensemble:
                 issued = stored.get((link.link_key, entry.key.version))
                 entry.issued = None if issued is None or issued.experts else issued  # not of experts that it had before
-            elif (state := ensembles.get(link.link_key)) and state.has_issued(entry.key.as_of):
-                entry.issued = stored.get((link.link_key, state.issued_version or 0))
-                if entry.issued is not None and entry.issued.experts is not None:
-                    experts = entry.issued.experts._replace(factors=state.factors)
-                    entry.issued = entry.issued._replace(experts=experts)
+            else:
+                entry.issued = issued_with(ensembles.get(link.link_key), link.link_key, entry.key.as_of, stored)
         missing = [entry.key.link for entry in changed if entry.issued is None]
         if issue and missing:
             # With the session that read the keys, which still sees a link that was deleted since.
@@ -291,7 +289,14 @@ class ForecastCache:
             if late or not whole:
                 as_of = {one.link.link_key: one.as_of for one in forecasts}
                 stored = stored_forecasts(session, [one.link for one in forecasts], as_of)
-                forecasts = [stored.get((one.link.link_key, one.model_version), one) for one in forecasts]
+                states, own = stored_ensembles(session, list(late)), updates.keys() - late
+                forecasts = [
+                    one
+                    if one.link.link_key in own
+                    else issued_with(states.get(one.link.link_key), one.link.link_key, one.as_of, stored)
+                    or stored.get((one.link.link_key, one.model_version), one)
+                    for one in forecasts
+                ]
         for method, n in Counter(one.method for one in forecasts).items():
             metrics.FORECASTS_ISSUED.labels(method).inc(n)
         _count_degraded(forecasts)

@@ -1,7 +1,7 @@
 """Forecasts of links by the aggregate of their experts, and the states of the aggregation that go with them.
 
 A state goes on from slot to slot by the stored counts alone. So it is the same whichever process issues a forecast,
-however counts are batched, and after a crash.
+after a crash, and however counts are batched, up to ``CATCH_UP`` slots at once.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from app.forecasts.issued_forecast import (
     pack_experts,
 )
 from app.forecasts.lag_models import forecast_from_lags
-from app.forecasts.levels import offset_ratio
 from app.forecasts.network_forecaster import NetworkForecaster
 from app.forecasts.profile_fallback import ProfileFallback
 from app.forecasts.queries import StoredEnsemble
 from app.links.queries import LinkInfo
 from model.aggregation.experts import EXPERT_NAMES as NAMES
 from model.aggregation.experts import RECENT, TRAINED_EXPERTS, ExpertInputs, forecast_experts
-from model.aggregation.intervals import BAND_LEVEL, IntervalFactors
+from model.aggregation.intervals import BAND_LEVEL, IntervalFactors, issued_bands
 from model.aggregation.online import Aggregate
 from model.aggregation.state import Aggregation, Offsets, pack, unpack
 from model.link_model.intervals import Bands
 
-CATCH_UP = 8  # slots that a state goes on by at once, as after a crash; where there are more, the earlier are skipped
+CATCH_UP = 12  # slots that a state goes on by at once, as after a crash; where there are more, the earlier are skipped
 
 
 class EnsembleRequest(NamedTuple):
@@ -52,7 +51,7 @@ class EnsembleOutcome(NamedTuple):
     """The forecast of a link, or the reason why at most one expert has one; and the state that goes with it."""
 
     forecast: ModelForecast | Reason | None
-    update: StateUpdate | None  # None for a slot before that of the stored state
+    update: StateUpdate
 
 
 class _Walk(NamedTuple):
@@ -123,9 +122,8 @@ class EnsembleForecaster:
                 session, group, states.rows(rows), walk, most_slots
             )
             forecasts = _forecasts(group, expected, factors, aggregate, offsets)
-            packed, is_past = pack(state), walk.as_of is not None and walk.last < walk.as_of
-            for i, forecast, new in zip(rows, forecasts, packed, strict=True):
-                update = None if is_past else StateUpdate(walk.last, new, before[i].revision)
+            for i, forecast, new in zip(rows, forecasts, pack(state), strict=True):
+                update = StateUpdate(walk.last, new, before[i].revision)
                 found[requests[i].link.link_key] = EnsembleOutcome(forecast, update)
         return found
 
@@ -133,6 +131,8 @@ class EnsembleForecaster:
         self, session: Session, group: Sequence[EnsembleRequest], state: Aggregation, walk: _Walk, most: int
     ) -> tuple[_Expected, IntervalFactors, Aggregate, Offsets, Aggregation]:
         """Let the states of links go the same way; return what is expected at its end."""
+        if walk.as_of is not None and walk.last < walk.as_of:  # newer counts were deleted, or a past slot is asked for
+            state = state.without_forecasts()
         for _ in range(min(walk.skipped(most), HORIZONS)):
             state = state.after(np.full(len(group), np.nan))
         for slot in walk.slots(most):
@@ -170,7 +170,7 @@ class EnsembleForecaster:
                     of_link.append(loaded.model.bands if loaded else None)
             if (profile := profiles.get(request.link.link_key)) is not None:
                 of_link.append(profile.bands)
-            bands.append(next((_issued_bands(one) for one in of_link if one is not None), None))
+            bands.append(next((issued_bands(one, HORIZONS) for one in of_link if one is not None), None))
         inputs = ExpertInputs(slots[:, RECENT:], recent, slots[:, :RECENT], of_models)
         return _Expected(recent[:, -1], forecast_experts(inputs), inputs.profile, bands, models)
 
@@ -188,15 +188,6 @@ class EnsembleForecaster:
                 if outcome is not None:
                     outcomes[i][name] = outcome
         return outcomes
-
-
-def _issued_bands(bands: Bands) -> Bands:
-    """Return bands of the level and the horizons that are issued; those of a profile have one for all horizons."""
-    if bands.level == BAND_LEVEL and len(bands.edges) == HORIZONS:
-        return bands
-    ratio = offset_ratio(BAND_LEVEL, bands.level)
-    of_horizon = np.minimum(np.arange(HORIZONS), len(bands.edges) - 1)
-    return Bands(BAND_LEVEL, bands.edges[of_horizon], ratio * bands.below[of_horizon], ratio * bands.above[of_horizon])
 
 
 def _forecasts(

@@ -22,7 +22,7 @@ from app.forecasts.issued_forecast import HORIZONS, PROFILE, Document, ForecastR
 from app.forecasts.lag_models import lag_window
 from app.forecasts.network_forecaster import NetworkRows, too_many_gaps
 from app.forecasts.options import ForecastOptions
-from app.forecasts.queries import past_forecasts
+from app.forecasts.queries import last_issued, past_forecasts
 from app.forecasts.schemas import (
     ContextShare,
     ExpertShare,
@@ -95,7 +95,12 @@ def explain(session: Session, forecaster: Forecaster, issued: IssuedForecast) ->
     """Explain a forecast; return None if no trained model made it, or too many of its counts are missing now."""
     if issued.experts is not None:
         return _explain_ensemble(session, forecaster, issued, issued.experts.by_horizon[0])
-    request = forecaster.request_again(session, issued)
+    if issued.link.has_ensemble:  # and one of its models forecasts alone
+        active = active_models(session, [issued.link.link_key]).get(issued.link.link_key, ())
+        experts = forecaster.ensemble_request(session, issued.link, issued.as_of, active).models
+        request = experts.get(issued.method, ForecastRequest(issued.link, issued.as_of))
+    else:
+        request = forecaster.request_again(session, issued)
     if request.version != issued.model_version or issued.method == PROFILE:
         return None
     explained = _explain_model(session, forecaster, request)
@@ -136,8 +141,9 @@ def _recent_errors(session: Session, link: LinkInfo, as_of: int) -> dict[str, li
     """Return the squared errors of the experts' forecasts one slot ahead in the last 24 hours."""
     span = Span(as_of + link.slot_seconds - SECONDS_A_DAY, as_of + link.slot_seconds)
     errors: dict[str, list[float]] = {}
-    rows = past_forecasts(session, link.link_key, span, 1, None, None, link.grid.slots_per_day, by_experts=True)
-    for forecast, count, _ in rows:
+    # After a change of experts a slot has several.
+    rows = past_forecasts(session, link.link_key, span, 1, None, None, 2 * link.grid.slots_per_day, by_experts=True)
+    for forecast, count, _ in last_issued(rows):
         for name, expected in by_expert(forecast.experts or b"")[1].items():
             if expected is not None and count is not None:
                 errors.setdefault(name, []).append((expected - count) ** 2)

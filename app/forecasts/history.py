@@ -12,7 +12,7 @@ from app.core.slots import EPOCH
 from app.core.times import SECONDS_A_DAY, instant_of, read_span
 from app.counts.tables import QUALITIES
 from app.forecasts.issued_forecast import by_expert
-from app.forecasts.queries import newest_forecast, past_forecasts
+from app.forecasts.queries import last_issued, newest_forecast, past_forecasts
 from app.forecasts.schemas import ExpertHistory, ExpertWeights, PastForecastOut, PastForecasts
 from app.forecasts.tables import METHODS, Forecast
 from app.links.queries import LinkInfo, link_or_404
@@ -54,7 +54,7 @@ def read_experts(
     """Return a page of the weights of a link's experts; by default the day up to the newest slot forecast."""
     link = link_or_404(session, link_id)
     page = _read_page(session, link, begin, end, horizon, None, limit, cursor, by_experts=True)
-    slots = [_shown_experts(link, forecast, count) for forecast, count, _ in page.rows]
+    slots = [_shown_experts(link, forecast, count) for forecast, count, _ in last_issued(page.rows)]
     return ExpertHistory(link_id=link_id, horizon=horizon, slots=slots, next_cursor=page.next_cursor)
 
 

@@ -156,27 +156,24 @@ def save_states(session: Session, updates: Mapping[int, tuple[StateUpdate, int |
             "revision": one.revision + 1,
         }
         for key, (one, version) in sorted(updates.items())
-        if one.revision
     ]
     if changed:
         statement = update(Ensemble).where(Ensemble.link_key == bindparam("key"))
         # A link that had no count when its experts were activated starts with its first forecast.
         start = {"start_as_of": func.coalesce(Ensemble.start_as_of, bindparam("as_of"))}
         session.connection().execute(statement.values({name: bindparam(name) for name in WRITTEN} | start), changed)
-    new = [
-        Ensemble(
-            link_key=key,
-            as_of=one.as_of,
-            state=one.state,
-            start_as_of=one.as_of,
-            start=_NONE_STORED.state,
-            issued_version=version,
-        )
-        for key, (one, version) in sorted(updates.items())
-        if not one.revision
-    ]
-    for row in new:
-        session.merge(row)
+
+
+def issued_with(
+    state: StoredEnsemble | None, link_key: int, as_of: int | None, stored: Mapping[tuple[int, int], IssuedForecast]
+) -> IssuedForecast | None:
+    """Return the stored forecast that was issued from a slot with the state of an aggregation, if there is one."""
+    if state is None or not state.has_issued(as_of):
+        return None
+    issued = stored.get((link_key, state.issued_version or 0))
+    if issued is None or issued.experts is None:
+        return issued
+    return issued._replace(experts=issued.experts._replace(factors=state.factors))
 
 
 def stored_forecasts(
@@ -229,6 +226,15 @@ def _issued_forecast(link: LinkInfo, newest: int, rows: Sequence[Row[Any]]) -> I
     )
 
 
+PastForecast = tuple[Forecast, int | None, int | None]  # with its count and quality
+
+
+def last_issued(rows: Iterable[PastForecast]) -> list[PastForecast]:
+    """Return of the forecasts of each slot, in order of slots, the one that was issued last."""
+    by_slot = groupby(rows, key=lambda row: row[0].slot_start)
+    return [max(of_slot, key=lambda row: row[0].issued_at) for _, of_slot in by_slot]
+
+
 def past_forecasts(
     session: Session,
     link_key: int,
@@ -239,7 +245,7 @@ def past_forecasts(
     limit: int,
     *,
     by_experts: bool = False,
-) -> list[tuple[Forecast, int | None, int | None]]:
+) -> list[PastForecast]:
     """Return forecasts of the slots in a span, in order of slot, horizon and version, each with count and quality.
 
     ``after`` are slot, horizon and version of the last one returned before. Of several forecasts for one slot and

@@ -15,6 +15,7 @@ from app.registry.ensembles import AGGREGATION, change_experts, has_ensemble, st
 from app.registry.queries import active_rows, find_version, lock_versions
 from app.registry.store import ModelStore, StoreUnreachable
 from app.registry.tables import NO_VERSION, Activation, ModelVersion
+from model.aggregation.experts import TRAINED_EXPERTS
 from model.artifacts.artifact import DamagedArtifact
 
 
@@ -115,10 +116,14 @@ def deactivate(
         )
         for row in withdrawn
     ]
-    if len(withdrawn) == len(rows):
+    left = [row.algorithm for row in rows if row not in withdrawn]
+    if not left:
         set_choice(session, link.link_key, WITHDRAWN)
-    else:
-        change_experts(session, link.link_key)
+    elif has_ensemble(session, link.link_key):
+        if set(left) & set(TRAINED_EXPERTS):
+            change_experts(session, link.link_key)
+        else:  # the one that is left forecasts alone
+            set_choice(session, link.link_key, None)
     session.add_all(withdrawals)
     session.flush()
     return withdrawals

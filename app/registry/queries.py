@@ -107,12 +107,22 @@ def serving_versions(session: Session, link: LinkInfo) -> set[int]:
 
 
 def newest_candidates(session: Session) -> dict[int, list[int]]:
-    """Return the newest candidates of every link that has some, one of each algorithm, by link key."""
-    query = select(ModelVersion.link_key, func.max(ModelVersion.version)).where(ModelVersion.state == "candidate")
-    found: dict[int, list[int]] = {}
-    for key, version in session.execute(query.group_by(ModelVersion.link_key, ModelVersion.algorithm)):
-        found[key] = sorted([*found.get(key, []), version])
-    return found
+    """Return the newest candidates of every link that has some, by link key.
+
+    They are those that are newer than the active version of their algorithm, or else the newest of all.
+    """
+    columns = ModelVersion.link_key, ModelVersion.algorithm, func.max(ModelVersion.version)
+    newest = select(*columns).group_by(ModelVersion.link_key, ModelVersion.algorithm)
+    active = {
+        (key, name): version for key, name, version in session.execute(newest.where(ModelVersion.state == "active"))
+    }
+    candidates: dict[int, list[int]] = {}
+    newer: dict[int, list[int]] = {}
+    for key, name, version in session.execute(newest.where(ModelVersion.state == "candidate")):
+        candidates.setdefault(key, []).append(version)
+        if version > active.get((key, name), 0):
+            newer.setdefault(key, []).append(version)
+    return {key: sorted(newer.get(key, [max(versions)])) for key, versions in candidates.items()}
 
 
 def remove_versions(session: Session, ids: Sequence[int]) -> None:
@@ -170,6 +180,12 @@ def activations_before(session: Session, link_key: int, cursor: int | None, limi
     if cursor is not None:
         query = query.where(Activation.id < cursor)
     return list(session.scalars(query))
+
+
+def last_activation(session: Session, link_key: int, version: int) -> Activation | None:
+    """Return the last activation of a version of a link."""
+    query = select(Activation).where(Activation.link_key == link_key, Activation.version == version)
+    return session.scalars(query.order_by(Activation.id.desc()).limit(1)).first()
 
 
 def activations_after(session: Session, seen: int, limit: int) -> list[tuple[Activation, str]]:

@@ -15,6 +15,7 @@ from model.link_model.detector_health import Health
 from model.link_model.training import TrainingResult
 from model.link_model.training_plan import TrainingPlan
 
+EXPERTS = "experts"  # among what is kept with an expert: the algorithms of all that were trained with it
 Figures = Mapping[str, Mapping[str, Measure]]
 
 

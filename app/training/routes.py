@@ -20,7 +20,7 @@ from app.links.queries import LinkInfo, all_links, link_or_404, links_by_id
 from app.links.schemas import LinkPath
 from app.registry.activate import activate, deactivate
 from app.registry.cleanup import remove_old_versions
-from app.registry.queries import activations_before
+from app.registry.queries import activations_before, last_activation
 from app.registry.schemas import VersionPath
 from app.registry.store import open_store
 from app.training.queries import ENDED, run_links, runs_before, tally
@@ -148,9 +148,9 @@ def activate_model(
     store = open_store(settings)
     chosen = activate(session, store, link, version, by=caller.key_id, reason=body.reason if body else None)
     remove_old_versions(session, store, link.link_key, settings.keep_retired)
-    done = activations_before(session, link.link_key, None, 1)
-    if done and done[0].version == version:
-        return ActivationOut.of(done[0], link_id)
+    done = last_activation(session, link.link_key, version)
+    if done is not None:
+        return ActivationOut.of(done, link_id)
     # It was active already when activations were first recorded.
     before = {"previous_version": None, "activated_by": "unknown", "reason": None, "figures": None}
     return ActivationOut(

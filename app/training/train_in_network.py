@@ -17,6 +17,7 @@ from app.training.active_forecasts import aggregate, forecast_active, forecast_s
 from app.training.aligned_counts import examined
 from app.training.compare import aggregate_name
 from app.training.link_training import (
+    EXPERTS,
     LinkTraining,
     TrainedModels,
     describe,
@@ -104,7 +105,10 @@ class TrainingInNetwork:
         figures = self._measured(forecasts | aggregates)
         compared = [method for method in (NETWORK, BASE, KR_SML) if method in figures]
         reason = _reason(figures, compared) + (f"; there is no network model: {missing}" if missing else "")
-        kept = self._kept(young=young, reason=reason) | {AGGREGATION: starts[aggregate_name(experts, experts)]}
+        kept = self._kept(young=young, reason=reason) | {
+            EXPERTS: sorted(experts),
+            AGGREGATION: starts[aggregate_name(experts, experts)],
+        }
         best = _best(figures, methods)
         ordered = sorted(experts, key=lambda algorithm: experts[algorithm] != best)
         abouts = {}

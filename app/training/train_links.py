@@ -20,6 +20,7 @@ from app.counts.series import LinkSeries
 from app.links.tables import folder_name
 from app.training.aligned_counts import UNKNOWN, LinkTopology, by_network
 from app.training.link_training import (
+    EXPERTS,
     LinkTraining,
     algorithm_of,
     data_fingerprint,
@@ -27,6 +28,7 @@ from app.training.link_training import (
     plan_as_json,
 )
 from app.training.network_stage import (
+    BEST,
     PREFIX,
     NetworkStage,
     NetworkTraining,
@@ -133,7 +135,7 @@ def _train_or_keep(link: LinkSeries, output: Path, plan: TrainingPlan, topology:
     capacity = topology.get(link.link_id, UNKNOWN).capacity
     if resume:
         same = {"data_fingerprint": data_fingerprint(link, capacity), "plan": plan_as_json(plan)}
-        if (kept := _kept(output, link, same)) is not None:
+        if (kept := _kept(output, link, same, experts=False)) is not None:
             return joblib.delayed(LinkOutcome)(**vars(kept))
     return joblib.delayed(train_link)(LinkTraining(link, plan, capacity), output)
 
@@ -150,7 +152,8 @@ def _train_network(
 ) -> Iterator[LinkOutcome]:
     key = _training_key(network, topology, how)
     if resume:
-        kept = {link.link_id: one for link in waiting if (one := _kept(output, link, {"training": key}))}
+        same, experts = {"training": key}, how.algorithm == BEST
+        kept = {link.link_id: one for link in waiting if (one := _kept(output, link, same, experts=experts))}
         yield from kept.values()
         waiting = [link for link in waiting if link.link_id not in kept]
     if not waiting:
@@ -177,8 +180,11 @@ def _training_key(links: Sequence[LinkSeries], topology: Topology, how: NetworkT
     return digest.hexdigest()
 
 
-def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> LinkOutcome | None:
-    """Return the outcome of a link whose models are sound and were trained from the expected counts and plan."""
+def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any], *, experts: bool) -> LinkOutcome | None:
+    """Return the outcome of a link whose models are sound and were trained from the expected counts and plan.
+
+    Of a link with experts all must be there; a model that was trained by itself is no expert.
+    """
     folder, others = output / folder_name(link.link_id), {}
     try:
         about = load_model(folder)[1]
@@ -187,6 +193,8 @@ def _kept(output: Path, link: LinkSeries, same: Mapping[str, Any]) -> LinkOutcom
                 others[algorithm] = load_model(other)[1]
     except (DamagedArtifact, OSError):
         return None
+    wanted = sorted([algorithm_of(about), *others]) if experts else None
+    same = {**same, EXPERTS: wanted}
     if all(one.get(name) == value for one in (about, *others.values()) for name, value in same.items()):
         return LinkOutcome(link.link_id, "kept", 0.0, "", about, others)
     return None

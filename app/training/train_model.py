@@ -74,7 +74,6 @@ def _refresh(training: LinkTraining, plan: NetworkTraining, stage: NetworkStage,
         refreshed = {"held_out": "not measured: new to the network"}
     nothing = np.full(1, np.nan)
     unknown = measure_methods(nothing, {"candidate": nothing, "profile": nothing}, link.grid.slot_minutes)
-    aggregation = Aggregation.start().as_json() if training.has_ensemble else None
     about = {
         **learnt_from(link, training.capacity, examined(link, training.capacity)),
         "plan": before.get("plan", plan.as_json()),
@@ -86,7 +85,7 @@ def _refresh(training: LinkTraining, plan: NetworkTraining, stage: NetworkStage,
         "young": not before,
         "refreshed": refreshed,
     }
-    if (aggregation := before.get(AGGREGATION, aggregation)) is not None:
-        about[AGGREGATION] = aggregation
+    if training.has_ensemble:
+        about[AGGREGATION] = before.get(AGGREGATION) or Aggregation.start().as_json()
     save_network_model(folder, model, stage.network, about)
     return about

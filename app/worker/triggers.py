@@ -174,9 +174,8 @@ def fallen_accuracies(session: Session, settings: Settings, cool_since: datetime
         version, of_model, of_ensemble = held_out[link.link_key]
         found = by_link.get(link.link_key, {})
         # Forecasts of an ensemble have the versions of its experts.
-        served, promised = (
-            (total(found.values()), of_ensemble) if link.has_ensemble else (found.get(version, ErrorSums()), of_model)
-        )
+        served = total(found.values()) if link.has_ensemble else found.get(version, ErrorSums())
+        promised = of_ensemble if link.has_ensemble and of_ensemble is not None else of_model
         slots = len(span.slots(link.slot_seconds))
         errors = measures(served, slots)
         rmse: float | None = errors["rmse"]

@@ -18,6 +18,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from model.link_model.intervals import Bands
+
 Array = NDArray[np.float64]
 _quantile = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])  # not SciPy's, which a service does not load
 
@@ -81,6 +83,15 @@ class IntervalFactors:
         tails = (1.0 - np.array(LEVELS)) / 2.0
         changed = np.maximum(self.factors * np.exp(STEP * (missed - tails)), LEAST_FACTOR)
         return IntervalFactors(np.where(np.isnan(distances), self.factors, changed))
+
+
+def issued_bands(bands: Bands, n_horizons: int) -> Bands:
+    """Return bands of the level and the horizons that are issued; the last of fewer horizons stands for the others."""
+    if bands.level == BAND_LEVEL and len(bands.edges) == n_horizons:
+        return bands
+    ratio = 1.0 / float(normal_factor(bands.level))
+    of_horizon = np.minimum(np.arange(n_horizons), len(bands.edges) - 1)
+    return Bands(BAND_LEVEL, bands.edges[of_horizon], ratio * bands.below[of_horizon], ratio * bands.above[of_horizon])
 
 
 def _offsets(below: ArrayLike, above: ArrayLike) -> Array:

@@ -65,6 +65,10 @@ class Aggregation:
         experts = np.full((*nothing.shape, n_experts), np.nan)
         return cls(regrets, factors, experts, nothing, nothing, nothing)
 
+    def without_forecasts(self) -> Aggregation:
+        """Return the state with regrets and factors alone."""
+        return self._without_forecasts(self.regrets, self.factors)
+
     @property
     def has_forecast(self) -> NDArray[np.bool_]:
         """Whether there is a forecast from the latest slot, (...)."""

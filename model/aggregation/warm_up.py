@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.aggregation.experts import RECENT, ExpertInputs, forecast_experts
+from model.aggregation.intervals import issued_bands
 from model.aggregation.state import N_HORIZONS, Aggregation, Replay, replay
 from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
@@ -45,7 +46,7 @@ def warm_up(
         Forecasts of trained models by algorithm, of the slots from ``first`` on. The first horizon of a slot is the
         slot itself; NaN where there is no forecast. Horizons that are missing are NaN, others are left out.
     bands : Bands, optional
-        Of the intervals, with at least as many horizons as are learnt from.
+        Of the intervals.
     start : Aggregation, (n_sets, ...), optional
         The state before the first slot.
     """
@@ -57,11 +58,9 @@ def warm_up(
         forecast_experts(replace(inputs, models={name: _nearest(of_model) for name, of_model in models.items()}))
         for models in sets
     ]
-    if bands is not None:
-        ends = {name: getattr(bands, name)[:N_HORIZONS] for name in ("edges", "below", "above")}
-        bands = replace(bands, **ends)
+    near = None if bands is None else issued_bands(bands, N_HORIZONS)
     counts = np.broadcast_to(series.counts[first:], (len(sets), len(series) - first))
-    return replay(np.stack(experts), counts, [bands] * len(sets), start)
+    return replay(np.stack(experts), counts, [near] * len(sets), start)
 
 
 def daily_profiles(sound: CountSeries, first: int) -> Array:

@@ -272,6 +272,32 @@ class TestState:
         post_slots(client, city, NOW + 2, NOW + 6, link_ids=[LINK])
         assert nearest(client)["as_of_slot"] == slot_start(city, NOW + 5)
 
+    @on_sqlite
+    def test_a_wrong_count_of_the_future_that_is_deleted_leaves_nothing_behind(self, client, city):
+        post_slots(client, city, NOW, NOW + 2)
+        post(client, rows(city, NOW + 60, NOW + 61, [LINK]))
+        key = links_of(client, [LINK])[0].link_key
+        regrets = unpack([stored_states(client)[key][1]]).regrets.cumulated
+        span = {"from": slot_start(city, NOW + 60), "to": slot_start(city, NOW + 61), "reason": "a wrong year"}
+        assert client.delete(f"/v1/links/{LINK}/counts", params=span).status_code == 200
+        assert nearest(client)["as_of_slot"] == slot_start(city, NOW + 1)
+        as_of, state = stored_states(client)[key]
+        assert as_of == (city.first_slot + NOW + 1) * 900
+        np.testing.assert_array_equal(unpack([state]).regrets.cumulated, regrets)
+        post_slots(client, city, NOW + 2, NOW + 6)
+        as_of, state = stored_states(client)[key]
+        assert as_of == (city.first_slot + NOW + 5) * 900
+        assert (unpack([state]).regrets.cumulated != regrets).any()
+
+    def test_what_another_process_issued_first_has_its_own_levels(self, client, city, settings):
+        with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as other:
+            post_slots(client, city, NOW, NOW + 12)
+            links = links_of(client, list(city.counts))
+            client.app.state.forecast_cache.issue(links)  # once more, for the same slot
+            other.app.state.forecast_cache.issue(links)
+            here, there = (forecast(one, level="0.5,0.99")["forecasts"] for one in (client, other))
+            assert [one["intervals"] for one in here] == [one["intervals"] for one in there]
+
 
 def links_of(client: TestClient, link_ids: list[str]) -> list[Any]:
     with reading(client.app.state.engine) as session:  # type: ignore[attr-defined]
@@ -318,6 +344,16 @@ class TestMissingExperts:
         assert (one["method"], one["as_of_slot"]) == ("ENSEMBLE", slot_start(city, NOW + 4))
         forecast_slots = [slot["slot_start"] for slot in experts(client)]
         assert slot_start(city, NOW + 3) not in forecast_slots  # nothing was issued from the missing slot
+
+    def test_weights_are_not_computed_again_without_a_model(self, client, city, settings):
+        post_slots(client, city, NOW, NOW + 4)
+        before = stored_states(client)
+        shutil.rmtree(ModelStore(settings.model_store).path(f"{LINK}/2"))
+        links = links_of(client, list(city.counts))
+        forecaster = Forecaster(LoadedModels(ModelStore(settings.model_store), most=100))
+        assert rebuild_weights(client.app.state.engine, forecaster, links) == set(city.counts) - {LINK}
+        key = links_of(client, [LINK])[0].link_key
+        assert stored_states(client)[key] == before[key]
 
 
 class TestRegistry:
@@ -380,6 +416,31 @@ class TestRegistry:
         assert alone["expected_count"] != before["expected_count"]
         self.admin(client, "deactivate")
         assert nearest(client)["method"] == "profile"
+
+    @on_sqlite
+    def test_a_slot_is_listed_once_after_a_change_of_experts(self, client, city):
+        post_slots(client, city, NOW, NOW + 2)
+        self.admin(client, "deactivate", algorithm="NETWORK")
+        nearest(client)
+        slots = [slot["slot_start"] for slot in experts(client)]
+        assert len(slots) == len(set(slots)) == 3
+        assert experts(client)[-1]["expected_counts"]["NETWORK"] is None
+
+    @on_sqlite
+    def test_activating_an_active_expert_again_shows_its_activation(self, client, city):
+        shown = self.admin(client, "1/activate")
+        assert (shown["version"], shown["activated_by"]) == (1, "command line")
+
+    @on_sqlite
+    def test_without_experts_another_active_model_forecasts_alone(self, client, city):
+        key = links_of(client, [LINK])[0].link_key
+        with writing(client.app.state.engine) as session:
+            row = find_version(session, key, 1)
+            row.algorithm, row.about = "KR", {name: value for name, value in row.about.items() if name != AGGREGATION}
+        self.admin(client, "deactivate", algorithm="KR_SML")
+        models = client.get(f"/v1/links/{LINK}/models").json()
+        assert models["choice"] is None
+        assert [one["version"] for one in models["models"] if one["serving"]] == [1]
 
     @on_sqlite
     def test_another_zone_ends_it(self, client, city):

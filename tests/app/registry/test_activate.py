@@ -9,6 +9,7 @@ from app.core.errors import Conflict, NotFound
 from app.registry.activate import activate
 from app.registry.queries import active_models, find_version, newest_candidates, once_active
 from app.registry.register import register_model
+from app.registry.tables import ModelVersion
 
 NOW = datetime(2025, 9, 30, 12, tzinfo=UTC)
 
@@ -58,9 +59,21 @@ class TestActivate:
     def test_the_newest_candidate_of_each_link_is_known(self, engine, link, activate_version):
         with reading(engine) as session:
             assert newest_candidates(session) == {link.link_key: [2]}
+        with writing(engine) as session:
+            find_version(session, link.link_key, 1).algorithm = "KR_SML"
+            session.flush()
+            assert newest_candidates(session) == {link.link_key: [1, 2]}  # one of each algorithm
+            find_version(session, link.link_key, 1).algorithm = "KR"
         activate_version(2)
         with reading(engine) as session:
-            assert newest_candidates(session) == {link.link_key: [1]}
+            assert newest_candidates(session) == {link.link_key: [1]}  # the only one
+        with writing(engine) as session:
+            row = find_version(session, link.link_key, 1)
+            facts = {name: getattr(row, name) for name in ("rank", "trained_from", "trained_to", "about", "created_at")}
+            new = {"version": 3, "state": "candidate", "algorithm": "KR_SML", "folder": "x", "fingerprint": "f" * 64}
+            session.add(ModelVersion(link_key=link.link_key, **new, **facts))
+            session.flush()
+            assert newest_candidates(session) == {link.link_key: [3]}  # not one that is older than the active one
 
 
 class TestRefused:

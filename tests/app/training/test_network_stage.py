@@ -221,6 +221,23 @@ class TestBest:
         assert (alone.about["plan"]["algorithm"], alone.others) == ("KR_SML", {})
         assert "there is no network model" in alone.about["chosen"]
 
+    def test_resume_trains_what_is_not_whole_or_of_another_kind(self, best, tmp_path):
+        folder, links, topology, *_ = best
+        again = shutil.copytree(folder, tmp_path / "again")
+        link_id = links[0].link_id
+        [expert] = again.glob(f"{link_id}+*")
+        shutil.rmtree(expert)
+        outcomes = train_links(links, again, how("best"), topology=topology, jobs=1, resume=True)
+        states = {outcome.link_id: outcome.state for outcome in outcomes}
+        assert states.pop(link_id) == "trained"
+        assert set(states.values()) == {"kept"}
+        assert expert.is_dir()
+        one, _ = city_series(n=1, young=False)
+        [alone] = train_links(one, tmp_path / "one", how("best"), jobs=1)
+        [first] = train_links(one, tmp_path / "one", ALONE, jobs=1, resume=True)
+        assert ("aggregation" in alone.about, "aggregation" in first.about) == (True, False)
+        assert first.state == "trained"
+
     def test_another_algorithm_replaces_all_experts(self, best, tmp_path):
         folder, links, *_ = best
         shutil.copytree(folder, tmp_path / "again")

@@ -176,6 +176,14 @@ class TestRuns:
         assert refused["type"] == "/problems/not-refreshable"
         assert set(run(client, worker, algorithm="NETWORK", refresh=True)) == {two, young}
 
+        # A network model that forecasts alone, because the other one was withdrawn, goes on alone after a refresh.
+        path = f"/v1/admin/links/{one}/models/deactivate"
+        assert client.post(path, json={"algorithm": "KR_SML"}).status_code == 200
+        assert self.method(client, one) == "NETWORK"
+        assert set(run(client, worker, algorithm="NETWORK", refresh=True)) == {one, two, young}
+        assert self.method(client, one) == "NETWORK"
+        assert self.method(client, two) == "ENSEMBLE"
+
     def test_a_link_whose_experts_are_refused_has_the_aggregate_of_what_it_has(self, client, city, settings):
         worker = Worker(client.app.state.engine, settings.model_copy(update={"retrain_jobs": 1, "retrain_margin": 0.9}))
         one = next(iter(city.counts))

@@ -258,12 +258,14 @@ class TestTrigger:
                 link.choice = "ensemble"
             for model in session.scalars(select(ModelVersion)):
                 held_out = model.about["held_out"] | {"ENSEMBLE": {"rmse": {"value": 10.0, "n_used": 96}}}
-                if model.link_key != link_or_404(session, "B").link_key:  # of B only a model was measured
+                if (
+                    model.link_key != link_or_404(session, "B").link_key
+                ):  # of B only a model was measured, by which it is judged
                     model.about = model.about | {"held_out": held_out}
         assert len(watch()) == 1
         with reading(engine) as session:
             retrained = set(session.scalars(select(RetrainLink.link_key)))
-            assert retrained == {link_or_404(session, "A").link_key}
+            assert retrained == {link_or_404(session, link_id).link_key for link_id in ("A", "B")}
 
     def test_of_several_active_models_the_last_one_forecasts(self, engine, watch):
         put_city(engine, {"A": 20}, version=1, active=1)

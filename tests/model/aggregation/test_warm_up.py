@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from model.aggregation.experts import EXPERT_NAMES
+from model.aggregation.intervals import normal_factor
 from model.aggregation.warm_up import PROFILE_DAYS, daily_profiles, warm_up
+from model.link_model.intervals import Bands
 from model.link_model.profile import Profile
 from model.link_model.series import CountSeries
 
@@ -44,6 +46,19 @@ def test_each_set_is_as_by_itself(series):
     both = warm_up(series, series, FIRST, sets, None)
     for row, one in enumerate(sets):
         np.testing.assert_array_equal(warm_up(series, series, FIRST, [one], None).expected[0], both.expected[row])
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("horizons", [2, 4, 6])
+def test_bands_of_any_level_and_horizons_are_those_that_are_issued(series, level, horizons):
+    reach = 20.0 * float(normal_factor(level))
+    ends = [np.full((horizons, 1), side * reach) for side in (-1.0, 1.0)]
+    bands = Bands(level, np.empty((horizons, 0)), *ends)
+    done = warm_up(series, series, FIRST, [{"NETWORK": exact(series, 1.0)}], bands)
+    known = ~np.isnan(done.below)
+    assert known.any()
+    np.testing.assert_allclose(done.below[known], np.minimum(done.expected, 20.0)[known])
+    np.testing.assert_allclose(done.above[known], 20.0)
 
 
 def test_nothing_is_known_of_the_slots_to_come(series):
