@@ -46,8 +46,8 @@ def pictures(link_id: str, run_id: int) -> list[Picture]:
     return [
         Picture("network", "#/network", "tbody .state"),
         Picture("network-dark", "#/network?colour=change", "tbody .state", "dark"),
-        Picture("link", f"#/links/{link_id}", ".line.neighbour", size=(1280, 900)),
-        Picture("link-reasons", f"#/links/{link_id}", ".line.neighbour", "dark", (1280, 1000), ".beside"),
+        Picture("link", f"#/links/{link_id}", "path.share", size=(1280, 900)),
+        Picture("link-reasons", f"#/links/{link_id}", "path.share", "dark", (1280, 1000), ".beside"),
         Picture("retrain", f"#/retrain/{run_id}", "tbody .state.done", size=(1280, 620)),
         Picture("data", f"#/data/{link_id}", ".calendar .day", size=(1280, 620)),
         Picture("phone", "#/network", "tbody .state", "dark", (390, 844)),
@@ -80,7 +80,7 @@ def take(browser: Any, address: str, key: str, picture: Picture, folder: Path) -
     page.goto(f"{address}/{picture.view}")
     page.locator(picture.ready).first.wait_for(state="attached", timeout=WAIT)
     if picture.shown:
-        page.locator(picture.shown).evaluate("part => part.closest('.panel').scrollIntoView()")
+        page.locator(picture.shown).first.evaluate("part => part.closest('.panel').scrollIntoView()")
     time.sleep(1.0)  # until the last figures are loaded
     image = Image.open(io.BytesIO(page.screenshot()))
     path = folder / f"page-{picture.name}.png"

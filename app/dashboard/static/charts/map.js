@@ -118,7 +118,9 @@ export class CityMap {
 
   #fit() {
     const places = this.shapes.flatMap((shape) => (shape.lines.length ? shape.lines.flat() : [shape.at]));
-    if (places.length) this.map?.fitBounds(L.latLngBounds(places), { padding: [24, 24], maxZoom: 16 });
+    if (!places.length) return;
+    const margins = { paddingTopLeft: [24, 24], paddingBottomRight: [64, 36] }; // buttons and the scale bar lie there
+    this.map?.fitBounds(L.latLngBounds(places), { ...margins, maxZoom: 16 });
   }
 
   #fullScreen() {
