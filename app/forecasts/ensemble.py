@@ -130,7 +130,7 @@ class EnsembleForecaster:
     def _walk(
         self, session: Session, group: Sequence[EnsembleRequest], state: Aggregation, walk: _Walk, most: int
     ) -> tuple[_Expected, IntervalFactors, Aggregate, Offsets, Aggregation]:
-        """Let the states of links go the same way; return what is expected at its end."""
+        """Move the states of links on to the slot of their requests; return what is expected there."""
         if walk.as_of is not None and walk.last < walk.as_of:  # newer counts were deleted, or a past slot is asked for
             state = state.without_forecasts()
         for _ in range(min(walk.skipped(most), HORIZONS)):

@@ -1,4 +1,4 @@
-"""The aggregation of the experts of links: start it, and let it go on where the set of experts changes."""
+"""Start the aggregation of the experts of a link, or continue it where the set of experts changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start_aggregation(session: Session, link: LinkInfo, described: dict[str, Any
 
 
 def change_experts(session: Session, link_key: int) -> None:
-    """Let the aggregation of a link go on with other experts.
+    """Continue the aggregation of a link with other experts.
 
     What the former experts expect after the newest slot is computed again by the new ones.
     """
